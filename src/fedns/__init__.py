@@ -1,0 +1,56 @@
+"""Federated Newton-type training of convex models in a handful of communication rounds."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+# Where each public name lives. Nothing below is imported until it is used: `import fedns` stays instant.
+_HOMES = {
+    "fedns.algorithms": ("METHODS", "Algorithm", "FedNDES", "FedNS", "FedNewton", "Newton", "NewtonSketch"),
+    "fedns.core.errors": ("ConfigError", "DataError", "FednsError", "MessageError"),
+    "fedns.core.history": ("History", "Record"),
+    "fedns.core.observers": ("Observer",),
+    "fedns.core.shards": ("Shards",),
+    "fedns.data.datasets": ("Dataset", "as_binary", "available", "load"),
+    "fedns.data.partition": ("split", "split_dataset"),
+    "fedns.data.scaling": ("scale",),
+    "fedns.engines.simulation": ("simulate",),
+    "fedns.problems.losses": ("Logistic", "Loss", "Squared"),
+    "fedns.problems.penalties": ("Ridge",),
+    "fedns.problems.problem": ("Problem",),
+    "fedns.problems.reference": ("Optimum", "pooled_optimum"),
+    "fedns.sketches": ("SJLT", "SKETCHES", "SRHT", "Gaussian", "Rademacher", "RowSampling", "Sketch"),
+}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+
+if TYPE_CHECKING:
+    from fedns.algorithms import METHODS, Algorithm, FedNDES, FedNewton, FedNS, Newton, NewtonSketch
+    from fedns.core.errors import ConfigError, DataError, FednsError, MessageError
+    from fedns.core.history import History, Record
+    from fedns.core.observers import Observer
+    from fedns.core.shards import Shards
+    from fedns.data.datasets import Dataset, as_binary, available, load
+    from fedns.data.partition import split, split_dataset
+    from fedns.data.scaling import scale
+    from fedns.engines.simulation import simulate
+    from fedns.problems.losses import Logistic, Loss, Squared
+    from fedns.problems.penalties import Ridge
+    from fedns.problems.problem import Problem
+    from fedns.problems.reference import Optimum, pooled_optimum
+    from fedns.sketches import SJLT, SKETCHES, SRHT, Gaussian, Rademacher, RowSampling, Sketch
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'fedns' has no attribute {name!r}")
+    value = getattr(import_module(_HOME_OF[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOME_OF])
+
+
+__all__ = sorted(_HOME_OF)

@@ -1,0 +1,84 @@
+"""FedNS: Newton's method with sketched square-root Hessians (Algorithm 1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from fedns.algorithms.blocks import (
+    FloatArray,
+    Model,
+    SketchedCurvature,
+    line_search,
+    sketched_curvature,
+)
+from fedns.core.algorithm import Algorithm, Outcome, State
+from fedns.core.clients import Clients, on_client
+from fedns.core.cohort import Cohort, Replies
+from fedns.core.errors import ConfigError
+from fedns.core.reducers import mean, mean_gram, root_weighted_sum
+from fedns.problems.problem import Problem
+from fedns.sketches import SRHT, Sketch
+
+AGGREGATIONS = ("gram", "sum")
+
+
+@dataclass(frozen=True)
+class FedNS(Algorithm):
+    """w <- w - mu (sum_j p_j Y_j' Y_j + lambda I)^-1 g, with Y_j = S_j A_j sent by client j.
+
+    aggregation="sum" is the form of the paper's proof: one sketch Y = sum_j sqrt(p_j) Y_j of size k for all clients.
+    It can be summed securely, but needs k of the order of the effective dimension and a line search; the Gram per client
+    has the accuracy of a sketch of size m k.
+    """
+
+    sketch: Sketch = field(default_factory=lambda: SRHT(16))
+    step_size: float = 1.0
+    aggregation: str = "gram"
+    line_search: str = "none"
+    armijo_slope: float = 0.1
+    backtrack_factor: float = 0.5
+
+    name: ClassVar[str] = "fedns"
+    summary: ClassVar[str] = (
+        "Newton steps from sketched square-root Hessians; nearly Newton's rounds at a fraction of its bytes"
+    )
+    paper: ClassVar[str] = "Li et al., FedNS, AAAI 2024, Algorithm 1"
+    uplink: ClassVar[str] = "k M + M"
+
+    def __post_init__(self) -> None:
+        if self.aggregation not in AGGREGATIONS:
+            raise ConfigError(f"aggregation must be {' or '.join(AGGREGATIONS)}, got {self.aggregation!r}")
+        line_search(self.line_search, self.armijo_slope, self.backtrack_factor)
+
+    @on_client(Model, SketchedCurvature)
+    def curvature(self, problem: Problem, clients: Clients, request: Model) -> SketchedCurvature:
+        return sketched_curvature(problem, clients, request.coefficients, self.sketch)
+
+    def round(self, problem: Problem, state: State, cohort: Cohort) -> Outcome:
+        w = state.coefficients
+        gradient, hessian = self._fold(cohort.ask(self.curvature, Model(w)))
+        newton = problem.newton_step(w, gradient, hessian)
+        diagnostics = {"newton_decrement": newton.newton_decrement, "step_size": self.step_size}
+        search = line_search(self.line_search, self.armijo_slope, self.backtrack_factor)
+        if search is not None:
+            diagnostics["step_size"], _ = search.step_size(problem, w, newton, cohort)
+        return Outcome(State(w + diagnostics["step_size"] * newton.step), diagnostics)
+
+    def _fold(self, replies: Replies) -> tuple[FloatArray, FloatArray]:
+        if self.aggregation == "gram":
+            gradient, hessian = replies.fold(mean("gradient"), mean_gram("sketched_root"))
+            return gradient, hessian
+        gradient, total = replies.fold(mean("gradient"), root_weighted_sum("sketched_root", self.sketch.size))
+        return gradient, total.T @ total
+
+
+@dataclass(frozen=True)
+class NewtonSketch(FedNS):
+    """Partial Newton sketch on the pooled data: the loss's Hessian is sketched, the penalty's is exact."""
+
+    name: ClassVar[str] = "newtonsketch"
+    summary: ClassVar[str] = "one sketch of the pooled data's Hessian; what the FedNS proof reduces to, a yardstick"
+    paper: ClassVar[str] = "Pilanci and Wainwright, Newton sketch, SIAM J. Optimization 2017; Lacotte et al. 2021"
+    uplink: ClassVar[str] = "nothing (data pooled)"
+    pooled: ClassVar[bool] = True

@@ -1,0 +1,66 @@
+"""Newton's method with the exact Hessian: at the pooled data, and federated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from fedns.algorithms.blocks import Model, line_search
+from fedns.core.algorithm import Algorithm, Outcome, State
+from fedns.core.clients import Clients, on_client
+from fedns.core.cohort import Cohort
+from fedns.core.messages import Message, Payload, wire
+from fedns.core.reducers import mean
+from fedns.numerics.linalg import unpack_symmetric
+from fedns.problems.problem import Problem
+
+
+class Curvature(Message):
+    """A client's gradient and the upper triangle of its Hessian, row by row."""
+
+    gradient: Payload = wire("features")
+    packed_hessian: Payload = wire("entries")
+
+
+@dataclass(frozen=True)
+class FedNewton(Algorithm):
+    """w <- w - mu H^-1 g with H and g averaged over clients: exactly Newton's method on the union of the data."""
+
+    step_size: float = 1.0
+    line_search: str = "none"
+    armijo_slope: float = 0.1
+    backtrack_factor: float = 0.5
+
+    name: ClassVar[str] = "fednewton"
+    summary: ClassVar[str] = "exact Newton steps from averaged Hessians; fewest rounds, most bytes for wide data"
+    paper: ClassVar[str] = "Li et al., FedNS, AAAI 2024, equation of the section on FedNewton"
+    uplink: ClassVar[str] = "M(M+1)/2 + M"
+
+    def __post_init__(self) -> None:
+        line_search(self.line_search, self.armijo_slope, self.backtrack_factor)
+
+    @on_client(Model, Curvature)
+    def curvature(self, problem: Problem, clients: Clients, request: Model) -> Curvature:
+        gradient, packed = problem.gradient_and_hessian(request.coefficients, clients.shards)
+        return Curvature(gradient=gradient, packed_hessian=packed)
+
+    def round(self, problem: Problem, state: State, cohort: Cohort) -> Outcome:
+        w = state.coefficients
+        gradient, packed = cohort.ask(self.curvature, Model(w)).fold(mean("gradient"), mean("packed_hessian"))
+        newton = problem.newton_step(w, gradient, unpack_symmetric(packed, w.size))
+        diagnostics = {"newton_decrement": newton.newton_decrement, "step_size": self.step_size}
+        search = line_search(self.line_search, self.armijo_slope, self.backtrack_factor)
+        if search is not None:
+            diagnostics["step_size"], _ = search.step_size(problem, w, newton, cohort)
+        return Outcome(State(w + diagnostics["step_size"] * newton.step), diagnostics)
+
+
+@dataclass(frozen=True)
+class Newton(FedNewton):
+    """Newton's method on the pooled data: the yardstick, nothing is sent."""
+
+    name: ClassVar[str] = "newton"
+    summary: ClassVar[str] = "Newton's method on the pooled data; a yardstick"
+    paper: ClassVar[str] = "textbook"
+    uplink: ClassVar[str] = "nothing (data pooled)"
+    pooled: ClassVar[bool] = True

@@ -1,0 +1,46 @@
+"""What an algorithm is: hyper-parameters, a server round, and handlers that run at the clients."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+
+from fedns.core.cohort import Cohort
+from fedns.core.messages import Message, Payload, wire
+
+
+class State(Message):
+    """The server's state between rounds. It is a message so that it can be written to disk and read back."""
+
+    coefficients: Payload = wire("features", dtype="float64")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one round gives: the next state, numbers worth recording, and a reason if the method itself is done."""
+
+    state: Any
+    diagnostics: Mapping[str, float] = field(default_factory=dict)
+    finished: str = ""
+
+
+class Algorithm(ABC):
+    """A frozen dataclass of hyper-parameters, the same at the server and at every client."""
+
+    name: ClassVar[str]
+    summary: ClassVar[str]  # one sentence for people who choose a method
+    paper: ClassVar[str]
+    uplink: ClassVar[str]  # what a client sends per round, in numbers
+    pooled: ClassVar[bool] = False  # runs on the union of the data: a yardstick, nothing is sent
+
+    def init(self, problem: Any, cohort: Cohort) -> Any:
+        """The state before the first round: zero coefficients unless a method needs more."""
+        return State(coefficients=np.zeros(cohort.num_features))
+
+    @abstractmethod
+    def round(self, problem: Any, state: Any, cohort: Cohort) -> Outcome:
+        """One model update; may ask the cohort as often as it needs."""

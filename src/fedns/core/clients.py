@@ -1,0 +1,80 @@
+"""What a client handler is given: the rows, the numbers and the memory of a batch of clients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedns.core.errors import ConfigError
+from fedns.core.messages import Message
+from fedns.core.shards import Shards
+from fedns.numerics.rng import stream_keys
+
+Ids = NDArray[np.int64]
+
+
+@dataclass
+class ClientMemory:
+    """Arrays that clients keep between rounds, one row per client. What a checkpoint of the clients has to hold."""
+
+    ids: Ids  # (clients,), increasing
+    arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
+
+    def recall(self, name: str, ids: Ids, shape: tuple[int, ...]) -> NDArray[Any]:
+        """These clients' arrays; zeros for a client that has not stored any."""
+        if name not in self.arrays:
+            return np.zeros((ids.size, *shape))
+        return self.arrays[name][np.searchsorted(self.ids, ids)]
+
+    def remember(self, name: str, ids: Ids, values: NDArray[Any]) -> None:
+        if name not in self.arrays:
+            self.arrays[name] = np.zeros((self.ids.size, *values.shape[1:]), dtype=values.dtype)
+        self.arrays[name][np.searchsorted(self.ids, ids)] = values
+
+
+@dataclass(frozen=True)
+class Clients:
+    """A batch of clients, in the simulator many and at a site one."""
+
+    shards: Shards
+    ids: Ids  # (clients,) their numbers in the federation
+    seed: int
+    round: int
+    memory: ClientMemory
+
+    def keys(self, purpose: str) -> NDArray[np.uint64]:
+        """Keys of the random streams of these clients for this purpose in this round: (clients, 2)."""
+        return stream_keys(self.seed, purpose, self.round, self.ids)
+
+    def recall(self, name: str, *shape: int) -> NDArray[Any]:
+        return self.memory.recall(name, self.ids, shape)
+
+    def remember(self, name: str, values: NDArray[Any]) -> None:
+        self.memory.remember(name, self.ids, values)
+
+
+# A client's half of an exchange: handler(problem, clients, request) -> batch of replies.
+Handler = Callable[..., Message]
+F = TypeVar("F", bound=Handler)
+
+
+def on_client(request: type[Message], reply: type[Message]) -> Callable[[F], F]:
+    """Mark a function or method as running at the clients, with the messages it takes and gives."""
+
+    def mark(function: F) -> F:
+        function.__dict__["messages"] = (request, reply)
+        return function
+
+    return mark
+
+
+def messages_of(handler: Handler) -> tuple[type[Message], type[Message]]:
+    """The request and the reply of a handler."""
+    messages: tuple[type[Message], type[Message]] | None = getattr(handler, "messages", None)
+    if messages is None:
+        raise ConfigError(f"{handler.__name__} is not marked with @on_client(Request, Reply): it cannot be asked")
+    return messages

@@ -1,0 +1,187 @@
+"""The one door between the server and its clients. Whatever goes through it is rounded, checked and counted."""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedns.core.clients import Clients, Handler, Ids, messages_of, on_client
+from fedns.core.errors import ConfigError, MessageError
+from fedns.core.messages import (
+    WIRE_PRECISIONS,
+    Envelope,
+    Message,
+    Payload,
+    batch_bytes,
+    batch_on_wire,
+    batch_size,
+    encode,
+    wire,
+)
+from fedns.core.meter import LedgerEntry, Meter
+from fedns.core.reducers import Reducer
+from fedns.numerics.rng import generator
+
+FloatArray = NDArray[np.float64]
+
+
+class Hello(Message):
+    """The server opens a run."""
+
+    seed: Payload = wire(dtype="int64")
+
+
+class Registration(Message):
+    """How much data a client has; weights follow from it."""
+
+    num_rows: Payload = wire(dtype="int64")
+    total_weight: Payload = wire(dtype="float64")
+    num_columns: Payload = wire(dtype="int64")
+
+
+@on_client(Hello, Registration)
+def register(problem: Any, clients: Clients, request: Hello) -> Registration:
+    shards = clients.shards
+    columns = np.full(shards.num_clients, shards.num_columns)
+    return Registration(num_rows=shards.sizes, total_weight=shards.total_weights, num_columns=columns)
+
+
+@dataclass
+class Session:
+    """What a cohort and the samples drawn from it share."""
+
+    problem: Any
+    seed: int
+    wire: str = "float64"
+    meter: Meter = field(default_factory=Meter)
+    round: int = 0
+    num_features: int = 0
+    metered: bool = True  # False where the data are pooled and nothing is sent
+
+    def __post_init__(self) -> None:
+        if self.wire not in WIRE_PRECISIONS:
+            raise ConfigError(f"wire precision must be {' or '.join(WIRE_PRECISIONS)}, got {self.wire!r}")
+
+    @property
+    def precision(self) -> np.dtype[Any]:
+        return WIRE_PRECISIONS[self.wire]
+
+
+class Cohort(ABC):
+    """The clients of a run. An engine implements `_deliver` and calls `_register` when it is set up."""
+
+    def __init__(self, session: Session, ids: Ids) -> None:
+        self.session = session
+        self.ids = ids  # (clients,), increasing
+        self.weights: FloatArray = np.zeros(0)  # p_j, summing to 1 over this cohort
+        self.total_weights: FloatArray = np.zeros(0)
+
+    @abstractmethod
+    def _deliver(self, handler: Handler, frame: bytes, ids: Ids) -> Iterator[tuple[Ids, Message]]:
+        """Send the encoded request to these clients; yield (ids, batch of replies) as they answer, in any order."""
+
+    @property
+    def num_clients(self) -> int:
+        return int(self.ids.size)
+
+    @property
+    def num_features(self) -> int:
+        return self.session.num_features
+
+    def ask(self, handler: Handler, request: Message) -> Replies:
+        """Send a request to every client of this cohort; the replies are read once, in client order."""
+        expected, _ = messages_of(handler)
+        if not isinstance(request, expected):
+            raise ConfigError(f"{handler.__name__} takes a {expected.kind}, got a {request.kind}")
+        session = self.session
+        frame = encode(request, Envelope(session.round, handler=handler.__name__), session.precision)
+        session.meter.exchanges += int(session.metered)
+        self._count("downlink", request, self.num_clients, len(frame) * self.num_clients)
+        return Replies(self, handler, self._deliver(handler, frame, self.ids))
+
+    def sample(self, fraction: float) -> Cohort:
+        """A random part of the cohort for this round, of at least one client; weights are renormalised over it."""
+        if not 0.0 < fraction <= 1.0:
+            raise ConfigError(f"participation must be in (0, 1], got {fraction}")
+        count = max(1, round(fraction * self.num_clients))
+        draw = generator(self.session.seed, "participation", self.session.round)
+        chosen = np.sort(draw.choice(self.num_clients, size=count, replace=False))
+        part = copy.copy(self)
+        part.ids = self.ids[chosen]
+        part.total_weights = self.total_weights[chosen]
+        part.weights = part.total_weights / part.total_weights.sum()
+        return part
+
+    def _register(self) -> None:
+        """Ask every client how much data it has, and set weights and the number of features from the answers."""
+        replies = list(self.ask(register, Hello(np.int64(self.session.seed))))
+        columns = np.concatenate([batch.num_columns for _, batch in replies])
+        if (columns != columns[0]).any():
+            other = int(np.argmax(columns != columns[0]))
+            raise MessageError(
+                f"client {self.ids[other]} has {columns[other]} columns, client {self.ids[0]} has {columns[0]}: "
+                "all clients must have the same columns"
+            )
+        totals = np.concatenate([batch.total_weight for _, batch in replies])
+        if (totals <= 0).any():
+            raise MessageError(f"client {self.ids[int(np.argmin(totals))]} reports no data")
+        self.total_weights = totals
+        self.weights = totals / totals.sum()
+        self.session.num_features = self.session.problem.num_features(int(columns[0]))
+
+    def _count(self, direction: str, message: Message, messages: int, length: int) -> None:
+        meter = self.session.meter
+        if not self.session.metered:
+            return
+        fields = tuple(message.specs())
+        meter.count(LedgerEntry(self.session.round, meter.exchanges, direction, message.kind, fields, messages, length))
+
+
+class Replies:
+    """The answers to one request, in client order whatever the order of arrival; read once."""
+
+    def __init__(self, cohort: Cohort, handler: Handler, arrivals: Iterator[tuple[Ids, Message]]) -> None:
+        self._cohort = cohort
+        self._handler = handler
+        self._arrivals = arrivals
+
+    def fold(self, *reducers: Reducer) -> list[Any]:
+        """One streaming pass; each reducer sees every client once. The server never holds all replies."""
+        for positions, batch in self:
+            for reducer in reducers:
+                reducer.add(batch, self._cohort.weights[positions])
+        return [reducer.result() for reducer in reducers]
+
+    def __iter__(self) -> Iterator[tuple[slice, Any]]:
+        """(positions in the cohort, batch) in client order; early arrivals wait for their turn."""
+        ids = self._cohort.ids
+        waiting: dict[int, tuple[int, Message]] = {}
+        position, total, count = 0, 0, 0
+        last: Message | None = None
+        for chunk, batch in self._arrivals:
+            batch, length = self._admit(chunk, batch)
+            total, count, last = total + length, count + chunk.size, batch
+            waiting[int(np.searchsorted(ids, chunk[0]))] = (chunk.size, batch)
+            while position in waiting:
+                size, ready = waiting.pop(position)
+                yield slice(position, position + size), ready
+                position += size
+        if last is None or position != ids.size:
+            raise MessageError(f"{self._handler.__name__}: {ids.size - count} of {ids.size} clients did not answer")
+        self._cohort._count("uplink", last, count, total)
+
+    def _admit(self, ids: Ids, batch: Message) -> tuple[Message, int]:
+        _, expected = messages_of(self._handler)
+        if type(batch) is not expected:
+            raise MessageError(f"{self._handler.__name__} must give {expected.kind}, got {batch.kind}")
+        if batch_size(batch) != ids.size:
+            raise MessageError(f"{batch.kind}: {batch_size(batch)} replies for {ids.size} clients")
+        session = self._cohort.session
+        length = int(batch_bytes(batch, session.round, session.precision).sum())
+        return batch_on_wire(batch, session.precision), length

@@ -1,0 +1,127 @@
+"""The record of a run."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedns.core.errors import DataError
+from fedns.core.meter import LedgerEntry
+
+FloatArray = NDArray[np.float64]
+MEASURES = (
+    "round",
+    "exchanges",
+    "seconds",
+    "uplink_bytes",
+    "downlink_bytes",
+    "objective",
+    "suboptimality",
+    "gradient_norm",
+)
+
+
+@dataclass(frozen=True)
+class Record:
+    """One round. Seconds, exchanges and bytes are cumulative; bytes are summed over all clients."""
+
+    round: int
+    exchanges: int
+    seconds: float
+    uplink_bytes: int
+    downlink_bytes: int
+    objective: float
+    suboptimality: float | None  # None where the optimum is not known
+    gradient_norm: float
+    diagnostics: dict[str, float] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Flat, ready for JSON, the method's own diagnostics last."""
+        return {name: getattr(self, name) for name in MEASURES} | self.diagnostics
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Record:
+        own = {name: values[name] for name in MEASURES}
+        return cls(**own, diagnostics={k: v for k, v in values.items() if k not in MEASURES})
+
+
+@dataclass
+class History:
+    """A run: one record per round from round 0, the start, and the result."""
+
+    method: str
+    records: list[Record]
+    coefficients: FloatArray
+    stop_reason: str
+    converged: bool
+    ledger: list[LedgerEntry] = field(default_factory=list)
+
+    @property
+    def round(self) -> NDArray[np.int64]:
+        return np.array([r.round for r in self.records])
+
+    @property
+    def exchanges(self) -> NDArray[np.int64]:
+        return np.array([r.exchanges for r in self.records])
+
+    @property
+    def seconds(self) -> FloatArray:
+        return np.array([r.seconds for r in self.records])
+
+    @property
+    def uplink_bytes(self) -> NDArray[np.int64]:
+        return np.array([r.uplink_bytes for r in self.records])
+
+    @property
+    def downlink_bytes(self) -> NDArray[np.int64]:
+        return np.array([r.downlink_bytes for r in self.records])
+
+    @property
+    def objective(self) -> FloatArray:
+        return np.array([r.objective for r in self.records])
+
+    @property
+    def suboptimality(self) -> FloatArray:
+        return np.array([np.nan if r.suboptimality is None else r.suboptimality for r in self.records])
+
+    @property
+    def gradient_norm(self) -> FloatArray:
+        return np.array([r.gradient_norm for r in self.records])
+
+    def first_round_below(self, gap: float) -> Record | None:
+        """The first record whose suboptimality is at most `gap`."""
+        return next((r for r in self.records if r.suboptimality is not None and r.suboptimality <= gap), None)
+
+    def save(self, path: str | Path) -> None:
+        """Write the run as JSON lines: a line about the run, then a line per round."""
+        head = {
+            "fedns_history": 1,
+            "method": self.method,
+            "stop_reason": self.stop_reason,
+            "converged": self.converged,
+            "coefficients": self.coefficients.tolist(),
+            "ledger": [vars(entry) for entry in self.ledger],
+        }
+        lines = [json.dumps(head)] + [json.dumps(record.as_dict()) for record in self.records]
+        Path(path).write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | Path) -> History:
+        """Read back what `save` wrote, to the last bit."""
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
+        head = json.loads(lines[0]) if lines else {}
+        if not isinstance(head, dict) or head.get("fedns_history") != 1:
+            raise DataError(f"{path} is not a saved history: write one with history.save(path)")
+        return cls(
+            method=head["method"],
+            records=[Record.from_dict(json.loads(line)) for line in lines[1:]],
+            coefficients=np.array(head["coefficients"], dtype=np.float64),
+            stop_reason=head["stop_reason"],
+            converged=head["converged"],
+            ledger=[LedgerEntry(**{**entry, "fields": tuple(entry["fields"])}) for entry in head["ledger"]],
+        )

@@ -1,0 +1,292 @@
+"""Messages: their fields are what travels, and their encoding is what is counted.
+
+A message class is a frozen dataclass whose fields are declared with `wire`. Encoded, a message is a short header (kind,
+round, client, field names, types and shapes) followed by the raw arrays. There is no pickle: decoding can only make arrays.
+
+Handlers answer for a batch of clients at once. A batch is the same class with a leading client axis on every field; a field
+with a different number of rows at each client is a `Ragged`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, TypeVar, dataclass_transform
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedns.core.errors import ConfigError, MessageError, NonFiniteError
+
+Array = NDArray[Any]
+# What a field holds: an array or a scalar; in a batch, an array with a leading client axis or a Ragged.
+Payload = Any
+
+MAGIC = 0xF5
+VERSION = 1
+EVERYONE = 0xFFFFFFFF  # the client number of a request to all
+_PREFIX = struct.Struct("<BBII")
+_DTYPES: dict[int, np.dtype[Any]] = {
+    1: np.dtype("<f4"),
+    2: np.dtype("<f8"),
+    3: np.dtype("<i8"),
+    4: np.dtype("<i4"),
+    5: np.dtype("u1"),
+}
+_CODES = {dtype: code for code, dtype in _DTYPES.items()}
+WIRE_PRECISIONS: dict[str, np.dtype[Any]] = {"float64": np.dtype("<f8"), "float32": np.dtype("<f4")}
+
+
+@dataclass(frozen=True)
+class FieldSpec:
+    """What a field holds: `real` numbers travel at the run's wire precision, other kinds at their own."""
+
+    dimensions: tuple[str, ...]  # a name per axis; equal names must have equal lengths within a message
+    kind: str  # "real", or the name of a dtype
+
+
+@dataclass(frozen=True, eq=False)
+class Ragged:
+    """Rows of several clients back to back: client j's are values[offsets[j] : offsets[j + 1]]."""
+
+    values: Array  # (rows of all clients, ...)
+    offsets: NDArray[np.int64]  # (clients + 1,)
+
+    def part(self, client: int) -> Array:
+        return self.values[self.offsets[client] : self.offsets[client + 1]]
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        return np.diff(self.offsets)
+
+
+def wire(*dimensions: str, dtype: str = "real") -> Any:
+    """Declare a field: its axes by name, and a dtype if it must not be rounded to the wire precision."""
+    if dtype != "real" and np.dtype(dtype).newbyteorder("<") not in _CODES:
+        raise ConfigError(f"messages cannot carry {dtype}: use real, float64, float32, int64, int32 or uint8")
+    return dataclasses.field(metadata={"wire": FieldSpec(dimensions, dtype)})
+
+
+@dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(wire,))
+class Message:
+    """Base of all messages; subclasses become frozen dataclasses by themselves."""
+
+    kind: ClassVar[str]
+    _specs: ClassVar[dict[str, FieldSpec]]
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        cls.kind = cls.__name__
+        dataclass(frozen=True, eq=False)(cls)
+
+    @classmethod
+    def specs(cls) -> dict[str, FieldSpec]:
+        if "_specs" not in cls.__dict__:
+            cls._specs = {f.name: f.metadata["wire"] for f in fields(cls)}  # type: ignore[arg-type]
+        return cls._specs
+
+
+M = TypeVar("M", bound=Message)
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """Who a message is for: the round and client it belongs to and, in a request, the handler that answers it."""
+
+    round: int
+    client: int = EVERYONE
+    handler: str = ""
+
+
+def encode(message: Message, envelope: Envelope, precision: np.dtype[Any]) -> bytes:
+    """Header and arrays of one message."""
+    arrays = [
+        np.asarray(getattr(message, name), dtype=wire_dtype(spec, precision)) for name, spec in message.specs().items()
+    ]
+    return header(type(message), envelope, arrays) + b"".join(a.tobytes() for a in arrays)
+
+
+def header(cls: type[Message], envelope: Envelope, arrays: list[Array]) -> bytes:
+    """Everything that precedes the arrays. Only shapes and dtypes of the arrays matter."""
+    parts = [_PREFIX.pack(MAGIC, VERSION, envelope.round, envelope.client), _text(cls.kind), _text(envelope.handler)]
+    parts.append(bytes([len(arrays)]))
+    for name, array in zip(cls.specs(), arrays, strict=True):
+        parts.append(_text(name) + bytes([_CODES[array.dtype] << 4 | array.ndim]))
+        parts.extend(_varint(length) for length in array.shape)
+    return b"".join(parts)
+
+
+def split_batch(batch: M, client: int) -> M:
+    """One client's message out of a batch."""
+    values = {name: getattr(batch, name) for name in batch.specs()}
+    return type(batch)(**{n: v.part(client) if isinstance(v, Ragged) else v[client] for n, v in values.items()})
+
+
+def batch_bytes(batch: Message, round: int, precision: np.dtype[Any]) -> NDArray[np.int64]:
+    """The encoded length of each client's message, (clients,): the header as `encode` writes it plus the arrays' bytes."""
+    specs = batch.specs()
+    counts, shapes = [], []
+    for name in specs:
+        value = getattr(batch, name)
+        ragged = isinstance(value, Ragged)
+        counts.append(value.counts if ragged else None)
+        shapes.append((value.values if ragged else value).shape[1:])
+    rows = [c for c in counts if c is not None]
+    clients = batch_size(batch)
+    table = np.stack(rows, axis=1) if rows else np.zeros((clients, 0), dtype=np.int64)
+    distinct, which = np.unique(table, axis=0, return_inverse=True)
+    lengths = np.empty(len(distinct), dtype=np.int64)
+    for case, lengths_of_case in enumerate(distinct):
+        remaining = iter(lengths_of_case.tolist())
+        arrays = [
+            np.broadcast_to(
+                np.zeros((), dtype=wire_dtype(spec, precision)), shape if c is None else (next(remaining), *shape)
+            )
+            for spec, c, shape in zip(specs.values(), counts, shapes, strict=True)
+        ]
+        lengths[case] = len(header(type(batch), Envelope(round, 0), arrays)) + sum(a.nbytes for a in arrays)
+    return lengths[which.reshape(-1)]
+
+
+def batch_size(batch: Message) -> int:
+    """The number of clients in a batch."""
+    first = getattr(batch, next(iter(batch.specs())))
+    return len(first.offsets) - 1 if isinstance(first, Ragged) else len(first)
+
+
+def batch_on_wire(batch: M, precision: np.dtype[Any]) -> M:
+    """The batch as it arrives: rounded to the wire precision, and checked to be finite."""
+    arrived: dict[str, Any] = {}
+    for name, spec in batch.specs().items():
+        value = getattr(batch, name)
+        array = value.values if isinstance(value, Ragged) else np.asarray(value)
+        dtype = wire_dtype(spec, precision)
+        if array.dtype != dtype:
+            array = array.astype(dtype)
+        refuse_non_finite(batch.kind, name, array)
+        if dtype.kind == "f" and dtype.itemsize < 8:
+            array = array.astype(np.float64)
+        arrived[name] = dataclasses.replace(value, values=array) if isinstance(value, Ragged) else array
+    return type(batch)(**arrived)
+
+
+def decode(cls: type[M], data: bytes, dimensions: Mapping[str, int] | None = None) -> tuple[M, Envelope]:
+    """The message and its envelope. Checks kind, field names, dtypes, shapes, length and finiteness.
+
+    `dimensions` fixes the lengths of named axes that the receiver knows.
+    """
+    reader = _Reader(data, cls.kind)
+    magic, version, round, client = reader.unpack(_PREFIX)
+    if magic != MAGIC or version != VERSION:
+        raise MessageError(f"not a fedns message of version {VERSION}: it starts with bytes {magic:#x}, {version}")
+    kind, handler = reader.text(), reader.text()
+    if kind != cls.kind:
+        raise MessageError(f"expected a {cls.kind} message, got {kind!r}")
+    specs = cls.specs()
+    layout = [(reader.text(), *reader.shape()) for _ in range(reader.byte())]
+    names = [name for name, _, _ in layout]
+    if names != list(specs):
+        raise MessageError(f"{cls.kind} must have fields {', '.join(specs)}, got {', '.join(names) or 'none'}")
+    lengths = dict(dimensions or {})
+    for name, dtype, shape in layout:
+        _check_layout(cls.kind, name, specs[name], dtype, shape, lengths)
+    values = {name: reader.array(name, dtype, shape) for name, dtype, shape in layout}
+    reader.finish()
+    return cls(**values), Envelope(round, client, handler)
+
+
+def _check_layout(
+    kind: str, name: str, spec: FieldSpec, dtype: np.dtype[Any], shape: tuple[int, ...], lengths: dict[str, int]
+) -> None:
+    allowed = list(WIRE_PRECISIONS.values()) if spec.kind == "real" else [np.dtype(spec.kind).newbyteorder("<")]
+    if dtype not in allowed:
+        raise MessageError(
+            f"field '{name}' of {kind} has dtype {dtype.name}, expected {' or '.join(a.name for a in allowed)}"
+        )
+    if len(shape) != len(spec.dimensions):
+        raise MessageError(f"field '{name}' of {kind} has {len(shape)} axes, expected {len(spec.dimensions)}")
+    expected = tuple(lengths.setdefault(d, length) for d, length in zip(spec.dimensions, shape, strict=True))
+    if shape != expected:
+        raise MessageError(f"field '{name}' of {kind} has shape {shape}, expected {expected}")
+
+
+def refuse_non_finite(kind: str, name: str, array: Array, whose: str = "") -> None:
+    """Raise unless every number is finite."""
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise NonFiniteError(f"field '{name}' of {kind}{whose} holds NaN or infinite values")
+
+
+def wire_dtype(spec: FieldSpec, precision: np.dtype[Any]) -> np.dtype[Any]:
+    return precision if spec.kind == "real" else np.dtype(spec.kind).newbyteorder("<")
+
+
+def _text(text: str) -> bytes:
+    raw = text.encode("ascii")
+    return bytes([len(raw)]) + raw
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+class _Reader:
+    """Takes an encoded message apart, refusing to read past its end."""
+
+    def __init__(self, data: bytes, kind: str) -> None:
+        self.data = memoryview(data)
+        self.at = 0
+        self.kind = kind
+
+    def take(self, count: int) -> memoryview:
+        if count > len(self.data) - self.at:
+            raise MessageError(f"{self.kind} message is cut short: {len(self.data)} bytes are too few")
+        self.at += count
+        return self.data[self.at - count : self.at]
+
+    def byte(self) -> int:
+        return self.take(1)[0]
+
+    def unpack(self, layout: struct.Struct) -> tuple[Any, ...]:
+        return layout.unpack(self.take(layout.size))
+
+    def text(self) -> str:
+        raw = bytes(self.take(self.byte()))
+        if not raw.isascii():
+            raise MessageError(f"{self.kind} message holds a name that is not plain text")
+        return raw.decode("ascii")
+
+    def varint(self) -> int:
+        value, shift = 0, 0
+        while shift < 63:
+            byte = self.byte()
+            value |= (byte & 127) << shift
+            if byte < 128:
+                return value
+            shift += 7
+        raise MessageError(f"{self.kind} message holds a length that is too long")
+
+    def shape(self) -> tuple[np.dtype[Any], tuple[int, ...]]:
+        code = self.byte()
+        if code >> 4 not in _DTYPES:
+            raise MessageError(f"{self.kind} message holds an unknown number type {code >> 4}")
+        return _DTYPES[code >> 4], tuple(self.varint() for _ in range(code & 15))
+
+    def array(self, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
+        count = 1
+        for length in shape:  # Python integers: a forged shape cannot overflow
+            count *= length
+        array = np.frombuffer(self.take(count * dtype.itemsize), dtype=dtype)
+        refuse_non_finite(self.kind, name, array)
+        wide = array.astype(np.float64) if dtype.kind == "f" else array.copy()
+        return wide.reshape(shape)
+
+    def finish(self) -> None:
+        if self.at != len(self.data):
+            raise MessageError(f"{self.kind} message has {len(self.data) - self.at} bytes too many")

@@ -1,0 +1,112 @@
+"""Folding replies. Every sum runs over clients in order, so that it does not depend on how they were batched."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedns.core.messages import Message, Ragged
+from fedns.numerics.linalg import add_weighted_rows
+
+FloatArray = NDArray[np.float64]
+_GRAM_ROWS = 256  # enough rows for one efficient matrix product
+
+
+class Reducer(Protocol):
+    """Sees each client's reply once, in client order, with the clients' weights."""
+
+    def add(self, batch: Message, weights: FloatArray) -> None: ...
+
+    def result(self) -> Any: ...
+
+
+class mean:
+    """sum_j p_j value_j."""
+
+    def __init__(self, field: str) -> None:
+        self._field = field
+        self._total: FloatArray | None = None
+
+    def add(self, batch: Message, weights: FloatArray) -> None:
+        values = np.ascontiguousarray(getattr(batch, self._field), dtype=np.float64)
+        if self._total is None:
+            self._total = np.zeros(values.shape[1:])
+        add_weighted_rows(self._total.reshape(-1), values.reshape(len(values), -1), weights)
+
+    def result(self) -> FloatArray:
+        assert self._total is not None
+        return self._total
+
+
+class mean_gram:
+    """sum_j p_j Y_j' Y_j for ragged rows Y_j."""
+
+    def __init__(self, field: str) -> None:
+        self._field = field
+        self._pending: list[FloatArray] = []
+        self._rows = 0
+        self._total: FloatArray | None = None
+
+    def add(self, batch: Message, weights: FloatArray) -> None:
+        ragged: Ragged = getattr(batch, self._field)
+        rows = ragged.values * np.sqrt(np.repeat(weights, ragged.counts))[:, None]
+        start = 0
+        # Products are cut at clients, after a number of rows that does not depend on the batch.
+        for stop in ragged.offsets[1:].tolist():
+            if self._rows + stop - start >= _GRAM_ROWS:
+                self._pending.append(rows[start:stop])
+                self._flush()
+                start = stop
+        if start < len(rows):
+            self._pending.append(rows[start:])
+            self._rows += len(rows) - start
+
+    def result(self) -> FloatArray:
+        self._flush()
+        assert self._total is not None
+        return self._total
+
+    def _flush(self) -> None:
+        if self._pending:
+            block = np.concatenate(self._pending) if len(self._pending) > 1 else self._pending[0]
+            block = np.ascontiguousarray(block)
+            gram = block.T @ block
+            self._total = gram if self._total is None else self._total + gram
+        self._pending, self._rows = [], 0
+
+
+class root_weighted_sum:
+    """sum_j sqrt(p_j) Y_j for ragged rows Y_j, shorter ones padded with zero rows to `rows`."""
+
+    def __init__(self, field: str, rows: int) -> None:
+        self._field = field
+        self._rows = rows
+        self._total: FloatArray | None = None
+
+    def add(self, batch: Message, weights: FloatArray) -> None:
+        ragged: Ragged = getattr(batch, self._field)
+        if self._total is None:
+            self._total = np.zeros((self._rows, ragged.values.shape[1]))
+        for client, weight in enumerate(weights):
+            part = ragged.part(client)
+            self._total[: len(part)] += np.sqrt(weight) * part
+
+    def result(self) -> FloatArray:
+        assert self._total is not None
+        return self._total
+
+
+class minimum:
+    """The smallest value of any client."""
+
+    def __init__(self, field: str) -> None:
+        self._field = field
+        self._smallest = np.inf
+
+    def add(self, batch: Message, weights: FloatArray) -> None:
+        self._smallest = min(self._smallest, float(np.min(getattr(batch, self._field))))
+
+    def result(self) -> float:
+        return self._smallest

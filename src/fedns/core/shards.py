@@ -1,0 +1,155 @@
+"""The rows of one or many clients, stored back to back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import ArrayLike, NDArray
+
+from fedns.core.errors import DataError
+from fedns.numerics.rows import DenseRows, Rows, SparseRows
+
+IntArray = NDArray[np.int64]
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Shards:
+    """Client j owns rows starts[j]:stops[j]; selecting clients copies nothing."""
+
+    rows: Rows
+    targets: FloatArray  # (rows,)
+    starts: IntArray  # (clients,)
+    stops: IntArray  # (clients,)
+    sample_weights: FloatArray | None = None  # (rows,), None means all ones
+    names: tuple[str, ...] | None = None  # one per client
+    columns: tuple[str, ...] | None = None  # one per column
+
+    @classmethod
+    def from_arrays(
+        cls,
+        features: Any,
+        targets: ArrayLike,
+        sizes: ArrayLike,
+        *,
+        sample_weights: ArrayLike | None = None,
+        names: Sequence[str] | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> Shards:
+        """Shards over rows already in client order; `sizes[j]` rows belong to client j. Refuses missing values."""
+        column_names = tuple(str(c) for c in columns) if columns is not None else None
+        rows = as_rows(features, column_names)
+        num_rows = rows.shape[0]
+        y = np.ascontiguousarray(targets, dtype=np.float64)
+        if y.shape != (num_rows,):
+            raise DataError(f"targets have shape {y.shape}, but there are {num_rows} rows: give one target per row")
+        if not np.isfinite(y).all():
+            raise DataError(f"targets hold {int((~np.isfinite(y)).sum())} missing or infinite values: drop those rows")
+        counts = np.asarray(sizes, dtype=np.int64)
+        if counts.ndim != 1 or counts.size == 0 or counts.min(initial=1) < 1 or counts.sum() != num_rows:
+            raise DataError(f"client sizes must be positive and add up to {num_rows} rows, got {counts.tolist()}")
+        weights = None
+        if sample_weights is not None:
+            weights = np.ascontiguousarray(sample_weights, dtype=np.float64)
+            if weights.shape != (num_rows,) or not (np.isfinite(weights).all() and (weights >= 0).all()):
+                raise DataError(f"sample weights must be {num_rows} finite numbers >= 0")
+        stops = np.cumsum(counts)
+        if weights is not None:
+            totals = np.add.reduceat(weights, stops - counts)
+            if (totals <= 0).any():
+                raise DataError(f"client {int(np.argmin(totals))} has no row with a positive sample weight")
+        return cls(rows, y, stops - counts, stops, weights, tuple(str(n) for n in names) if names else None, column_names)
+
+    @property
+    def num_clients(self) -> int:
+        return int(self.starts.size)
+
+    @property
+    def num_columns(self) -> int:
+        return self.rows.shape[1]
+
+    @property
+    def sizes(self) -> IntArray:
+        return self.stops - self.starts
+
+    @property
+    def num_samples(self) -> int:
+        return int(self.sizes.sum())
+
+    @property
+    def total_weights(self) -> FloatArray:
+        """The summed sample weights of each client; its number of rows where none were given."""
+        if self.sample_weights is None:
+            return self.sizes.astype(np.float64)
+        return np.array([self.sample_weights[a:b].sum() for a, b in zip(self.starts, self.stops, strict=True)])
+
+    def select(self, clients: ArrayLike) -> Shards:
+        """These clients only, in this order, over the same memory."""
+        chosen = np.asarray(clients, dtype=np.int64)
+        names = tuple(self.names[j] for j in chosen) if self.names is not None else None
+        return replace(self, starts=self.starts[chosen], stops=self.stops[chosen], names=names)
+
+    def pooled(self) -> Shards:
+        """All rows as one client. Only for a contiguous whole, which is what a split makes."""
+        if not np.array_equal(self.starts[1:], self.stops[:-1]):
+            raise DataError("only shards that cover a contiguous run of rows can be pooled")
+        return replace(self, starts=self.starts[:1], stops=self.stops[-1:], names=None)
+
+
+def as_rows(features: Any, columns: tuple[str, ...] | None = None) -> Rows:
+    """Dense or compressed rows in a layout the kernels read, checked to be finite; no copy when it already is."""
+    if scipy.sparse.issparse(features):
+        csr = scipy.sparse.csr_matrix(features)
+        csr.sum_duplicates()
+        data = np.ascontiguousarray(csr.data, dtype=_row_dtype(csr.data.dtype))
+        _refuse_missing_sparse(data, csr.indices, columns)
+        rows: Rows = SparseRows(
+            data, csr.indices.astype(np.int32, copy=False), csr.indptr.astype(np.int64, copy=False), int(csr.shape[1])
+        )
+    else:
+        values = np.asarray(features)
+        if values.ndim != 2:
+            raise DataError(f"features must be a table of rows and columns, got an array of shape {values.shape}")
+        values = np.ascontiguousarray(values, dtype=_row_dtype(values.dtype))
+        _refuse_missing_dense(values, columns)
+        rows = DenseRows.of(values)
+    if columns is not None and len(columns) != rows.shape[1]:
+        raise DataError(f"{len(columns)} column names were given for {rows.shape[1]} columns")
+    return rows
+
+
+def column_label(index: int, columns: tuple[str, ...] | None) -> str:
+    return f"column '{columns[index]}'" if columns is not None else f"column {index}"
+
+
+def _row_dtype(dtype: np.dtype[Any]) -> type[np.floating[Any]]:
+    if dtype.kind not in "fiub":
+        raise DataError(f"features must be numbers, got dtype {dtype}: encode text columns first")
+    return np.float32 if dtype == np.float32 else np.float64
+
+
+def _refuse_missing_dense(values: NDArray[Any], columns: tuple[str, ...] | None, chunk: int = 65536) -> None:
+    bad = np.zeros(values.shape[1], dtype=np.int64)
+    for start in range(0, values.shape[0], chunk):  # in chunks, so that the check adds no memory
+        bad += (~np.isfinite(values[start : start + chunk])).sum(axis=0)
+    _refuse_bad_columns(bad, columns)
+
+
+def _refuse_missing_sparse(data: NDArray[Any], indices: NDArray[Any], columns: tuple[str, ...] | None) -> None:
+    missing = ~np.isfinite(data)
+    if missing.any():
+        _refuse_bad_columns(np.bincount(indices[missing]), columns)
+
+
+def _refuse_bad_columns(bad: NDArray[np.int64], columns: tuple[str, ...] | None) -> None:
+    worst = np.flatnonzero(bad)
+    if worst.size:
+        others = f" (and {worst.size - 1} more columns)" if worst.size > 1 else ""
+        raise DataError(
+            f"{column_label(int(worst[0]), columns)} has {int(bad[worst[0]])} missing or infinite values{others}: "
+            "drop those rows, or fill them in, before training"
+        )

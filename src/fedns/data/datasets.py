@@ -1,0 +1,161 @@
+"""Data sets by name, path or recipe, with targets ready for training."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+
+from fedns.core.errors import DataError
+from fedns.data import sources, synthetic
+from fedns.data.catalogue import (
+    BUILT_IN_SHAPES,
+    FOLDER_VARIABLE,
+    RULES,
+    DatasetInfo,
+    Rule,
+    archives,
+    available,
+    read_built_in,
+)
+from fedns.data.labels import Task, as_binary, encode_targets
+from fedns.data.table import Table
+
+__all__ = ["Dataset", "DatasetInfo", "as_binary", "available", "load"]
+
+_DTYPES = {"float64": np.float64, "float32": np.float32}
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Rows and targets, not yet given to clients; iterates as `features, targets`."""
+
+    name: str
+    features: Any  # (rows, columns), ndarray or scipy csr_matrix, float64 or float32
+    targets: NDArray[np.float64]  # (rows,), -1 and +1 where the task is binary
+    task: Task
+    columns: tuple[str, ...] | None = None  # one per column
+    groups: NDArray[Any] | None = None  # (rows,), the natural site of each row
+    group_names: tuple[str, ...] | None = None  # one per distinct group, in sorted order of the labels
+    sample_weights: NDArray[np.float64] | None = None  # (rows,)
+    description: str = ""
+    source: str = ""
+
+    def __iter__(self) -> Iterator[Any]:
+        yield self.features
+        yield self.targets
+
+    @property
+    def num_samples(self) -> int:
+        return int(self.features.shape[0])
+
+    @property
+    def num_columns(self) -> int:
+        return int(self.features.shape[1])
+
+
+def load(
+    name: str | Path,
+    *,
+    positive: float | str | None = None,
+    target: str | None = None,
+    group: str | None = None,
+    weight: str | None = None,
+    task: str | None = None,
+    dtype: str = "float64",
+) -> Dataset:
+    """A named set, a file, or `synthetic:rows=...,columns=...`.
+
+    positive: the label that becomes +1, all others -1. Without it, the larger of two labels does.
+    target, group, weight: columns of a CSV or Parquet file, or members of an archive.
+    task: binary, regression or multiclass, where the values of the targets would suggest another.
+    """
+    if dtype not in _DTYPES:
+        raise DataError(f"dtype must be float64 or float32, got '{dtype}'")
+    if str(name).startswith(synthetic.PREFIX):
+        _refuse_settings(positive=positive, target=target, group=group, weight=weight, task=task)
+        return _load_synthetic(str(name), dtype)
+    table, rule = _read(name, target, group, weight)
+    targets = table.targets
+    if rule.relabel is not None and positive is None and task in (None, rule.task):
+        targets = rule.relabel(targets)
+    suggested = rule.task if positive is None else None
+    encoded, decided = encode_targets(targets, positive=positive, task=task or suggested)
+    rows, columns = table.features.shape
+    return Dataset(
+        Path(name).stem,
+        _cast(table.features, dtype),
+        encoded,
+        decided,
+        table.columns,
+        table.groups,
+        table.group_names,
+        table.sample_weights,
+        f"{rows} rows, {columns} columns, {decided}" + (f"; {rule.note}" if rule.note else ""),
+        table.source,
+    )
+
+
+def _load_synthetic(name: str, dtype: str) -> Dataset:
+    spec = synthetic.parse(name)
+    table = synthetic.generate(spec, _DTYPES[dtype])
+    return Dataset(
+        name,
+        table.features,
+        table.targets,
+        "binary" if spec.task == "binary" else "regression",
+        groups=table.groups,
+        description=spec.description,
+        source=table.source,
+    )
+
+
+def _read(name: str | Path, target: str | None, group: str | None, weight: str | None) -> tuple[Table, Rule]:
+    """The table behind a name or a path, and the rule of that name."""
+    text = str(name)
+    if isinstance(name, Path) or _looks_like_path(text):
+        return sources.read(name, target=target, group=group, weight=weight), Rule()
+    rule = RULES.get(text, Rule()) if target is None else Rule()  # a rule is about the usual target
+    if text in BUILT_IN_SHAPES:
+        _refuse_settings(target=target, group=group, weight=weight)
+        return read_built_in(text), rule
+    found = archives()
+    if text in found:
+        return sources.read(found[text], target=target, group=group, weight=weight), rule
+    if Path(text).is_file():  # a LIBSVM file without a suffix
+        return sources.read(text, target=target, group=group, weight=weight), Rule()
+    raise DataError(_unknown(text, [*BUILT_IN_SHAPES, *found]))
+
+
+def _looks_like_path(name: str) -> bool:
+    in_folder = os.sep in name or (os.altsep is not None and os.altsep in name)
+    return in_folder or Path(name).suffix.lower() in sources.KNOWN_SUFFIXES
+
+
+def _unknown(name: str, names: list[str]) -> str:
+    presets = [synthetic.PREFIX + preset for preset in synthetic.PRESETS]
+    close = difflib.get_close_matches(name, [*names, *presets], n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(close)}? Known are" if close else "known are"
+    return (
+        f"unknown data set '{name}': {hint} {', '.join([*names, *presets])}, "
+        f"files by path, and the .npz files in the folder that the environment variable {FOLDER_VARIABLE} names"
+    )
+
+
+def _refuse_settings(**settings: float | str | None) -> None:
+    for key, value in settings.items():
+        if value is not None:
+            raise DataError(f"this data set brings its own columns and targets: leave out {key}='{value}'")
+
+
+def _cast(features: Any, dtype: str) -> Any:
+    if scipy.sparse.issparse(features):
+        return features.astype(_DTYPES[dtype], copy=False)
+    return np.ascontiguousarray(features, dtype=_DTYPES[dtype])

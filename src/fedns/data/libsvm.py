@@ -1,0 +1,165 @@
+"""LIBSVM text, `label index:value index:value ...` with indices from 1, read in chunks of whole lines."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, NamedTuple
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+
+from fedns.core.errors import DataError
+from fedns.data.opening import open_bytes
+from fedns.data.table import Table
+
+CHUNK_BYTES = 4 << 20  # the parser needs some 30 times this; larger chunks are not faster
+_LARGEST_INDEX = 2**31 - 1  # kernels hold column indices in 32 bits
+_COMMENT = re.compile(rb"#[^\n]*")
+_COLON, _NEWLINE = ord(":"), ord("\n")
+
+
+class _Chunk(NamedTuple):
+    labels: NDArray[np.float64]  # (rows,)
+    counts: NDArray[np.int64]  # (rows,), nonzeros of each row
+    indices: NDArray[np.int32]  # (nonzeros,), from 0
+    values: NDArray[np.float64]  # (nonzeros,)
+
+
+class _Malformed(Exception):
+    """Some line of the chunk is wrong; which one is looked for afterwards."""
+
+
+def read_libsvm(path: Path, chunk_bytes: int = CHUNK_BYTES) -> Table:
+    """The rows as float64 CSR, as wide as the largest index."""
+    with open_bytes(path) as stream:
+        chunks = [chunk for chunk in _parse_chunks(stream, path.name, chunk_bytes) if chunk.labels.size]
+    if not chunks:
+        raise DataError(f"{path.name} is empty: expected lines like '1 3:0.5 7:1'")
+    labels, counts, indices, values = (np.concatenate(pieces) for pieces in zip(*chunks, strict=True))
+    if indices.size == 0:
+        raise DataError(f"{path.name} holds labels but no 'index:value' pairs: expected lines like '1 3:0.5 7:1'")
+    indptr = np.concatenate([[0], np.cumsum(counts)])
+    shape = (labels.size, int(indices.max()) + 1)
+    return Table(scipy.sparse.csr_matrix((values, indices, indptr), shape=shape), labels, source=path.name)
+
+
+def _parse_chunks(stream: IO[bytes], name: str, chunk_bytes: int) -> Iterator[_Chunk]:
+    line = 1
+    for text in _whole_lines(stream, chunk_bytes):
+        try:
+            yield _parse(_COMMENT.sub(b"", text) if b"#" in text else text)
+        except _Malformed:
+            raise _explain(text, name, line) from None
+        line += text.count(b"\n")
+
+
+def _whole_lines(stream: IO[bytes], chunk_bytes: int) -> Iterator[bytes]:
+    """Runs of complete lines of about this many bytes; only the last may lack its newline."""
+    pieces: list[bytes] = []
+    while block := stream.read(chunk_bytes):
+        cut = block.rfind(b"\n") + 1
+        if cut == 0:
+            pieces.append(block)
+            continue
+        yield b"".join([*pieces, block[:cut]])
+        pieces = [block[cut:]]
+    if rest := b"".join(pieces):
+        yield rest
+
+
+def _parse(text: bytes) -> _Chunk:
+    """No Python loop: the shape of every token is checked on the bytes, the numbers are read in one call."""
+    line_of_token, has_value = _tokens(np.frombuffer(text, dtype=np.uint8))
+    if line_of_token.size == 0:
+        return _Chunk(np.empty(0), np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0))
+    is_label = np.concatenate([[True], np.diff(line_of_token) > 0])
+    if not np.array_equal(is_label, ~has_value):
+        raise _Malformed
+    numbers = _numbers(text)
+    if numbers.size != has_value.size + np.count_nonzero(has_value):
+        raise _Malformed
+    # A label is one number and a pair two, so the label of row r stands behind its tokens, doubled but for r labels.
+    first_token = np.flatnonzero(is_label)
+    label_at = 2 * first_token - np.arange(first_token.size)
+    pairs = np.delete(numbers, label_at).reshape(-1, 2)
+    row_of_pair = (np.cumsum(is_label) - 1)[has_value]
+    indices = _checked_indices(pairs[:, 0], row_of_pair)
+    counts = np.bincount(row_of_pair, minlength=first_token.size)
+    return _Chunk(numbers[label_at], counts, indices, np.ascontiguousarray(pairs[:, 1]))
+
+
+def _tokens(characters: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """The line of each token, and whether it is a pair, that is, holds one colon with something on both sides."""
+    space = (characters == 32) | ((characters >= 9) & (characters <= 13))
+    starts = np.flatnonzero(~space & np.concatenate([[True], space[:-1]]))
+    colons = np.flatnonzero(characters == _COLON)
+    if colons.size:
+        padded = np.concatenate([[True], space, [True]])
+        token = np.searchsorted(starts, colons, side="right") - 1
+        if padded[colons].any() or padded[colons + 2].any() or (np.diff(token) == 0).any():
+            raise _Malformed
+    has_value = np.zeros(starts.size, dtype=np.bool_)
+    if colons.size:
+        has_value[token] = True
+    return np.searchsorted(np.flatnonzero(characters == _NEWLINE), starts), has_value
+
+
+def _numbers(text: bytes) -> NDArray[np.float64]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DeprecationWarning)  # how numpy before 2.3 reports text it cannot read
+        try:
+            return np.fromstring(text.replace(b":", b" "), dtype=np.float64, sep=" ")
+        except (ValueError, DeprecationWarning):
+            raise _Malformed from None
+
+
+def _checked_indices(indices: NDArray[np.float64], row: NDArray[np.int64]) -> NDArray[np.int32]:
+    whole = (indices >= 1) & (indices <= _LARGEST_INDEX) & (indices == np.floor(indices))
+    repeated = (np.diff(indices) <= 0) & (np.diff(row) == 0)
+    if not whole.all() or repeated.any():
+        raise _Malformed
+    return indices.astype(np.int32) - np.int32(1)
+
+
+def _explain(text: bytes, name: str, first_line: int) -> DataError:
+    """The error for the first wrong line of a chunk known to hold one."""
+    for number, line in enumerate(text.split(b"\n"), start=first_line):
+        problem = _problem(_COMMENT.sub(b"", line).split())
+        if problem:
+            return DataError(f"{name}, line {number}: {problem}")
+    return DataError(f"{name}, line {first_line} or later: expected lines like '1 3:0.5 7:1'")
+
+
+def _problem(tokens: list[bytes]) -> str | None:
+    if not tokens:
+        return None
+    if _as_number(tokens[0]) is None:
+        return f"starts with '{_shown(tokens[0])}', expected a number as the label"
+    previous = 0.0
+    for token in tokens[1:]:
+        index_text, colon, value_text = token.partition(b":")
+        index = _as_number(index_text)
+        if not colon or index is None or _as_number(value_text) is None:
+            return f"'{_shown(token)}' is not an index:value pair (is the line cut short?)"
+        if not 1 <= index <= _LARGEST_INDEX or index != int(index):
+            return f"index '{_shown(index_text)}' must be a whole number from 1 to {_LARGEST_INDEX}"
+        if index <= previous:
+            return f"index {int(index)} follows {int(previous)}, but indices must increase along a line"
+        previous = index
+    return None
+
+
+def _as_number(text: bytes) -> float | None:
+    try:
+        return None if b"_" in text else float(text)  # float() reads 1_000, the format does not have it
+    except ValueError:
+        return None
+
+
+def _shown(token: bytes) -> str:
+    text = token.decode("ascii", "backslashreplace")
+    return text if len(text) <= 40 else text[:40] + "..."

@@ -1,0 +1,39 @@
+"""Reading a file, whatever its format: LIBSVM text, NumPy archive, CSV or Parquet."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fedns.core.errors import DataError
+from fedns.data.libsvm import read_libsvm
+from fedns.data.npz import read_npz
+from fedns.data.opening import COMPRESSED, check_file, format_suffix
+from fedns.data.table import Table
+from fedns.data.tabular import read_csv, read_parquet
+
+# The last ones are how the LIBSVM site names its test, training, validation and scaled files (a9a.t, ijcnn1.tr).
+LIBSVM_SUFFIXES = frozenset({"", ".libsvm", ".svm", ".svmlight", ".txt", ".t", ".tr", ".val", ".scale", ".binary"})
+KNOWN_SUFFIXES = LIBSVM_SUFFIXES - {""} | {".npz", ".csv", ".parquet"} | COMPRESSED
+
+
+def read(path: str | Path, *, target: str | None = None, group: str | None = None, weight: str | None = None) -> Table:
+    """Read a file by its suffix; `target`, `group` and `weight` name columns, or members of an archive."""
+    path = Path(path)
+    check_file(path)
+    suffix = format_suffix(path)
+    if suffix in LIBSVM_SUFFIXES:
+        _refuse_names(path, target=target, group=group, weight=weight)
+        return read_libsvm(path)
+    if suffix == ".csv":
+        return read_csv(path, target, group, weight)
+    if suffix not in (".npz", ".parquet"):
+        raise DataError(f"{path.name} has an unknown suffix: use {', '.join(sorted(KNOWN_SUFFIXES - COMPRESSED))}")
+    if path.suffix.lower() in COMPRESSED:
+        raise DataError(f"{path.name} holds a format that compresses by itself: unpack it first")
+    return (read_npz if suffix == ".npz" else read_parquet)(path, target, group, weight)
+
+
+def _refuse_names(path: Path, **names: str | None) -> None:
+    for role, name in names.items():
+        if name is not None:
+            raise DataError(f"{path.name} is LIBSVM text, which has no named columns: leave out {role}='{name}'")

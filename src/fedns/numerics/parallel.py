@@ -1,0 +1,90 @@
+"""Cutting rows into work and spreading it over threads so that the result does not depend on how many there are."""
+
+import contextlib
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+# Long clients are cut here, so that one site with all the rows still uses every core. A power of two: sketches that
+# transform blocks of rows need cuts on block boundaries.
+SEGMENT_ROWS = 1 << 16
+# More parts than threads even out clients of unequal length; each part costs a few microseconds of scheduling.
+_PARTS_PER_THREAD = 8
+
+_threads = os.cpu_count() or 1
+
+
+class Segments(NamedTuple):
+    """Runs of rows of one client each, in client order; a segment's sums go to its own slot."""
+
+    client: NDArray[np.int64]  # (segments,) position of the client
+    first: NDArray[np.int64]  # (segments,)
+    last: NDArray[np.int64]  # (segments,)
+    begin: NDArray[np.int64]  # (segments,) where the client's rows begin: row i is the client's row i - begin
+    size: NDArray[np.int64]  # (segments,) rows of the whole client
+
+    @property
+    def number(self) -> int:
+        return int(self.client.size)
+
+
+def cut(starts: NDArray[np.int64], stops: NDArray[np.int64], segment_rows: int = SEGMENT_ROWS) -> Segments:
+    """Segments of at most `segment_rows` rows. The cuts depend on the client alone, never on threads or chunks."""
+    sizes = stops - starts
+    pieces = np.maximum(1, -(-sizes // segment_rows))
+    client = np.repeat(np.arange(starts.size, dtype=np.int64), pieces)
+    index = np.arange(client.size) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+    first = starts[client] + index * segment_rows
+    return Segments(client, first, np.minimum(first + segment_rows, stops[client]), starts[client], sizes[client])
+
+
+def for_each_part(segments: Segments, work: Callable[[int, int], Any]) -> None:
+    """Call work(low, high) over ranges of segments that together cover all, on every thread allowed."""
+    count = segments.number
+    if _threads == 1 or count == 1:
+        work(0, count)
+        return
+    rows = np.cumsum(segments.last - segments.first)
+    targets = np.linspace(0, rows[-1], _PARTS_PER_THREAD * _threads + 1)[1:-1]
+    cuts = np.unique(np.concatenate([[0], np.searchsorted(rows, targets), [count]])).tolist()
+    futures = [_pool(_threads).submit(work, low, high) for low, high in itertools.pairwise(cuts)]
+    for future in futures:
+        future.result()
+
+
+def merge(partial: NDArray[np.float64], segments: Segments, num_clients: int) -> NDArray[np.float64]:
+    """Sum the segments' slots client by client, in order: (segments, ...) to (clients, ...)."""
+    if segments.number == num_clients:
+        return partial
+    boundaries = np.searchsorted(segments.client, np.arange(num_clients))
+    return np.stack([_sum_in_order(part) for part in np.split(partial, boundaries[1:])])
+
+
+@contextlib.contextmanager
+def threads(count: int | None) -> Iterator[None]:
+    """Use this many threads inside the block; None leaves the setting alone."""
+    global _threads
+    before = _threads
+    _threads = before if count is None else count
+    try:
+        yield
+    finally:
+        _threads = before
+
+
+def _sum_in_order(parts: NDArray[np.float64]) -> NDArray[np.float64]:
+    total: NDArray[np.float64] = parts[0].copy()
+    for part in parts[1:]:
+        total += part
+    return total
+
+
+@cache
+def _pool(workers: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(workers, thread_name_prefix="fedns")

@@ -1,0 +1,23 @@
+"""Penalties on the coefficients."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedns.core.errors import ConfigError
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Ridge:
+    """(strength / 2) |w|^2. The paper prints strength |w|^2: its lambda is half of this one."""
+
+    strength: float = 1e-3
+
+    def __post_init__(self) -> None:
+        if not (np.isfinite(self.strength) and self.strength >= 0):
+            raise ConfigError(f"the ridge strength must be a number >= 0, got {self.strength}")

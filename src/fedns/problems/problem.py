@@ -1,0 +1,156 @@
+"""The objective F(w) = sum_j p_j f_j(w) + (strength / 2) |w|^2, where f_j is the mean loss of client j."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedns.core.run import Evaluation
+from fedns.core.shards import Shards
+from fedns.numerics import kernels_cpu as kernels
+from fedns.numerics import parallel
+from fedns.numerics.linalg import packed_size, solve_positive, unpack_symmetric
+from fedns.problems.losses import Logistic, Loss
+from fedns.problems.penalties import Ridge
+
+FloatArray = NDArray[np.float64]
+_NO_WEIGHTS = np.empty(0)
+
+
+class NewtonStep(NamedTuple):
+    """A Newton step and its slope; the decrement is the square root of minus the slope."""
+
+    step: FloatArray  # (features,)
+    directional_derivative: float  # gradient . step, <= 0
+
+    @property
+    def newton_decrement(self) -> float:
+        return float(np.sqrt(max(0.0, -self.directional_derivative)))
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Loss, penalty and model. With an intercept, the last coefficient belongs to a constant 1 and is not penalised.
+
+    Methods that take shards return the data term of each client, with a leading client axis; the penalty is the server's.
+    Their coefficients are one vector for all clients, (features,), or one for each, (clients, features).
+    """
+
+    loss: Loss = field(default_factory=Logistic)
+    penalty: Ridge = field(default_factory=Ridge)
+    intercept: bool = False
+
+    def num_features(self, num_columns: int) -> int:
+        return num_columns + int(self.intercept)
+
+    def losses_along(self, w: FloatArray, direction: FloatArray, steps: FloatArray, shards: Shards) -> FloatArray:
+        """f_j(w + t direction) for each t in steps: (clients, steps), reading the rows once."""
+        segments = parallel.cut(shards.starts, shards.stops)
+        out = np.zeros((segments.number, steps.size))
+        data, points, directions = self._data(shards), np.atleast_2d(w), np.atleast_2d(direction)
+
+        def part(low: int, high: int) -> None:
+            kernels.losses_along(*data, segments, low, high, points, directions, steps, self.loss.family, out)
+
+        parallel.for_each_part(segments, part)
+        return parallel.merge(out, segments, shards.num_clients)
+
+    def value(self, w: FloatArray, shards: Shards) -> FloatArray:
+        """f_j(w): (clients,)."""
+        return self.losses_along(w, np.zeros_like(w), np.zeros(1), shards)[:, 0]
+
+    def gradient(self, w: FloatArray, shards: Shards) -> FloatArray:
+        """grad f_j(w): (clients, features)."""
+        segments = parallel.cut(shards.starts, shards.stops)
+        gradient = np.zeros((segments.number, w.shape[-1]))
+        keys = np.zeros((shards.num_clients, 2), dtype=np.uint64)
+        table, starts = np.zeros((0, w.shape[-1])), np.zeros(segments.number + 1, dtype=np.int64)
+        data, points = self._data(shards), np.atleast_2d(w)
+
+        def part(low: int, high: int) -> None:
+            kernels.gradient_and_sketch(
+                *data, segments, low, high, points, self.intercept, self.loss.family, gradient,
+                kernels.NO_SKETCH, 1, 1, keys, table, starts,
+            )  # fmt: skip
+
+        parallel.for_each_part(segments, part)
+        return parallel.merge(gradient, segments, shards.num_clients)
+
+    def gradient_and_hessian(self, w: FloatArray, shards: Shards) -> tuple[FloatArray, FloatArray]:
+        """grad f_j(w) and the packed upper triangle of its Hessian: (clients, features), (clients, entries)."""
+        segments = parallel.cut(shards.starts, shards.stops)
+        gradient = np.zeros((segments.number, w.shape[-1]))
+        packed = np.zeros((segments.number, packed_size(w.shape[-1])))
+        data, points = self._data(shards), np.atleast_2d(w)
+
+        def part(low: int, high: int) -> None:
+            kernels.gradient_and_hessian(
+                *data, segments, low, high, points, self.intercept, self.loss.family, gradient, packed
+            )
+
+        parallel.for_each_part(segments, part)
+        merged = [parallel.merge(a, segments, shards.num_clients) for a in (gradient, packed)]
+        return merged[0], merged[1]
+
+    def gradient_and_sketch(
+        self, w: FloatArray, shards: Shards, plan: kernels.SketchPlan, keys: NDArray[np.uint64]
+    ) -> tuple[FloatArray, FloatArray, NDArray[np.int64]]:
+        """grad f_j(w), and S_j A_j(w) for the root A_j' A_j of its Hessian, back to back, with the clients' offsets.
+
+        Client j's sketch has plan.sizes[j] rows; the rows are read once for both.
+        """
+        segments = parallel.cut(shards.starts, shards.stops, max(parallel.SEGMENT_ROWS, plan.block_length))
+        gradient = np.zeros((segments.number, w.shape[-1]))
+        starts = np.concatenate([[0], np.cumsum(plan.sizes[segments.client])])
+        table = np.zeros((int(starts[-1]), w.shape[-1]))
+        data, points = self._data(shards), np.atleast_2d(w)
+
+        def part(low: int, high: int) -> None:
+            kernels.gradient_and_sketch(
+                *data, segments, low, high, points, self.intercept, self.loss.family, gradient,
+                plan.kind, plan.nonzeros, plan.block_length, keys, table, starts,
+            )  # fmt: skip
+
+        parallel.for_each_part(segments, part)
+        offsets = np.concatenate([[0], np.cumsum(plan.sizes)])
+        if segments.number > shards.num_clients:
+            summed = np.zeros((int(offsets[-1]), w.shape[-1]))
+            for segment, client in enumerate(segments.client):
+                summed[offsets[client] : offsets[client + 1]] += table[starts[segment] : starts[segment + 1]]
+            table = summed
+        return parallel.merge(gradient, segments, shards.num_clients), table, offsets
+
+    def penalty_diagonal(self, num_features: int) -> FloatArray:
+        """The Hessian of the penalty, which is diagonal; 0 for the intercept."""
+        diagonal = np.full(num_features, self.penalty.strength)
+        if self.intercept:
+            diagonal[-1] = 0.0
+        return diagonal
+
+    def penalty_value(self, w: FloatArray) -> float:
+        return 0.5 * float(self.penalty_diagonal(w.shape[-1]) @ (w * w))
+
+    def newton_step(self, w: FloatArray, gradient: FloatArray, hessian: FloatArray) -> NewtonStep:
+        """The step -(hessian + penalty)^-1 (gradient + penalty) from the data terms' gradient and Hessian."""
+        diagonal = self.penalty_diagonal(w.shape[-1])
+        full_gradient = gradient + diagonal * w
+        step = -solve_positive(hessian + np.diag(diagonal), full_gradient)
+        return NewtonStep(step, float(full_gradient @ step))
+
+    def evaluate(self, w: FloatArray, shards: Shards) -> Evaluation:
+        """The pooled objective and gradient norm."""
+        weights = shards.total_weights / shards.total_weights.sum()
+        value = float(weights @ self.value(w, shards)) + self.penalty_value(w)
+        gradient = weights @ self.gradient(w, shards) + self.penalty_diagonal(w.shape[-1]) * w
+        return Evaluation(value, float(np.linalg.norm(gradient)))
+
+    def hessian(self, w: FloatArray, shards: Shards) -> FloatArray:
+        """The Hessian of each client's mean loss: (clients, features, features)."""
+        return unpack_symmetric(self.gradient_and_hessian(w, shards)[1], w.shape[-1])
+
+    def _data(self, shards: Shards) -> tuple[object, FloatArray, FloatArray, FloatArray]:
+        weights = _NO_WEIGHTS if shards.sample_weights is None else shards.sample_weights
+        return shards.rows, shards.targets, weights, shards.total_weights

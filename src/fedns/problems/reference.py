@@ -1,0 +1,74 @@
+"""The pooled optimum that every gap subtracts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedns.core.errors import DataError
+from fedns.core.shards import Shards
+from fedns.numerics.linalg import unpack_symmetric
+from fedns.problems.problem import Problem
+
+FloatArray = NDArray[np.float64]
+_ROUNDS = 200
+_HALVINGS = 2.0 ** -np.arange(30.0)
+
+
+@dataclass(frozen=True)
+class Optimum:
+    """The minimiser on the union of the data."""
+
+    coefficients: FloatArray
+    value: float
+    relative_gradient: float  # norm of the gradient in units of the root curvature at 0: free of the columns' scales
+    rounds: int
+
+
+def pooled_optimum(problem: Problem, shards: Shards, tolerance: float = 1e-12) -> Optimum:
+    """Newton's method with a line search on all rows, until the gradient stops shrinking below the tolerance."""
+    problem.loss.check_targets(shards)
+    pooled = shards.pooled()
+    w = np.zeros(problem.num_features(shards.num_columns))
+    diagonal = problem.penalty_diagonal(w.size)
+    scale: FloatArray | None = None
+    best: tuple[float, FloatArray] | None = None
+    rounds = 0
+    while rounds < _ROUNDS:
+        data_gradient, packed = problem.gradient_and_hessian(w, pooled)
+        hessian = unpack_symmetric(packed[0], w.size)
+        gradient = data_gradient[0] + diagonal * w
+        # The unit of coordinate c is the root of its curvature at the start: it does not depend on the column's scale.
+        if scale is None:
+            scale = np.sqrt(np.diag(hessian) + diagonal)
+            scale[scale == 0] = 1.0
+        relative = float(np.linalg.norm(gradient / scale))
+        improved = best is None or relative < 0.5 * best[0]
+        if best is None or relative < best[0]:
+            best = (relative, w)
+        if best[0] <= tolerance and not improved:
+            break
+        step, slope = problem.newton_step(w, data_gradient[0], hessian)
+        w = w + _line_search(problem, pooled, w, step, slope) * step
+        rounds += 1
+    assert best is not None
+    relative, w = best
+    if relative > tolerance:
+        raise DataError(
+            f"the pooled optimum was not reached in {_ROUNDS} Newton rounds (relative gradient {relative:.1e}): "
+            "the classes may be separable without a penalty, use strength > 0"
+        )
+    value = float(problem.value(w, pooled)[0]) + problem.penalty_value(w)
+    return Optimum(w, value, relative, rounds)
+
+
+def _line_search(problem: Problem, pooled: Shards, w: FloatArray, step: FloatArray, slope: float) -> float:
+    """The largest halving of the step that decreases the objective enough; rounding is forgiven near the optimum."""
+    steps = np.concatenate([[0.0], _HALVINGS])
+    values = problem.losses_along(w, step, steps, pooled)[0]
+    values += np.array([problem.penalty_value(w + t * step) for t in steps])
+    allowed = values[0] + 1e-4 * steps[1:] * slope + 1e-14 * max(1.0, abs(values[0]))
+    passing = np.flatnonzero(values[1:] <= allowed)
+    return float(_HALVINGS[passing[0]]) if passing.size else 0.0
