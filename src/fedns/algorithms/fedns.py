@@ -75,10 +75,17 @@ class FedNS(Algorithm):
 
 @dataclass(frozen=True)
 class NewtonSketch(FedNS):
-    """Partial Newton sketch on the pooled data: the loss's Hessian is sketched, the penalty's is exact."""
+    """Partial Newton sketch on the pooled data: the loss's Hessian is sketched, the penalty's is exact.
+
+    One sketch of size k has to do what m sketches do in FedNS: below a few times the effective dimension a unit step cycles,
+    so the line search is on unless it is turned off.
+    """
+
+    line_search: str = "aggregate"
 
     name: ClassVar[str] = "newtonsketch"
     summary: ClassVar[str] = "one sketch of the pooled data's Hessian; what the FedNS proof reduces to, a yardstick"
     paper: ClassVar[str] = "Pilanci and Wainwright, Newton sketch, SIAM J. Optimization 2017; Lacotte et al. 2021"
     uplink: ClassVar[str] = "nothing (data pooled)"
     pooled: ClassVar[bool] = True
+    sees_partition: ClassVar[bool] = False

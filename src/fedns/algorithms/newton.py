@@ -35,6 +35,7 @@ class FedNewton(Algorithm):
     summary: ClassVar[str] = "exact Newton steps from averaged Hessians; fewest rounds, most bytes for wide data"
     paper: ClassVar[str] = "Li et al., FedNS, AAAI 2024, equation of the section on FedNewton"
     uplink: ClassVar[str] = "M(M+1)/2 + M"
+    sees_partition: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         line_search(self.line_search, self.armijo_slope, self.backtrack_factor)

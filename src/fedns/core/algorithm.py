@@ -36,6 +36,7 @@ class Algorithm(ABC):
     paper: ClassVar[str]
     uplink: ClassVar[str]  # what a client sends per round, in numbers
     pooled: ClassVar[bool] = False  # runs on the union of the data: a yardstick, nothing is sent
+    sees_partition: ClassVar[bool] = True  # False where moving rows between clients does not change the iterates
 
     def init(self, problem: Any, cohort: Cohort) -> Any:
         """The state before the first round: zero coefficients unless a method needs more."""

@@ -104,7 +104,9 @@ def as_rows(features: Any, columns: tuple[str, ...] | None = None) -> Rows:
     """Dense or compressed rows in a layout the kernels read, checked to be finite; no copy when it already is."""
     if scipy.sparse.issparse(features):
         csr = scipy.sparse.csr_matrix(features)
-        csr.sum_duplicates()
+        if not csr.has_canonical_format:
+            csr = csr.copy()  # the caller's matrix may share these arrays
+            csr.sum_duplicates()
         data = np.ascontiguousarray(csr.data, dtype=_row_dtype(csr.data.dtype))
         _refuse_missing_sparse(data, csr.indices, columns)
         rows: Rows = SparseRows(

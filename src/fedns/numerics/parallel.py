@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,8 @@ SEGMENT_ROWS = 1 << 16
 _PARTS_PER_THREAD = 8
 
 _threads = os.cpu_count() or 1
+
+Result = TypeVar("Result")
 
 
 class Segments(NamedTuple):
@@ -56,6 +58,23 @@ def for_each_part(segments: Segments, work: Callable[[int, int], Any]) -> None:
     futures = [_pool(_threads).submit(work, low, high) for low, high in itertools.pairwise(cuts)]
     for future in futures:
         future.result()
+
+
+def map_clients(work: Callable[[int], Result], count: int) -> list[Result]:
+    """[work(0), ..., work(count - 1)], on every thread allowed.
+
+    For work that one client's arrays decide and that lets go of the interpreter, as compiled kernels and `numpy.linalg` do.
+    """
+    if _threads == 1 or count == 1:
+        return [work(client) for client in range(count)]
+    parts = min(count, _PARTS_PER_THREAD * _threads)
+    cuts = np.linspace(0, count, parts + 1).astype(int).tolist()
+
+    def some(low: int, high: int) -> list[Result]:
+        return [work(client) for client in range(low, high)]
+
+    futures = [_pool(_threads).submit(some, low, high) for low, high in itertools.pairwise(cuts)]
+    return [result for future in futures for result in future.result()]
 
 
 def merge(partial: NDArray[np.float64], segments: Segments, num_clients: int) -> NDArray[np.float64]:

@@ -14,6 +14,7 @@ from fedns.problems.problem import Problem
 
 FloatArray = NDArray[np.float64]
 _ROUNDS = 200
+_SMALL_STEP = 1e-6
 _HALVINGS = 2.0 ** -np.arange(30.0)
 
 
@@ -28,36 +29,36 @@ class Optimum:
 
 
 def pooled_optimum(problem: Problem, shards: Shards, tolerance: float = 1e-12) -> Optimum:
-    """Newton's method with a line search on all rows, until the gradient stops shrinking below the tolerance."""
+    """Newton's method with a line search on all rows, until the gradient is below the tolerance and stops shrinking."""
     problem.loss.check_targets(shards)
     pooled = shards.pooled()
     w = np.zeros(problem.num_features(shards.num_columns))
     diagonal = problem.penalty_diagonal(w.size)
     scale: FloatArray | None = None
-    best: tuple[float, FloatArray] | None = None
+    best: tuple[float, FloatArray, float] | None = None
     rounds = 0
     while rounds < _ROUNDS:
         data_gradient, packed = problem.gradient_and_hessian(w, pooled)
         hessian = unpack_symmetric(packed[0], w.size)
-        gradient = data_gradient[0] + diagonal * w
+        step, slope = problem.newton_step(w, data_gradient[0], hessian)
         # The unit of coordinate c is the root of its curvature at the start: it does not depend on the column's scale.
         if scale is None:
             scale = np.sqrt(np.diag(hessian) + diagonal)
             scale[scale == 0] = 1.0
-        relative = float(np.linalg.norm(gradient / scale))
+        relative = float(np.linalg.norm((data_gradient[0] + diagonal * w) / scale))
         improved = best is None or relative < 0.5 * best[0]
         if best is None or relative < best[0]:
-            best = (relative, w)
+            best = (relative, w, float(np.linalg.norm(scale * step) / (1.0 + np.linalg.norm(scale * w))))
         if best[0] <= tolerance and not improved:
             break
-        step, slope = problem.newton_step(w, data_gradient[0], hessian)
         w = w + _line_search(problem, pooled, w, step, slope) * step
         rounds += 1
     assert best is not None
-    relative, w = best
-    if relative > tolerance:
+    relative, w, step_left = best
+    # Where classes can be separated the gradient fades too, but the steps do not: the optimum is at infinity.
+    if relative > tolerance or step_left > _SMALL_STEP:
         raise DataError(
-            f"the pooled optimum was not reached in {_ROUNDS} Newton rounds (relative gradient {relative:.1e}): "
+            f"there is no pooled optimum within {_ROUNDS} Newton rounds (relative gradient {relative:.1e}): "
             "the classes may be separable without a penalty, use strength > 0"
         )
     value = float(problem.value(w, pooled)[0]) + problem.penalty_value(w)

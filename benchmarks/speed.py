@@ -1,0 +1,178 @@
+"""Speed as ratios taken in one run: a round against one parallel read of the data, a whole run against scikit-learn.
+
+Every figure is the best of several repetitions, interleaved with its yardstick, so that a busy machine slows both.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import resource
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+
+import fedns
+from fedns.core.cohort import Session
+from fedns.core.shards import Shards
+from fedns.engines.simulation import SimulatedCohort
+from fedns.numerics import parallel
+from fedns.numerics.jit import jit
+from fedns.numerics.linalg import single_threaded_blas
+
+SHAPES = {
+    # name: rows, columns, clients, sketch size, allowed ratios for SJLT and SRHT
+    "covtype shape": (581_012, 54, 200, 20, 1.5, 2.5),
+    "SUSY shape": (5_000_000, 18, 1000, 10, 3.0, 4.0),
+}
+console = Console(width=120)
+
+
+@jit
+def total(values):
+    """The sum of a run of numbers: reading it, and nothing else."""
+    result = 0.0
+    for i in range(values.size):
+        result += values[i]
+    return result
+
+
+def synthetic(rows: int, columns: int, clients: int) -> Shards:
+    """Random data of this shape; what the numbers are does not matter to the speed."""
+    random = np.random.default_rng(0)
+    features = random.standard_normal((rows, columns))
+    targets = np.where(random.random(rows) < 0.5, -1.0, 1.0)
+    offsets = np.linspace(0, rows, clients + 1).astype(np.int64)
+    return Shards.from_arrays(features, targets, np.diff(offsets))
+
+
+def one_read(shards: Shards) -> Callable[[], None]:
+    segments = parallel.cut(shards.starts, shards.stops)
+    flat, columns = shards.rows.flat, shards.num_columns  # type: ignore[union-attr]
+
+    def read() -> None:
+        parallel.for_each_part(
+            segments, lambda low, high: total(flat[segments.first[low] * columns : segments.last[high - 1] * columns])
+        )
+
+    return read
+
+
+def one_round(method: fedns.Algorithm, problem: fedns.Problem, shards: Shards) -> Callable[[], None]:
+    """A whole round: sending, kernels, metering, folding, the Newton step."""
+    cohort = SimulatedCohort(shards, Session(problem, 0))
+    state = method.init(problem, cohort)
+
+    def round_() -> None:
+        nonlocal state
+        cohort.session.round += 1
+        state = method.round(problem, state, cohort).state
+
+    return round_
+
+
+def best_times(actions: list[Callable[[], None]], repetitions: int) -> list[float]:
+    """The best time of each action, all taken in turn."""
+    best = [np.inf] * len(actions)
+    for _ in range(repetitions):
+        for i, action in enumerate(actions):
+            started = time.perf_counter()
+            action()
+            best[i] = min(best[i], time.perf_counter() - started)
+    return best
+
+
+def memory_bytes() -> int:
+    """Peak memory of this process so far."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def rounds_against_reading(repetitions: int) -> None:
+    table = Table(title="one FedNS round against one parallel read of the matrix")
+    for column in ("data", "method", "read ms", "round ms", "ratio", "at most", "memory added"):
+        table.add_column(column, justify="left" if column in ("data", "method") else "right")
+    problem = fedns.Problem()
+    for name, (rows, columns, clients, size, sjlt, srht) in SHAPES.items():
+        shards = synthetic(rows, columns, clients)
+        read = one_read(shards)
+        for sketch, allowed in ((fedns.SJLT(size), sjlt), (fedns.SRHT(size), srht)):
+            round_ = one_round(fedns.FedNS(sketch), problem, shards)
+            read(), round_()
+            before = memory_bytes()
+            read_seconds, round_seconds = best_times([read, round_], repetitions)
+            added = (memory_bytes() - before) / shards.rows.nbytes
+            table.add_row(
+                f"{name} {rows} x {columns}, m = {clients}",
+                f"{type(sketch).__name__}, k = {size}",
+                f"{1e3 * read_seconds:.1f}",
+                f"{1e3 * round_seconds:.1f}",
+                f"{round_seconds / read_seconds:.2f}",
+                f"{allowed:g}",
+                f"{added:.1%}",
+            )
+        del shards, read, round_
+    console.print(table)
+
+
+def run_against_scikit_learn(repetitions: int) -> None:
+    folder = os.environ.get("FEDNS_DATA")
+    if not folder or not (Path(folder) / "phishing.npz").exists():
+        console.print("phishing is not in FEDNS_DATA: the run against scikit-learn is left out")
+        return
+    import warnings
+
+    dataset = fedns.load("phishing")
+    shards = fedns.split(*dataset, clients=40, how="iid", seed=0)
+    problem = fedns.Problem()
+    optimum = fedns.pooled_optimum(problem, shards)
+    tolerance, model = lbfgs_tolerance(dataset, problem, shards, optimum.value)
+
+    def federated() -> None:
+        history = fedns.simulate(fedns.FedNS(fedns.SRHT(17)), problem, shards, rounds=30, tol=1e-10, optimum=optimum)
+        assert history.converged
+
+    def pooled() -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            model.fit(dataset.features, dataset.targets)
+
+    federated(), pooled()
+    ours, theirs = best_times([federated, pooled], repetitions)
+    console.print(
+        f"phishing to a gap of 1e-10: FedNS, m = 40, everything counted {1e3 * ours:.1f} ms; scikit-learn lbfgs on the pooled "
+        f"data (tol = {tolerance:g}, the largest power of ten that gets there) {1e3 * theirs:.1f} ms; ratio {ours / theirs:.2f}, at most 0.5"
+    )
+
+
+def lbfgs_tolerance(dataset, problem, shards, optimal_value):  # type: ignore[no-untyped-def]
+    """The loosest tolerance with which scikit-learn's lbfgs reaches the same gap."""
+    strength = problem.penalty.strength
+    for exponent in range(2, 13):
+        model = LogisticRegression(
+            C=1.0 / (shards.num_samples * strength), fit_intercept=False, tol=10.0**-exponent, max_iter=10_000
+        ).fit(dataset.features, dataset.targets)
+        if problem.evaluate(model.coef_[0], shards).objective - optimal_value <= 1e-10:
+            return 10.0**-exponent, model
+    raise RuntimeError("lbfgs did not reach a gap of 1e-10")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--repetitions", type=int, default=15)
+    options = parser.parse_args()
+    console.print(f"{platform.machine()}, {os.cpu_count()} cores, {options.threads} threads, best of {options.repetitions}")
+    with parallel.threads(options.threads), single_threaded_blas():
+        rounds_against_reading(options.repetitions)
+        run_against_scikit_learn(2 * options.repetitions)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,73 @@
+"""Data that several suites share."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+import fedns
+from fedns.core.shards import Shards
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Throw away compiled kernels older than any kernel source: numba looks at one file of a kernel, not at what it calls."""
+    if hasattr(config, "workerinput"):
+        return
+    folder = Path(fedns.__file__).parent / "numerics"
+    newest = max(path.stat().st_mtime for path in folder.glob("*.py"))
+    for compiled in folder.glob("__pycache__/*.nb?"):
+        if compiled.stat().st_mtime < newest:
+            compiled.unlink()
+
+
+def pytest_report_header() -> str:
+    folder = os.environ.get("FEDNS_DATA")
+    return f"real data: {'FEDNS_DATA is set' if folder else 'FEDNS_DATA is not set, tests on real data are skipped'}"
+
+
+def make_shards(
+    rows: int = 300,
+    columns: int = 13,
+    sizes: tuple[int, ...] = (1, 90, 7, 150, 52),
+    *,
+    seed: int = 0,
+    sparse: bool = False,
+    dtype: type = np.float64,
+    weighted: bool = False,
+    regression: bool = False,
+) -> Shards:
+    """A small problem with unequal clients; about a third of the entries are zero when sparse."""
+    random = np.random.default_rng(seed)
+    features = random.normal(size=(rows, columns)).astype(dtype)
+    if sparse:
+        features[random.random(features.shape) < 0.35] = 0.0
+    margins = features @ random.normal(size=columns)
+    targets = margins + random.normal(size=rows) if regression else np.where(margins + random.normal(size=rows) > 0, 1.0, -1.0)
+    weights = random.integers(1, 4, size=rows).astype(float) if weighted else None
+    data = scipy.sparse.csr_matrix(features) if sparse else features
+    return Shards.from_arrays(data, targets, sizes, sample_weights=weights)
+
+
+def dense_features(shards: Shards) -> np.ndarray:
+    """The rows as a plain matrix, for oracles."""
+    rows = shards.rows
+    if hasattr(rows, "flat"):
+        return rows.values.astype(np.float64)
+    return scipy.sparse.csr_matrix((rows.data, rows.indices, rows.indptr), shape=rows.shape).toarray().astype(np.float64)
+
+
+@pytest.fixture
+def real_data():
+    """Load a named real data set, or skip visibly."""
+
+    def load(name: str) -> fedns.Dataset:
+        folder = os.environ.get("FEDNS_DATA")
+        if not folder or not (Path(folder) / f"{name}.npz").exists():
+            pytest.skip(f"{name} is not in FEDNS_DATA")
+        return fedns.load(name)
+
+    return load

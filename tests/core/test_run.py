@@ -1,0 +1,162 @@
+import time
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+import fedns
+from fedns.core.algorithm import Algorithm, Outcome, State
+from fedns.core.errors import ConfigError
+from tests.conftest import make_shards
+
+PROBLEM = fedns.Problem(penalty=fedns.Ridge(1e-2))
+
+
+@dataclass(frozen=True)
+class Scripted(Algorithm):
+    """Multiplies the coefficients, or does what it is told: for testing the loop."""
+
+    factor: float = 2.0
+    name: ClassVar[str] = "scripted"
+
+    def init(self, problem, cohort):
+        return State(np.ones(cohort.num_features))
+
+    def round(self, problem, state, cohort):
+        return Outcome(State(self.factor * state.coefficients), {"factor": self.factor})
+
+
+def test_history_starts_at_round_zero_and_is_cumulative():
+    history = fedns.simulate(fedns.FedNS(fedns.SRHT(16)), PROBLEM, make_shards(), rounds=6, seed=0)
+    assert history.round.tolist() == list(range(7))
+    assert history.exchanges.tolist() == list(range(1, 8))  # registration, then one a round
+    for column in (history.seconds, history.uplink_bytes, history.downlink_bytes):
+        assert (np.diff(column) > 0).all()
+    assert history.suboptimality[0] == pytest.approx(np.log(2) - fedns.pooled_optimum(PROBLEM, make_shards()).value)
+    assert history.coefficients.shape == (13,) and history.stop_reason == "used all 6 rounds"
+
+
+def test_tolerances_stop_the_run_with_a_reason():
+    shards = make_shards()
+    gap = fedns.simulate(fedns.FedNewton(), PROBLEM, shards, rounds=50, tol=1e-8)
+    assert gap.converged and gap.suboptimality[-1] <= 1e-8 < gap.suboptimality[-2]
+    assert "suboptimality" in gap.stop_reason and "tolerance 1e-08" in gap.stop_reason
+    gradient = fedns.simulate(fedns.FedNewton(), PROBLEM, shards, rounds=50, gradient_tol=1e-10)
+    assert gradient.converged and gradient.gradient_norm[-1] <= 1e-10 and "gradient norm" in gradient.stop_reason
+    assert fedns.simulate(fedns.FedNewton(), PROBLEM, shards, rounds=5, tol=10.0).round.tolist() == [0]
+
+
+def test_divergence_ends_in_words_and_leaves_no_nan():
+    history = fedns.simulate(Scripted(1e30), PROBLEM, make_shards(), rounds=50)
+    assert history.stop_reason.startswith("diverged in round") and not history.converged
+    assert np.isfinite(history.objective).all() and np.isfinite(history.coefficients).all()
+    overflow = fedns.simulate(Scripted(np.inf), PROBLEM, make_shards(), rounds=50)
+    assert "no longer finite" in overflow.stop_reason and len(overflow.records) == 1
+
+
+def test_nan_from_a_client_ends_the_run_in_words():
+    from fedns.algorithms.blocks import Model
+    from fedns.core.clients import on_client
+
+    @dataclass(frozen=True)
+    class Broken(Scripted):
+        @on_client(Model, Model)
+        def echo(self, problem, clients, request):
+            return Model(np.full((clients.ids.size, 13), np.nan))
+
+        def round(self, problem, state, cohort):
+            list(cohort.ask(self.echo, Model(state.coefficients)))
+            raise AssertionError("the door let NaN through")
+
+    history = fedns.simulate(Broken(), PROBLEM, make_shards(), rounds=3)
+    assert "field 'coefficients' of Model holds NaN" in history.stop_reason
+
+
+def test_a_plateau_is_called_one():
+    history = fedns.simulate(Scripted(1.0), PROBLEM, make_shards(), rounds=30)
+    assert "on a plateau" in history.stop_reason
+    improving = fedns.simulate(Scripted(0.9), PROBLEM, make_shards(regression=False), rounds=30)
+    assert "plateau" not in improving.stop_reason or improving.suboptimality[-1] >= improving.suboptimality[20]
+
+
+def test_evaluation_is_outside_clock_and_meter(monkeypatch):
+    shards = make_shards()
+    quick = fedns.simulate(fedns.FedNewton(), PROBLEM, shards, rounds=3)
+    original = fedns.Problem.evaluate
+
+    def slow(self, w, shards):
+        time.sleep(0.2)
+        return original(self, w, shards)
+
+    monkeypatch.setattr(fedns.Problem, "evaluate", slow)
+    slowed = fedns.simulate(fedns.FedNewton(), PROBLEM, shards, rounds=3)
+    assert slowed.seconds[-1] < 0.2
+    assert slowed.uplink_bytes.tolist() == quick.uplink_bytes.tolist()
+
+
+def test_partial_participation_asks_some_clients_and_reweights_them():
+    shards = make_shards(sizes=(30,) * 10)
+    full = fedns.simulate(fedns.FedNS(fedns.SRHT(16)), PROBLEM, shards, rounds=4)
+    part = fedns.simulate(fedns.FedNS(fedns.SRHT(16)), PROBLEM, shards, rounds=4, participation=0.4)
+    registration = full.uplink_bytes[0]
+    assert part.uplink_bytes[0] == registration
+    assert 5 * (part.uplink_bytes[-1] - registration) == 2 * (full.uplink_bytes[-1] - registration)
+    assert part.suboptimality[-1] < 0.2 * part.suboptimality[0]
+    assert full.suboptimality[-1] < part.suboptimality[-1]  # a part of the clients is another objective each round
+
+
+def test_participation_varies_by_round_and_is_reproducible():
+    from fedns.core.cohort import Session
+    from fedns.engines.simulation import SimulatedCohort
+
+    cohort = SimulatedCohort(make_shards(sizes=(10,) * 30), Session(PROBLEM, seed=3))
+    chosen = []
+    for cohort.session.round in (1, 2, 3):
+        sample = cohort.sample(0.3)
+        assert sample.num_clients == 9 and sample.weights.sum() == pytest.approx(1.0)
+        np.testing.assert_array_equal(sample.ids, cohort.sample(0.3).ids)
+        chosen.append(tuple(sample.ids))
+    assert len(set(chosen)) == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"rounds": -1}, "rounds must be >= 0"),
+        ({"rounds": 1, "tol": -1.0}, "tolerance on suboptimality must be >= 0"),
+        ({"rounds": 1, "participation": 0.0}, "participation must be in"),
+        ({"rounds": 1, "wire": "float16"}, "wire precision must be float64 or float32"),
+        ({"rounds": 1, "chunk_clients": 0}, "chunk_clients must be >= 1"),
+    ],
+)
+def test_bad_settings_are_refused_in_words(arguments, sentence):
+    with pytest.raises(ConfigError, match=sentence):
+        fedns.simulate(fedns.FedNewton(), PROBLEM, make_shards(), **arguments)
+
+
+def test_a_history_is_saved_and_read_back_to_the_last_bit(tmp_path):
+    history = fedns.simulate(fedns.FedNDES(fedns.SRHT(8)), PROBLEM, make_shards(), rounds=5)
+    history.save(tmp_path / "run.jsonl")
+    again = fedns.History.load(tmp_path / "run.jsonl")
+    assert again.records == history.records and again.ledger == history.ledger
+    np.testing.assert_array_equal(again.coefficients, history.coefficients)
+    assert (again.method, again.stop_reason, again.converged) == ("fedndes", history.stop_reason, history.converged)
+    (tmp_path / "other.json").write_text("{}")
+    with pytest.raises(fedns.DataError, match="is not a saved history"):
+        fedns.History.load(tmp_path / "other.json")
+
+
+def test_observers_see_every_round():
+    seen, ends = [], []
+
+    class Watch(fedns.Observer):
+        def on_round(self, record, state):
+            seen.append((record.round, state.coefficients.copy()))
+
+        def on_end(self, history):
+            ends.append(history)
+
+    history = fedns.simulate(fedns.FedNewton(), PROBLEM, make_shards(), rounds=3, observers=[Watch()])
+    assert [r for r, _ in seen] == [0, 1, 2, 3] and ends == [history]
+    np.testing.assert_array_equal(seen[-1][1], history.coefficients)

@@ -1,0 +1,52 @@
+import numpy as np
+import pytest
+import scipy.sparse
+
+from fedns.core.errors import DataError
+from fedns.core.shards import Shards
+from fedns.numerics.rows import SparseRows
+from tests.conftest import make_shards
+
+
+def test_sizes_weights_and_selection():
+    shards = make_shards(weighted=True)
+    assert shards.sizes.tolist() == [1, 90, 7, 150, 52] and shards.num_samples == 300
+    chosen = shards.select([3, 0])
+    assert chosen.sizes.tolist() == [150, 1] and chosen.rows is shards.rows
+    np.testing.assert_allclose(chosen.total_weights, shards.total_weights[[3, 0]])
+    assert shards.pooled().sizes.tolist() == [300]
+
+
+def test_no_copy_of_a_matrix_that_is_fit_already():
+    x = np.random.default_rng(0).normal(size=(6, 2))
+    assert Shards.from_arrays(x, np.ones(6), [6]).rows.flat.base is x
+
+
+def test_the_callers_sparse_matrix_is_left_alone():
+    matrix = scipy.sparse.csr_matrix((np.ones(3), np.array([1, 0, 0]), np.array([0, 2, 3])), shape=(2, 2))
+    before = matrix.indices.copy()
+    shards = Shards.from_arrays(matrix, [1.0, -1.0], [2])
+    np.testing.assert_array_equal(matrix.indices, before)
+    assert isinstance(shards.rows, SparseRows) and shards.rows.indices.tolist() == [0, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (dict(features=np.array([[1.0], [np.nan]]), targets=[1, 1], sizes=[2], columns=["age"]), "column 'age' has 1 missing"),
+        (dict(features=np.array([[1.0], [np.inf]]), targets=[1, 1], sizes=[2]), "column 0 has 1 missing or infinite"),
+        (dict(features=scipy.sparse.csr_matrix([[0.0, np.nan]]), targets=[1], sizes=[1]), "column 1 has 1 missing"),
+        (dict(features=np.ones((2, 1)), targets=[1], sizes=[2]), "targets have shape"),
+        (dict(features=np.ones((2, 1)), targets=[1, np.nan], sizes=[2]), "targets hold 1 missing"),
+        (dict(features=np.ones((2, 1)), targets=[1, 1], sizes=[1]), "add up to 2 rows"),
+        (dict(features=np.ones((2, 1)), targets=[1, 1], sizes=[2, 0]), "must be positive"),
+        (dict(features=np.ones(2), targets=[1, 1], sizes=[2]), "table of rows and columns"),
+        (dict(features=np.array([["a"], ["b"]]), targets=[1, 1], sizes=[2]), "features must be numbers"),
+        (dict(features=np.ones((2, 1)), targets=[1, 1], sizes=[2], sample_weights=[1, -1]), "finite numbers >= 0"),
+        (dict(features=np.ones((2, 1)), targets=[1, 1], sizes=[1, 1], sample_weights=[1, 0]), "client 1 has no row"),
+        (dict(features=np.ones((2, 1)), targets=[1, 1], sizes=[2], columns=["a", "b"]), "2 column names were given for 1"),
+    ],
+)
+def test_bad_data_is_refused_in_words(arguments, sentence):
+    with pytest.raises(DataError, match=sentence):
+        Shards.from_arrays(**arguments)

@@ -1,0 +1,78 @@
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import Ridge as SklearnRidge
+
+import fedns
+from fedns.core.errors import DataError
+from fedns.core.shards import Shards
+from tests.conftest import dense_features, make_shards
+
+
+def logistic_coefficients(features, targets, strength, intercept):
+    """scikit-learn's answer to the same objective."""
+    model = LogisticRegression(
+        C=1.0 / (len(targets) * strength), solver="newton-cholesky", tol=1e-14, max_iter=1000, fit_intercept=intercept
+    ).fit(features, targets)
+    return np.r_[model.coef_[0], model.intercept_] if intercept else model.coef_[0]
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("intercept", [False, True])
+def test_logistic_optimum_is_scikit_learns(sparse, intercept):
+    shards = make_shards(sparse=sparse)
+    problem = fedns.Problem(penalty=fedns.Ridge(1e-2), intercept=intercept)
+    optimum = fedns.pooled_optimum(problem, shards)
+    expected = logistic_coefficients(dense_features(shards), shards.targets, 1e-2, intercept)
+    np.testing.assert_allclose(optimum.coefficients, expected, rtol=1e-8)
+    assert optimum.relative_gradient <= 1e-12
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+def test_ridge_optimum_is_the_closed_form(intercept):
+    shards = make_shards(regression=True, weighted=True)
+    problem = fedns.Problem(fedns.Squared(), fedns.Ridge(0.05), intercept=intercept)
+    optimum = fedns.pooled_optimum(problem, shards)
+    total = shards.sample_weights.sum()
+    model = SklearnRidge(alpha=0.05 * total, fit_intercept=intercept, solver="cholesky")
+    model.fit(dense_features(shards), shards.targets, sample_weight=shards.sample_weights)
+    expected = np.r_[model.coef_, model.intercept_] if intercept else model.coef_
+    np.testing.assert_allclose(optimum.coefficients, expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("strength", [0.0, 1e-3])
+def test_collinear_columns(strength):
+    shards = make_shards(columns=5)
+    x = dense_features(shards)
+    doubled = Shards.from_arrays(np.column_stack([x, x[:, 1] - x[:, 2], np.zeros(300)]), shards.targets, shards.sizes)
+    problem = fedns.Problem(penalty=fedns.Ridge(strength))
+    optimum = fedns.pooled_optimum(problem, doubled)
+    assert optimum.relative_gradient <= 1e-12
+    assert optimum.coefficients[6] == 0.0
+    if strength == 0.0:  # the same fit as without the redundant columns
+        alone = fedns.pooled_optimum(problem, shards)
+        assert optimum.value == pytest.approx(alone.value, abs=1e-14)
+
+
+def test_badly_scaled_columns():
+    shards = make_shards(columns=6)
+    units = 10.0 ** np.array([-4, 4, 0, 6, -6, 2])
+    scaled = Shards.from_arrays(dense_features(shards) * units, shards.targets, shards.sizes)
+    problem = fedns.Problem(penalty=fedns.Ridge(0.0), intercept=True)
+    expected = fedns.pooled_optimum(problem, shards).coefficients
+    found = fedns.pooled_optimum(problem, scaled)
+    np.testing.assert_allclose(found.coefficients[:-1] * units, expected[:-1], rtol=1e-8)
+    assert found.relative_gradient <= 1e-12
+
+
+def test_separable_classes_without_a_penalty_are_refused_in_words():
+    x = np.linspace(-1, 1, 40)[:, None]
+    shards = Shards.from_arrays(x, np.sign(x[:, 0]), [40])
+    with pytest.raises(DataError, match="separable"):
+        fedns.pooled_optimum(fedns.Problem(penalty=fedns.Ridge(0.0)), shards)
+
+
+def test_labels_that_are_not_two_valued_are_refused():
+    shards = Shards.from_arrays(np.ones((3, 1)), [0.0, 1.0, 2.0], [3])
+    with pytest.raises(DataError, match="labels -1 and \\+1, found 0, 1, 2"):
+        fedns.pooled_optimum(fedns.Problem(), shards)

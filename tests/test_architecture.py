@@ -1,0 +1,70 @@
+"""Dependencies point one way, and heavy packages are imported where they belong."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import fedns
+
+ROOT = Path(fedns.__file__).parent
+# What each package may import, besides itself.
+ALLOWED = {
+    "numerics": set(),
+    "core": {"numerics"},
+    "problems": {"core", "numerics"},
+    "sketches": {"core", "numerics"},
+    "data": {"core", "numerics"},
+    "algorithms": {"core", "numerics", "problems", "sketches"},
+    "engines": {"core", "numerics", "problems"},
+    "experiments": {"core", "numerics", "problems", "sketches", "data", "algorithms", "engines"},
+}
+OWNERS = {"matplotlib": {"experiments/plots.py"}, "llvmlite": {"numerics/simd.py", "numerics/pointwise.py"}}
+
+
+def imports_of(path: Path) -> set[str]:
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
+
+
+def test_dependencies_point_one_way():
+    wrong = []
+    for package, allowed in ALLOWED.items():
+        for path in (ROOT / package).rglob("*.py"):
+            for name in imports_of(path):
+                parts = name.split(".")
+                if parts[0] == "fedns" and len(parts) > 1 and parts[1] in ALLOWED and parts[1] not in allowed | {package}:
+                    wrong.append(f"{path.relative_to(ROOT)} imports {name}")
+    assert not wrong
+
+
+def test_heavy_packages_have_one_home():
+    wrong = []
+    for path in ROOT.rglob("*.py"):
+        place = path.relative_to(ROOT).as_posix()
+        for name in imports_of(path):
+            homes = OWNERS.get(name.split(".")[0])
+            if homes is not None and place not in homes:
+                wrong.append(f"{place} imports {name}")
+    assert not wrong
+
+
+def test_nothing_pickles():
+    for path in ROOT.rglob("*.py"):
+        assert not any(name.split(".")[0] in ("pickle", "cloudpickle", "dill", "marshal") for name in imports_of(path)), path
+
+
+def test_importing_the_package_loads_nothing_heavy():
+    code = "import sys, fedns; print([m for m in ('numpy', 'numba', 'scipy', 'sklearn', 'matplotlib') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_every_public_name_exists():
+    for name in fedns.__all__:
+        assert getattr(fedns, name) is not None
