@@ -9,6 +9,7 @@ import argparse
 import os
 import platform
 import resource
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -59,7 +60,9 @@ def one_read(shards: Shards) -> Callable[[], None]:
 
     def read() -> None:
         parallel.for_each_part(
-            segments, lambda low, high: total(flat[segments.first[low] * columns : segments.last[high - 1] * columns])
+            segments,
+            lambda low, high: total(flat[segments.first[low] * columns : segments.last[high - 1] * columns]),
+            columns,
         )
 
     return read
@@ -89,9 +92,31 @@ def best_times(actions: list[Callable[[], None]], repetitions: int) -> list[floa
     return best
 
 
-def memory_bytes() -> int:
-    """Peak memory of this process so far."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+class MemoryWatch:
+    """The most memory this process holds while the block runs, above what it held before, by looking every millisecond."""
+
+    def __enter__(self) -> MemoryWatch:
+        self.before = self.most = resident_bytes()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._look)
+        self._thread.start()
+        return self
+
+    def _look(self) -> None:
+        while not self._stop.wait(1e-3):
+            self.most = max(self.most, resident_bytes())
+
+    def __exit__(self, *details: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    @property
+    def added(self) -> int:
+        return self.most - self.before
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
 def rounds_against_reading(repetitions: int) -> None:
@@ -99,15 +124,17 @@ def rounds_against_reading(repetitions: int) -> None:
     for column in ("data", "method", "read ms", "round ms", "ratio", "at most", "memory added"):
         table.add_column(column, justify="left" if column in ("data", "method") else "right")
     problem = fedns.Problem()
+    one_round(fedns.FedNS(fedns.SRHT(4)), problem, synthetic(1000, 5, 10))()  # kernels compiled
     for name, (rows, columns, clients, size, sjlt, srht) in SHAPES.items():
         shards = synthetic(rows, columns, clients)
         read = one_read(shards)
         for sketch, allowed in ((fedns.SJLT(size), sjlt), (fedns.SRHT(size), srht)):
-            round_ = one_round(fedns.FedNS(sketch), problem, shards)
-            read(), round_()
-            before = memory_bytes()
+            with MemoryWatch() as memory:
+                round_ = one_round(fedns.FedNS(sketch), problem, shards)
+                for _ in range(5):
+                    round_()
             read_seconds, round_seconds = best_times([read, round_], repetitions)
-            added = (memory_bytes() - before) / shards.rows.nbytes
+            added = memory.added / shards.rows.nbytes
             table.add_row(
                 f"{name} {rows} x {columns}, m = {clients}",
                 f"{type(sketch).__name__}, k = {size}",

@@ -40,11 +40,11 @@ def make_shards(
     weighted: bool = False,
     regression: bool = False,
 ) -> Shards:
-    """A small problem with unequal clients; about a third of the entries are zero when sparse."""
+    """A small problem with unequal clients; four of five entries are zero when sparse."""
     random = np.random.default_rng(seed)
     features = random.normal(size=(rows, columns)).astype(dtype)
     if sparse:
-        features[random.random(features.shape) < 0.35] = 0.0
+        features[random.random(features.shape) < 0.8] = 0.0
     margins = features @ random.normal(size=columns)
     targets = margins + random.normal(size=rows) if regression else np.where(margins + random.normal(size=rows) > 0, 1.0, -1.0)
     weights = random.integers(1, 4, size=rows).astype(float) if weighted else None

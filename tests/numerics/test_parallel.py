@@ -1,3 +1,5 @@
+import threading
+
 import numpy as np
 import pytest
 
@@ -23,8 +25,16 @@ def test_parts_cover_every_segment_once(threads):
         seen[low:high] += 1
 
     with parallel.threads(threads):
-        parallel.for_each_part(segments, work)
+        parallel.for_each_part(segments, work, 10**6)
     assert (seen == 1).all()
+
+
+def test_little_work_stays_on_the_callers_thread():
+    segments = parallel.cut(np.arange(4), np.arange(1, 5))
+    calls = []
+    with parallel.threads(2):
+        parallel.for_each_part(segments, lambda low, high: calls.append((low, high, threading.current_thread())), 10)
+    assert calls == [(0, 4, threading.main_thread())]
 
 
 def test_an_error_in_a_part_reaches_the_caller():
@@ -34,7 +44,7 @@ def test_an_error_in_a_part_reaches_the_caller():
         raise RuntimeError("broken part")
 
     with parallel.threads(2), pytest.raises(RuntimeError, match="broken part"):
-        parallel.for_each_part(segments, work)
+        parallel.for_each_part(segments, work, 10**6)
 
 
 def test_merging_sums_the_segments_of_each_client():

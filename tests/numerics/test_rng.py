@@ -12,7 +12,11 @@ def test_keys_depend_on_every_part_and_on_nothing_else():
     base = stream_keys(1, "sketch", 2, [0, 1, 2])
     assert np.array_equal(base, stream_keys(1, "sketch", 2, [0, 1, 2]))
     assert np.array_equal(base[1:2], stream_keys(1, "sketch", 2, [1]))
-    others = [stream_keys(0, "sketch", 2, [0, 1, 2]), stream_keys(1, "split", 2, [0, 1, 2]), stream_keys(1, "sketch", 3, [0, 1, 2])]
+    others = [
+        stream_keys(0, "sketch", 2, [0, 1, 2]),
+        stream_keys(1, "split", 2, [0, 1, 2]),
+        stream_keys(1, "sketch", 3, [0, 1, 2]),
+    ]
     for other in others:
         assert not np.isin(base, other).any()
     assert len(np.unique(stream_keys(0, "sketch", 1, np.arange(100_000)).ravel())) == 200_000

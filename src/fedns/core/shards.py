@@ -13,6 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 from fedns.core.errors import DataError
 from fedns.numerics.rows import DenseRows, Rows, SparseRows
 
+# Above this share of nonzeros dense rows are several times faster, and at most twice as large.
+DENSE_ABOVE = 0.35
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
 
@@ -109,6 +111,8 @@ def as_rows(features: Any, columns: tuple[str, ...] | None = None) -> Rows:
             csr.sum_duplicates()
         data = np.ascontiguousarray(csr.data, dtype=_row_dtype(csr.data.dtype))
         _refuse_missing_sparse(data, csr.indices, columns)
+        if csr.nnz >= DENSE_ABOVE * csr.shape[0] * csr.shape[1]:
+            return as_rows(csr.astype(data.dtype).toarray(), columns)
         rows: Rows = SparseRows(
             data, csr.indices.astype(np.int32, copy=False), csr.indptr.astype(np.int64, copy=False), int(csr.shape[1])
         )

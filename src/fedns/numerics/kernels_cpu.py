@@ -75,14 +75,20 @@ def losses_along(rows, y, s, totals, segments, low, high, points, directions, st
                 for i in range(count):
                     at[i] = z[i] + steps[t] * dz[i]
                 pointwise.values(family, y, first, count, at, value)
-                total = 0.0
-                if s.size > 0:
-                    for i in range(count):
-                        total += s[first + i] * value[i]
-                else:
-                    for i in range(count):
-                        total += value[i]
-                out[segment, t] += scale * total
+                out[segment, t] += scale * _weighted_total(s, first, count, value)
+
+
+@jit
+def _weighted_total(s, first, count, values):
+    """sum_i s_i values[i], all s_i being 1 where there are none."""
+    total = 0.0
+    if s.size > 0:
+        for i in range(count):
+            total += s[first + i] * values[i]
+    else:
+        for i in range(count):
+            total += values[i]
+    return total
 
 
 @jit
@@ -130,9 +136,28 @@ def gradient_and_hessian(rows, y, s, totals, segments, low, high, points, interc
 
 @jit
 def gradient_and_sketch(
-    rows, y, s, totals, segments, low, high, points, intercept, family, gradient, kind, nonzeros, inner, keys, table, starts
+    rows,
+    y,
+    s,
+    totals,
+    segments,
+    low,
+    high,
+    points,
+    intercept,
+    family,
+    value,
+    gradient,
+    kind,
+    nonzeros,
+    inner,
+    keys,
+    table,
+    starts,
 ):
     """Gradient of each client's mean loss and, unless kind is NO_SKETCH, S A for the root A of its Hessian.
+
+    The mean loss itself is found too where `value` has room for it.
 
     A segment's share of the sketch fills rows starts[segment] : starts[segment + 1] of the table. `inner` is the
     length of the blocks that SRHT transforms, a power of two, and 1 for the others.
@@ -170,6 +195,9 @@ def gradient_and_sketch(
             last = min(first + size, segments.last[segment])
             count = last - first
             margins(rows, first, last, w, z)
+            if value.size > 0:
+                pointwise.values(family, y, first, count, z, slope)
+                value[segment] += scale * _weighted_total(s, first, count, slope)
             pointwise.derivatives(family, y, first, count, z, slope, root)
             _weigh(s, first, count, scale, slope, root)
             if kind == SJLT:

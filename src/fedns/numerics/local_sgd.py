@@ -28,7 +28,23 @@ def shuffle(key0, key1, epoch, order):
 
 @jit
 def minibatch_steps(
-    rows, y, s, totals, segments, low, high, points, intercept, family, diagonal, proximal, rate, steps, batch_size, keys, out
+    rows,
+    y,
+    s,
+    totals,
+    segments,
+    low,
+    high,
+    points,
+    intercept,
+    family,
+    diagonal,
+    proximal,
+    rate,
+    steps,
+    batch_size,
+    keys,
+    out,
 ):
     """out[j] = point after steps[j] steps u <- u - rate (g_B(u) + diagonal u + proximal (u - point)) of client j.
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 SEGMENT_ROWS = 1 << 16
 # More parts than threads even out clients of unequal length; each part costs a few microseconds of scheduling.
 _PARTS_PER_THREAD = 8
+_SMALLEST_PART = 1 << 17  # entries: some 0.1 ms of work, several times what waking a thread costs
 
 _threads = os.cpu_count() or 1
 
@@ -46,35 +47,30 @@ def cut(starts: NDArray[np.int64], stops: NDArray[np.int64], segment_rows: int =
     return Segments(client, first, np.minimum(first + segment_rows, stops[client]), starts[client], sizes[client])
 
 
-def for_each_part(segments: Segments, work: Callable[[int, int], Any]) -> None:
-    """Call work(low, high) over ranges of segments that together cover all, on every thread allowed."""
-    count = segments.number
-    if _threads == 1 or count == 1:
-        work(0, count)
-        return
-    rows = np.cumsum(segments.last - segments.first)
-    targets = np.linspace(0, rows[-1], _PARTS_PER_THREAD * _threads + 1)[1:-1]
-    cuts = np.unique(np.concatenate([[0], np.searchsorted(rows, targets), [count]])).tolist()
-    futures = [_pool(_threads).submit(work, low, high) for low, high in itertools.pairwise(cuts)]
-    for future in futures:
-        future.result()
+def for_each_part(segments: Segments, work: Callable[[int, int], Any], row_cost: int) -> None:
+    """Call work(low, high) over ranges of segments that together cover all, on every thread allowed.
 
-
-def map_clients(work: Callable[[int], Result], count: int) -> list[Result]:
-    """[work(0), ..., work(count - 1)], on every thread allowed.
-
-    For work that one client's arrays decide and that lets go of the interpreter, as compiled kernels and `numpy.linalg` do.
+    `row_cost` is about the number of entries of a row: little work is not worth another thread.
     """
-    if _threads == 1 or count == 1:
-        return [work(client) for client in range(count)]
-    parts = min(count, _PARTS_PER_THREAD * _threads)
-    cuts = np.linspace(0, count, parts + 1).astype(int).tolist()
+    rows = np.cumsum(segments.last - segments.first)
+    parts = min(_PARTS_PER_THREAD * _threads, segments.number, int(rows[-1]) * row_cost // _SMALLEST_PART)
+    if _threads == 1 or parts < 2:
+        work(0, segments.number)
+        return
+    targets = np.linspace(0, rows[-1], parts + 1)[1:-1]
+    cuts = np.unique(np.concatenate([[0], np.searchsorted(rows, targets), [segments.number]])).tolist()
+    ranges = iter(list(itertools.pairwise(cuts)))  # next() on a list iterator is atomic: threads share it
 
-    def some(low: int, high: int) -> list[Result]:
-        return [work(client) for client in range(low, high)]
+    def take() -> None:
+        for low, high in ranges:
+            work(low, high)
 
-    futures = [_pool(_threads).submit(some, low, high) for low, high in itertools.pairwise(cuts)]
-    return [result for future in futures for result in future.result()]
+    futures = [_pool(_threads - 1).submit(take) for _ in range(min(_threads, parts) - 1)]
+    try:
+        take()
+    finally:
+        for future in futures:
+            future.result()
 
 
 def merge(partial: NDArray[np.float64], segments: Segments, num_clients: int) -> NDArray[np.float64]:

@@ -1,6 +1,7 @@
 """Rows of a matrix, dense or compressed, and the few things a kernel does with a run of them.
 
 Every kernel is written once over these primitives; numba picks the dense or the compressed body when it compiles.
+Compressed bodies index with unsigned numbers: a signed index may count from the end, and asking costs as much as the work.
 An intercept is a virtual last column of ones: it is never stored. Vectors and tables that primitives add to are padded to
 `padded(features)` columns, whose last ones stay zero.
 """
@@ -111,8 +112,8 @@ def _margins(rows, first, last, w, z):
         offset = w[rows.num_columns] if w.size > rows.num_columns else 0.0
         for i in range(first, last):
             total = 0.0
-            for e in range(rows.indptr[i], rows.indptr[i + 1]):
-                total += rows.data[e] * w[rows.indices[e]]
+            for e in range(np.uint64(rows.indptr[i]), np.uint64(rows.indptr[i + 1])):
+                total += rows.data[e] * w[np.uint32(rows.indices[e])]
             z[i - first] = total + offset
 
     return sparse
@@ -130,8 +131,8 @@ def _add_combination(rows, first, last, coefficients, intercept, total):
     def sparse(rows, first, last, coefficients, intercept, total):
         for i in range(first, last):
             s = coefficients[i - first]
-            for e in range(rows.indptr[i], rows.indptr[i + 1]):
-                total[rows.indices[e]] += s * rows.data[e]
+            for e in range(np.uint64(rows.indptr[i]), np.uint64(rows.indptr[i + 1])):
+                total[np.uint32(rows.indices[e])] += s * rows.data[e]
             if intercept:
                 total[rows.num_columns] += s
 
@@ -153,9 +154,9 @@ def _add_to_buckets(rows, first, last, slopes, total, buckets, coefficients, int
         for i in range(first, last):
             s, t = slopes[i - first], coefficients[i - first]
             bucket = table[buckets[i - first]]
-            for e in range(rows.indptr[i], rows.indptr[i + 1]):
-                total[rows.indices[e]] += s * rows.data[e]
-                bucket[rows.indices[e]] += t * rows.data[e]
+            for e in range(np.uint64(rows.indptr[i]), np.uint64(rows.indptr[i + 1])):
+                total[np.uint32(rows.indices[e])] += s * rows.data[e]
+                bucket[np.uint32(rows.indices[e])] += t * rows.data[e]
             if intercept:
                 total[rows.num_columns] += s
                 bucket[rows.num_columns] += t
@@ -199,8 +200,8 @@ def _scaled_block(rows, first, last, coefficients, intercept, block):
         block[: last - first] = 0.0
         for i in range(first, last):
             s, target = coefficients[i - first], block[i - first]
-            for e in range(rows.indptr[i], rows.indptr[i + 1]):
-                target[rows.indices[e]] = s * rows.data[e]
+            for e in range(np.uint64(rows.indptr[i]), np.uint64(rows.indptr[i + 1])):
+                target[np.uint32(rows.indices[e])] = s * rows.data[e]
             if intercept:
                 target[rows.num_columns] = s
 
@@ -222,11 +223,11 @@ def _add_gram(rows, first, last, coefficients, intercept, block, gram):
         columns = rows.num_columns
         for i in range(first, last):
             square = coefficients[i - first] ** 2
-            stop = rows.indptr[i + 1]
-            for e in range(rows.indptr[i], stop):  # indices increase along a row: this fills the upper triangle
-                left, target = square * rows.data[e], gram[rows.indices[e]]
+            stop = np.uint64(rows.indptr[i + 1])
+            for e in range(np.uint64(rows.indptr[i]), stop):  # indices increase along a row: this fills the upper triangle
+                left, target = square * rows.data[e], gram[np.uint32(rows.indices[e])]
                 for f in range(e, stop):
-                    target[rows.indices[f]] += left * rows.data[f]
+                    target[np.uint32(rows.indices[f])] += left * rows.data[f]
                 if intercept:
                     target[columns] += left
             if intercept:

@@ -18,6 +18,7 @@ from fedns.problems.penalties import Ridge
 
 FloatArray = NDArray[np.float64]
 _NO_WEIGHTS = np.empty(0)
+_NO_VALUE = np.empty(0)
 
 
 class NewtonStep(NamedTuple):
@@ -55,7 +56,7 @@ class Problem:
         def part(low: int, high: int) -> None:
             kernels.losses_along(*data, segments, low, high, points, directions, steps, self.loss.family, out)
 
-        parallel.for_each_part(segments, part)
+        parallel.for_each_part(segments, part, w.shape[-1])
         return parallel.merge(out, segments, shards.num_clients)
 
     def value(self, w: FloatArray, shards: Shards) -> FloatArray:
@@ -64,6 +65,14 @@ class Problem:
 
     def gradient(self, w: FloatArray, shards: Shards) -> FloatArray:
         """grad f_j(w): (clients, features)."""
+        return self._value_and_gradient(w, shards, np.zeros(0))[1]
+
+    def value_and_gradient(self, w: FloatArray, shards: Shards) -> tuple[FloatArray, FloatArray]:
+        """f_j(w) and grad f_j(w): (clients,), (clients, features), reading the rows once."""
+        segments = parallel.cut(shards.starts, shards.stops)
+        return self._value_and_gradient(w, shards, np.zeros(segments.number))
+
+    def _value_and_gradient(self, w: FloatArray, shards: Shards, value: FloatArray) -> tuple[FloatArray, FloatArray]:
         segments = parallel.cut(shards.starts, shards.stops)
         gradient = np.zeros((segments.number, w.shape[-1]))
         keys = np.zeros((shards.num_clients, 2), dtype=np.uint64)
@@ -72,12 +81,14 @@ class Problem:
 
         def part(low: int, high: int) -> None:
             kernels.gradient_and_sketch(
-                *data, segments, low, high, points, self.intercept, self.loss.family, gradient,
+                *data, segments, low, high, points, self.intercept, self.loss.family, value, gradient,
                 kernels.NO_SKETCH, 1, 1, keys, table, starts,
             )  # fmt: skip
 
-        parallel.for_each_part(segments, part)
-        return parallel.merge(gradient, segments, shards.num_clients)
+        parallel.for_each_part(segments, part, w.shape[-1])
+        if value.size:
+            value = parallel.merge(value, segments, shards.num_clients)
+        return value, parallel.merge(gradient, segments, shards.num_clients)
 
     def gradient_and_hessian(self, w: FloatArray, shards: Shards) -> tuple[FloatArray, FloatArray]:
         """grad f_j(w) and the packed upper triangle of its Hessian: (clients, features), (clients, entries)."""
@@ -91,7 +102,7 @@ class Problem:
                 *data, segments, low, high, points, self.intercept, self.loss.family, gradient, packed
             )
 
-        parallel.for_each_part(segments, part)
+        parallel.for_each_part(segments, part, w.shape[-1])
         merged = [parallel.merge(a, segments, shards.num_clients) for a in (gradient, packed)]
         return merged[0], merged[1]
 
@@ -110,11 +121,11 @@ class Problem:
 
         def part(low: int, high: int) -> None:
             kernels.gradient_and_sketch(
-                *data, segments, low, high, points, self.intercept, self.loss.family, gradient,
+                *data, segments, low, high, points, self.intercept, self.loss.family, _NO_VALUE, gradient,
                 plan.kind, plan.nonzeros, plan.block_length, keys, table, starts,
             )  # fmt: skip
 
-        parallel.for_each_part(segments, part)
+        parallel.for_each_part(segments, part, w.shape[-1])
         offsets = np.concatenate([[0], np.cumsum(plan.sizes)])
         if segments.number > shards.num_clients:
             summed = np.zeros((int(offsets[-1]), w.shape[-1]))
@@ -143,9 +154,9 @@ class Problem:
     def evaluate(self, w: FloatArray, shards: Shards) -> Evaluation:
         """The pooled objective and gradient norm."""
         weights = shards.total_weights / shards.total_weights.sum()
-        value = float(weights @ self.value(w, shards)) + self.penalty_value(w)
-        gradient = weights @ self.gradient(w, shards) + self.penalty_diagonal(w.shape[-1]) * w
-        return Evaluation(value, float(np.linalg.norm(gradient)))
+        values, gradients = self.value_and_gradient(w, shards)
+        gradient = weights @ gradients + self.penalty_diagonal(w.shape[-1]) * w
+        return Evaluation(float(weights @ values) + self.penalty_value(w), float(np.linalg.norm(gradient)))
 
     def hessian(self, w: FloatArray, shards: Shards) -> FloatArray:
         """The Hessian of each client's mean loss: (clients, features, features)."""

@@ -49,7 +49,7 @@ class Sketch(ABC):
         # A squared loss with weight 1 has the rows themselves as the root of its Hessian.
         kernels.gradient_and_sketch(
             shards.rows, shards.targets, np.empty(0), np.ones(shards.num_clients), segments, 0, segments.number,
-            np.zeros((1, columns)), False, SQUARED, unused,
+            np.zeros((1, columns)), False, SQUARED, np.empty(0), unused,
             plan.kind, plan.nonzeros, plan.block_length, keys, table, offsets,
         )  # fmt: skip
         return Ragged(table, offsets)

@@ -24,7 +24,8 @@ class SRHT(Sketch):
     name: ClassVar[str] = "srht"
 
     def plan(self, row_counts: NDArray[np.int64]) -> kernels.SketchPlan:
-        sizes = np.array([min(self.size, next_power_of_two(n)) for n in row_counts.tolist()], dtype=np.int64)
+        padded = 1 << np.ceil(np.log2(row_counts)).astype(np.int64)
+        sizes = np.minimum(self.size, padded)
         # Eight rows is the shortest transform the kernel has; a longer one than needed gives the same entries.
         return kernels.SketchPlan(kernels.SRHT, sizes, block_length=max(8, next_power_of_two(int(sizes.max()))))
 
