@@ -13,17 +13,6 @@ import fedns
 from fedns.core.shards import Shards
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Throw away compiled kernels older than any kernel source: numba looks at one file of a kernel, not at what it calls."""
-    if hasattr(config, "workerinput"):
-        return
-    folder = Path(fedns.__file__).parent / "numerics"
-    newest = max(path.stat().st_mtime for path in folder.glob("*.py"))
-    for compiled in folder.glob("__pycache__/*.nb?"):
-        if compiled.stat().st_mtime < newest:
-            compiled.unlink()
-
-
 def pytest_report_header() -> str:
     folder = os.environ.get("FEDNS_DATA")
     return f"real data: {'FEDNS_DATA is set' if folder else 'FEDNS_DATA is not set, tests on real data are skipped'}"
@@ -46,7 +35,9 @@ def make_shards(
     if sparse:
         features[random.random(features.shape) < 0.8] = 0.0
     margins = features @ random.normal(size=columns)
-    targets = margins + random.normal(size=rows) if regression else np.where(margins + random.normal(size=rows) > 0, 1.0, -1.0)
+    targets = (
+        margins + random.normal(size=rows) if regression else np.where(margins + random.normal(size=rows) > 0, 1.0, -1.0)
+    )
     weights = random.integers(1, 4, size=rows).astype(float) if weighted else None
     data = scipy.sparse.csr_matrix(features) if sparse else features
     return Shards.from_arrays(data, targets, sizes, sample_weights=weights)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from tests.conftest import dense_features, make_shards
 
 import fedns
 from fedns.algorithms import METHODS
@@ -12,7 +13,6 @@ from fedns.core.messages import Envelope, encode, split_batch
 from fedns.core.run import Stop, run
 from fedns.core.shards import Shards
 from fedns.engines.simulation import SimulatedCohort
-from tests.conftest import dense_features, make_shards
 
 PROBLEM = fedns.Problem(penalty=fedns.Ridge(1e-2), intercept=True)
 ROUNDS = 4

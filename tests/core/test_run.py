@@ -4,11 +4,11 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
+from tests.conftest import make_shards
 
 import fedns
 from fedns.core.algorithm import Algorithm, Outcome, State
 from fedns.core.errors import ConfigError
-from tests.conftest import make_shards
 
 PROBLEM = fedns.Problem(penalty=fedns.Ridge(1e-2))
 

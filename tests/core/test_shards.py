@@ -1,11 +1,11 @@
 import numpy as np
 import pytest
 import scipy.sparse
+from tests.conftest import make_shards
 
 from fedns.core.errors import DataError
 from fedns.core.shards import Shards
 from fedns.numerics.rows import SparseRows
-from tests.conftest import make_shards
 
 
 def test_sizes_weights_and_selection():
@@ -33,18 +33,24 @@ def test_the_callers_sparse_matrix_is_left_alone():
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (dict(features=np.array([[1.0], [np.nan]]), targets=[1, 1], sizes=[2], columns=["age"]), "column 'age' has 1 missing"),
-        (dict(features=np.array([[1.0], [np.inf]]), targets=[1, 1], sizes=[2]), "column 0 has 1 missing or infinite"),
-        (dict(features=scipy.sparse.csr_matrix([[0.0, np.nan]]), targets=[1], sizes=[1]), "column 1 has 1 missing"),
-        (dict(features=np.ones((2, 1)), targets=[1], sizes=[2]), "targets have shape"),
-        (dict(features=np.ones((2, 1)), targets=[1, np.nan], sizes=[2]), "targets hold 1 missing"),
-        (dict(features=np.ones((2, 1)), targets=[1, 1], sizes=[1]), "add up to 2 rows"),
-        (dict(features=np.ones((2, 1)), targets=[1, 1], sizes=[2, 0]), "must be positive"),
-        (dict(features=np.ones(2), targets=[1, 1], sizes=[2]), "table of rows and columns"),
-        (dict(features=np.array([["a"], ["b"]]), targets=[1, 1], sizes=[2]), "features must be numbers"),
-        (dict(features=np.ones((2, 1)), targets=[1, 1], sizes=[2], sample_weights=[1, -1]), "finite numbers >= 0"),
-        (dict(features=np.ones((2, 1)), targets=[1, 1], sizes=[1, 1], sample_weights=[1, 0]), "client 1 has no row"),
-        (dict(features=np.ones((2, 1)), targets=[1, 1], sizes=[2], columns=["a", "b"]), "2 column names were given for 1"),
+        (
+            {"features": np.array([[1.0], [np.nan]]), "targets": [1, 1], "sizes": [2], "columns": ["age"]},
+            "column 'age' has 1 missing",
+        ),
+        ({"features": np.array([[1.0], [np.inf]]), "targets": [1, 1], "sizes": [2]}, "column 0 has 1 missing or infinite"),
+        ({"features": scipy.sparse.csr_matrix([[0.0, np.nan]]), "targets": [1], "sizes": [1]}, "column 1 has 1 missing"),
+        ({"features": np.ones((2, 1)), "targets": [1], "sizes": [2]}, "targets have shape"),
+        ({"features": np.ones((2, 1)), "targets": [1, np.nan], "sizes": [2]}, "targets hold 1 missing"),
+        ({"features": np.ones((2, 1)), "targets": [1, 1], "sizes": [1]}, "add up to 2 rows"),
+        ({"features": np.ones((2, 1)), "targets": [1, 1], "sizes": [2, 0]}, "must be positive"),
+        ({"features": np.ones(2), "targets": [1, 1], "sizes": [2]}, "table of rows and columns"),
+        ({"features": np.array([["a"], ["b"]]), "targets": [1, 1], "sizes": [2]}, "features must be numbers"),
+        ({"features": np.ones((2, 1)), "targets": [1, 1], "sizes": [2], "sample_weights": [1, -1]}, "finite numbers >= 0"),
+        ({"features": np.ones((2, 1)), "targets": [1, 1], "sizes": [1, 1], "sample_weights": [1, 0]}, "client 1 has no row"),
+        (
+            {"features": np.ones((2, 1)), "targets": [1, 1], "sizes": [2], "columns": ["a", "b"]},
+            "2 column names were given for 1",
+        ),
     ],
 )
 def test_bad_data_is_refused_in_words(arguments, sentence):

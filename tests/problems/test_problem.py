@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from tests.conftest import dense_features, make_shards
 
 from fedns.core.shards import Shards
 from fedns.numerics import parallel
@@ -9,7 +10,6 @@ from fedns.numerics.linalg import pack_symmetric
 from fedns.problems.losses import Logistic, Squared
 from fedns.problems.penalties import Ridge
 from fedns.problems.problem import Problem
-from tests.conftest import dense_features, make_shards
 
 LAYOUTS = {
     "dense": {},
@@ -71,7 +71,9 @@ def test_gradient_and_hessian_match_finite_differences(sparse, loss, intercept):
     step = 1e-5
     moves = step * np.eye(w.size)
     gradient = np.stack([(problem.value(w + m, shards) - problem.value(w - m, shards)) / (2 * step) for m in moves], axis=1)
-    hessian = np.stack([(problem.gradient(w + m, shards) - problem.gradient(w - m, shards)) / (2 * step) for m in moves], axis=1)
+    hessian = np.stack(
+        [(problem.gradient(w + m, shards) - problem.gradient(w - m, shards)) / (2 * step) for m in moves], axis=1
+    )
     np.testing.assert_allclose(problem.gradient(w, shards), gradient, atol=2e-9)
     np.testing.assert_allclose(problem.hessian(w, shards), hessian, atol=2e-9)
 

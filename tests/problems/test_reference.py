@@ -2,11 +2,11 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.linear_model import Ridge as SklearnRidge
+from tests.conftest import dense_features, make_shards
 
 import fedns
 from fedns.core.errors import DataError
 from fedns.core.shards import Shards
-from tests.conftest import dense_features, make_shards
 
 
 def logistic_coefficients(features, targets, strength, intercept):

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from tests.conftest import dense_features, make_shards
 
 from fedns.core.errors import ConfigError
 from fedns.core.messages import Ragged
@@ -9,7 +10,6 @@ from fedns.numerics import parallel
 from fedns.numerics.rng import stream_keys
 from fedns.problems.problem import Problem
 from fedns.sketches import SJLT, SKETCHES, SRHT, Gaussian, Rademacher, RowSampling
-from tests.conftest import dense_features, make_shards
 
 KINDS = [SRHT, SJLT, Gaussian, Rademacher, RowSampling]
 EXAMPLES = [
@@ -57,7 +57,9 @@ def test_every_width_of_row(columns, sketch):
         np.testing.assert_allclose(applied.part(j), sketch.matrix(b - a, keys[j]) @ x[a:b], atol=1e-12)
 
 
-@pytest.mark.parametrize("sketch", [SRHT(20), SRHT(300), SJLT(20), SJLT(9, nonzeros=3), Gaussian(9), RowSampling(30)], ids=str)
+@pytest.mark.parametrize(
+    "sketch", [SRHT(20), SRHT(300), SJLT(20), SJLT(9, nonzeros=3), Gaussian(9), RowSampling(30)], ids=str
+)
 def test_cutting_a_client_into_segments_gives_the_same_sketch(sketch, monkeypatch):
     shards = make_shards(rows=3000, sizes=(2500, 500))
     problem, w = Problem(), np.full(13, 0.2)

@@ -11,7 +11,7 @@ from fedns.core.messages import Message, Ragged
 from fedns.numerics.linalg import add_weighted_rows
 
 FloatArray = NDArray[np.float64]
-_GRAM_ROWS = 256  # enough rows for one efficient matrix product
+_GRAM_ROWS = 1024  # enough rows for one efficient matrix product
 
 
 class Reducer(Protocol):
@@ -54,11 +54,11 @@ class mean_gram:
         rows = ragged.values * np.sqrt(np.repeat(weights, ragged.counts))[:, None]
         start = 0
         # Products are cut at clients, after a number of rows that does not depend on the batch.
-        for stop in ragged.offsets[1:].tolist():
-            if self._rows + stop - start >= _GRAM_ROWS:
-                self._pending.append(rows[start:stop])
-                self._flush()
-                start = stop
+        while (end := int(np.searchsorted(ragged.offsets, start + _GRAM_ROWS - self._rows))) < len(ragged.offsets):
+            stop = int(ragged.offsets[end])
+            self._pending.append(rows[start:stop])
+            self._flush()
+            start = stop
         if start < len(rows):
             self._pending.append(rows[start:])
             self._rows += len(rows) - start

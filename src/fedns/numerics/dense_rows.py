@@ -66,9 +66,12 @@ def dense_add_combination(flat, columns, first, last, coefficients, intercept, t
                 p = (first + i) * columns + strip
                 s = simd.splat(coefficients[i])
                 t0 = simd.fma(simd.load_first(flat, p, n0), s, t0)
-                t1 = simd.fma(simd.load_first(flat, p + 8, n1), s, t1)
-                t2 = simd.fma(simd.load_first(flat, p + 16, n2), s, t2)
-                t3 = simd.fma(simd.load_first(flat, p + 24, n3), s, t3)
+                if n1 > 0:
+                    t1 = simd.fma(simd.load_first(flat, p + 8, n1), s, t1)
+                if n2 > 0:
+                    t2 = simd.fma(simd.load_first(flat, p + 16, n2), s, t2)
+                if n3 > 0:
+                    t3 = simd.fma(simd.load_first(flat, p + 24, n3), s, t3)
         simd.store(total, strip, t0)
         simd.store(total, strip + 8, t1)
         simd.store(total, strip + 16, t2)
@@ -105,13 +108,21 @@ def dense_add_to_buckets(flat, columns, first, last, slopes, total, buckets, coe
                 p = (first + i) * columns + strip
                 q = buckets[i] * width + strip
                 s, r = simd.splat(slopes[i]), simd.splat(coefficients[i])
-                x0, x1 = simd.load_first(flat, p, n0), simd.load_first(flat, p + 8, n1)
-                x2, x3 = simd.load_first(flat, p + 16, n2), simd.load_first(flat, p + 24, n3)
-                t0, t1, t2, t3 = simd.fma(x0, s, t0), simd.fma(x1, s, t1), simd.fma(x2, s, t2), simd.fma(x3, s, t3)
+                x0 = simd.load_first(flat, p, n0)
+                t0 = simd.fma(x0, s, t0)
                 simd.store(cells, q, simd.fma(x0, r, simd.load(cells, q)))
-                simd.store(cells, q + 8, simd.fma(x1, r, simd.load(cells, q + 8)))
-                simd.store(cells, q + 16, simd.fma(x2, r, simd.load(cells, q + 16)))
-                simd.store(cells, q + 24, simd.fma(x3, r, simd.load(cells, q + 24)))
+                if n1 > 0:
+                    x1 = simd.load_first(flat, p + 8, n1)
+                    t1 = simd.fma(x1, s, t1)
+                    simd.store(cells, q + 8, simd.fma(x1, r, simd.load(cells, q + 8)))
+                if n2 > 0:
+                    x2 = simd.load_first(flat, p + 16, n2)
+                    t2 = simd.fma(x2, s, t2)
+                    simd.store(cells, q + 16, simd.fma(x2, r, simd.load(cells, q + 16)))
+                if n3 > 0:
+                    x3 = simd.load_first(flat, p + 24, n3)
+                    t3 = simd.fma(x3, s, t3)
+                    simd.store(cells, q + 24, simd.fma(x3, r, simd.load(cells, q + 24)))
         simd.store(total, strip, t0)
         simd.store(total, strip + 8, t1)
         simd.store(total, strip + 16, t2)

@@ -73,6 +73,29 @@ def for_each_part(segments: Segments, work: Callable[[int, int], Any], row_cost:
             future.result()
 
 
+def map_clients(work: Callable[[int], Result], count: int) -> list[Result]:
+    """[work(0), ..., work(count - 1)], on every thread allowed.
+
+    For work that one client's arrays decide and that lets go of the interpreter, as compiled kernels and `numpy.linalg` do.
+    """
+    if _threads == 1 or count < 2:
+        return [work(client) for client in range(count)]
+    results: list[Any] = [None] * count
+    clients = iter(list(range(count)))  # next() on a list iterator is atomic: threads share it
+
+    def take() -> None:
+        for client in clients:
+            results[client] = work(client)
+
+    futures = [_pool(_threads - 1).submit(take) for _ in range(min(_threads, count) - 1)]
+    try:
+        take()
+    finally:
+        for future in futures:
+            future.result()
+    return results
+
+
 def merge(partial: NDArray[np.float64], segments: Segments, num_clients: int) -> NDArray[np.float64]:
     """Sum the segments' slots client by client, in order: (segments, ...) to (clients, ...)."""
     if segments.number == num_clients:
