@@ -7,7 +7,27 @@ __version__ = "0.1.0"
 
 # Where each public name lives. Nothing below is imported until it is used: `import fedns` stays instant.
 _HOMES = {
-    "fedns.algorithms": ("METHODS", "Algorithm", "FedNDES", "FedNS", "FedNewton", "Newton", "NewtonSketch"),
+    "fedns.algorithms": (
+        "GIANT",
+        "LBFGS",
+        "METHODS",
+        "SHED",
+        "Algorithm",
+        "DistributedNewton",
+        "FedAvg",
+        "FedNDES",
+        "FedNL",
+        "FedNS",
+        "FedNew",
+        "FedNewton",
+        "FedProx",
+        "GradientDescent",
+        "LocalNewton",
+        "Newton",
+        "NewtonSketch",
+        "NewtonZero",
+        "QFedNew",
+    ),
     "fedns.core.errors": ("ConfigError", "DataError", "FednsError", "MessageError"),
     "fedns.core.history": ("History", "Record"),
     "fedns.core.observers": ("Observer",),
@@ -25,7 +45,27 @@ _HOMES = {
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 if TYPE_CHECKING:
-    from fedns.algorithms import METHODS, Algorithm, FedNDES, FedNewton, FedNS, Newton, NewtonSketch
+    from fedns.algorithms import (
+        GIANT,
+        LBFGS,
+        METHODS,
+        SHED,
+        Algorithm,
+        DistributedNewton,
+        FedAvg,
+        FedNDES,
+        FedNew,
+        FedNewton,
+        FedNL,
+        FedNS,
+        FedProx,
+        GradientDescent,
+        LocalNewton,
+        Newton,
+        NewtonSketch,
+        NewtonZero,
+        QFedNew,
+    )
     from fedns.core.errors import ConfigError, DataError, FednsError, MessageError
     from fedns.core.history import History, Record
     from fedns.core.observers import Observer

@@ -6,13 +6,13 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.special import expit
+from tests.conftest import dense_features, make_shards
 
 import fedns
 from fedns.core.cohort import Session
 from fedns.core.messages import Envelope, decode, encode
 from fedns.core.shards import Shards
 from fedns.engines.simulation import SimulatedCohort
-from tests.conftest import dense_features, make_shards
 
 # (sparse, intercept, weighted): clients of 1, 90, 7, 150 and 52 rows in each
 VARIANTS = [(False, False, False), (True, False, True), (False, True, True), (True, True, False)]

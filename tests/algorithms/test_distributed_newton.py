@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
+from tests.algorithms.local_oracles import VARIANTS, after, problem_and_clients
+from tests.conftest import dense_features, make_shards
 
 import fedns
 from fedns.algorithms import DistributedNewton
 from fedns.algorithms.distributed_newton import LocalNewtonStep, trimmed_mean
-from tests.algorithms.local_oracles import VARIANTS, after, problem_and_clients
-from tests.conftest import dense_features, make_shards
 
 PROBLEM = fedns.Problem(penalty=fedns.Ridge(1e-2))
 

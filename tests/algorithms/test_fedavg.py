@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 import scipy.sparse
+from tests.algorithms.local_oracles import VARIANTS, after, assert_checkpoint_continues, problem_and_clients
+from tests.conftest import make_shards
 
 import fedns
 from fedns.algorithms import FedAvg, FedProx, GradientDescent
@@ -12,8 +14,6 @@ from fedns.core.shards import Shards
 from fedns.engines.simulation import SimulatedCohort
 from fedns.numerics.local_sgd import shuffle
 from fedns.numerics.rng import stream_keys
-from tests.algorithms.local_oracles import VARIANTS, after, assert_checkpoint_continues, problem_and_clients
-from tests.conftest import make_shards
 
 PROBLEM = fedns.Problem(penalty=fedns.Ridge(1e-2))
 
@@ -139,7 +139,7 @@ def test_the_search_is_counted_and_reported():
     assert [r.diagnostics["candidates"] for r in history.records[1:]] == [4, 4, 4, 1, 1]
     rates = [r.diagnostics["learning_rate"] for r in history.records[1:]]
     smoothness = history.records[1].diagnostics["smoothness"]
-    assert rates[3] == rates[4] == rates[2] and rates[2] * smoothness == pytest.approx([1, 1.9, 4, 8], abs=10)
+    assert rates[2] == rates[3] == rates[4]
     assert min(abs(rates[2] * smoothness - c) for c in (1, 1.9, 4, 8)) < 1e-9
     kinds = {entry.kind for entry in history.ledger if entry.direction == "uplink" and entry.round == 1}
     assert kinds == {"LocalSmoothness", "LocalModels", "CandidateLosses"}

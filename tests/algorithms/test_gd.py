@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
+from tests.algorithms.local_oracles import VARIANTS, after, assert_checkpoint_continues, problem_and_clients
+from tests.conftest import dense_features, make_shards
 
 import fedns
 from fedns.algorithms import GradientDescent
-from tests.algorithms.local_oracles import VARIANTS, after, assert_checkpoint_continues, problem_and_clients
-from tests.conftest import dense_features, make_shards
 
 PROBLEM = fedns.Problem(penalty=fedns.Ridge(1e-2))
 

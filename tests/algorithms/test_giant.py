@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
+from tests.algorithms.local_oracles import VARIANTS, after, armijo, assert_checkpoint_continues, problem_and_clients
+from tests.conftest import make_shards
 
 import fedns
 from fedns.algorithms import GIANT
-from tests.algorithms.local_oracles import VARIANTS, after, armijo, assert_checkpoint_continues, problem_and_clients
-from tests.conftest import make_shards
 
 PROBLEM = fedns.Problem(penalty=fedns.Ridge(1e-2))
 
@@ -75,3 +75,12 @@ def test_sorted_labels_need_the_line_search(name, clients, real_data):
     assert not history.converged and history.stop_reason
     assert np.isfinite(history.objective).all() and np.isfinite(history.suboptimality).all()
     assert history.suboptimality[-1] > 1e-3
+
+
+def test_the_gradient_goes_on_shrinking_where_losses_agree_to_rounding(real_data):
+    """On w8a a full step is too long even at the optimum; losses cannot tell once the gap is below 1e-14."""
+    shards = fedns.split(*real_data("w8a"), clients=142, how="iid", seed=0)
+    problem = fedns.Problem(penalty=fedns.Ridge(1e-3))
+    history = fedns.simulate(GIANT(), problem, shards, rounds=60, gradient_tol=1e-9)
+    assert history.converged
+    assert history.records[-1].diagnostics["step_size"] < 1

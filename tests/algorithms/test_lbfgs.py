@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
+from tests.algorithms.local_oracles import VARIANTS, after, armijo, assert_checkpoint_continues, problem_and_clients
+from tests.conftest import dense_features, make_shards
 
 import fedns
 from fedns.algorithms import LBFGS
 from fedns.algorithms.lbfgs import inverse_times
-from tests.algorithms.local_oracles import VARIANTS, after, armijo, assert_checkpoint_continues, problem_and_clients
-from tests.conftest import dense_features, make_shards
 
 PROBLEM = fedns.Problem(penalty=fedns.Ridge(1e-2))
 

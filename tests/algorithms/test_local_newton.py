@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
+from tests.algorithms.local_oracles import VARIANTS, after, armijo, assert_checkpoint_continues, problem_and_clients
+from tests.conftest import make_shards
 
 import fedns
 from fedns.algorithms import DistributedNewton, LocalNewton
-from tests.algorithms.local_oracles import VARIANTS, after, armijo, assert_checkpoint_continues, problem_and_clients
-from tests.conftest import make_shards
 
 PROBLEM = fedns.Problem(penalty=fedns.Ridge(1e-2))
 SHARDS = make_shards(sizes=(60,) * 5)

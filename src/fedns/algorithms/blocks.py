@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,9 @@ from fedns.core.cohort import Cohort
 from fedns.core.errors import ConfigError
 from fedns.core.messages import Message, Payload, Ragged, wire
 from fedns.core.reducers import mean, minimum
+from fedns.core.shards import Shards
+from fedns.numerics import parallel
+from fedns.numerics.linalg import packed_size, solve_positive, unpack_symmetric
 from fedns.problems.problem import NewtonStep, Problem
 from fedns.sketches import Sketch
 
@@ -99,14 +103,21 @@ class ArmijoSearch:
         losses = problem.losses_along(request.coefficients, request.direction, self.steps, clients.shards)
         return LossesAlong(losses=losses)
 
-    def step_size(self, problem: Problem, w: FloatArray, newton: NewtonStep, cohort: Cohort) -> tuple[float, bool]:
-        """The largest trial step with enough decrease, and whether there was one; the smallest otherwise."""
+    def step_size(
+        self, problem: Problem, w: FloatArray, newton: NewtonStep, cohort: Cohort, unresolved: float | None = None
+    ) -> tuple[float, bool]:
+        """The largest trial step with enough decrease, and whether there was one; the smallest otherwise.
+
+        `unresolved` is the step to take where the decrease is too small for the losses to tell steps apart.
+        """
         ray = Ray(coefficients=w, direction=newton.step, slope=np.float64(newton.directional_derivative))
         (losses,) = cohort.ask(self.losses_along, ray).fold(mean("losses"))
         steps = self.steps
         values = losses + np.array([problem.penalty_value(w + t * newton.step) for t in steps])
         # Near the optimum the decrease falls below the losses' rounding error: without slack the search would cut steps.
         slack = 1e-14 * max(1.0, abs(values[0]))
+        if unresolved is not None and -newton.directional_derivative < 100 * slack:
+            return unresolved, True
         passing = values[1:] <= values[0] + self.armijo_slope * steps[1:] * newton.directional_derivative + slack
         found = bool(passing.any())
         return float(steps[1 + int(np.argmax(passing))] if found else steps[-1]), found
@@ -151,3 +162,104 @@ def line_search(kind: str, armijo_slope: float, backtrack_factor: float) -> Any:
     if kind == "aggregate":
         return ArmijoSearch(armijo_slope, backtrack_factor)
     return LocalSearch(armijo_slope, backtrack_factor)
+
+
+class LocalGradient(Message):
+    """The gradient of a client's mean loss, without the penalty."""
+
+    gradient: Payload = wire("features")
+
+
+@on_client(Model, LocalGradient)
+def local_gradient(problem: Problem, clients: Clients, request: Model) -> LocalGradient:
+    return LocalGradient(gradient=problem.gradient(request.coefficients, clients.shards))
+
+
+def newton_steps(
+    problem: Problem, w: FloatArray, shards: Shards, gradient: FloatArray | None = None
+) -> tuple[FloatArray, FloatArray]:
+    """-(H_j + penalty)^-1 g at w, and its slope, for every client j: (clients, features), (clients,).
+
+    g is `gradient` for all, penalty included, or else the gradient of the client's own objective; w is one vector for all
+    clients or one for each.
+    """
+    features = w.shape[-1]
+    diagonal = problem.penalty_diagonal(features)
+    steps, slopes = np.empty((shards.num_clients, features)), np.empty(shards.num_clients)
+    # Only so many Hessians at a time: a simulated federation may have far more clients than fit into memory.
+    group = max(16, _HESSIAN_BYTES // (8 * packed_size(features)))
+    for start in range(0, shards.num_clients, group):
+        members = np.arange(start, min(start + group, shards.num_clients))
+        part, at = shards.select(members), w if w.ndim == 1 else w[members]
+        own, packed = problem.gradient_and_hessian(at, part)
+        right = own + diagonal * at if gradient is None else np.broadcast_to(gradient, own.shape)
+        _solve_each(packed, right, diagonal, steps[start:], slopes[start:])
+    return steps, slopes
+
+
+def _solve_each(packed: FloatArray, right: FloatArray, diagonal: FloatArray, steps: FloatArray, slopes: FloatArray) -> None:
+    def solve(low: int, high: int) -> None:
+        for client in range(low, high):
+            hessian = unpack_symmetric(packed[client], diagonal.size)
+            hessian[np.diag_indices(diagonal.size)] += diagonal
+            steps[client] = -solve_positive(hessian, right[client])
+            slopes[client] = np.sum(right[client] * steps[client])
+
+    clients = np.arange(len(packed))
+    parallel.for_each_part(parallel.cut(clients, clients + 1), solve, diagonal.size**3)
+
+
+def search_repeatedly(
+    search: ArmijoSearch, problem: Problem, w: FloatArray, newton: NewtonStep, cohort: Cohort, unresolved: float
+) -> tuple[float, bool]:
+    """The search, taken up again below its smallest step where none has passed: for directions of unknown length."""
+    reach = 1.0
+    for attempt in range(_SEARCHES):
+        shorter = NewtonStep(reach * newton.step, reach * newton.directional_derivative)
+        step_size, found = search.step_size(problem, w, shorter, cohort, unresolved if attempt == 0 else None)
+        if found:
+            return reach * step_size, True
+        reach *= step_size * search.backtrack_factor
+    return 0.0, False
+
+
+_HESSIAN_BYTES = 64 * 2**20
+_SEARCHES = 4
+
+
+# Matrices of a few clients at a time: they fit into the caches, and a handler's memory does not grow with the cohort.
+_SLAB_BYTES = 8 * 2**20
+M = TypeVar("M", bound=Message)
+
+
+def slabs(clients: Clients, bytes_per_client: int) -> Iterator[Clients]:
+    """The clients of a batch, a few at a time, where a handler needs this much working memory for each."""
+    count = max(1, _SLAB_BYTES // bytes_per_client)
+    for start in range(0, clients.ids.size, count):
+        part = np.arange(start, min(start + count, clients.ids.size))
+        yield replace(clients, shards=clients.shards.select(part), ids=clients.ids[part])
+
+
+def joined(batches: Sequence[M]) -> M:
+    """Batches of replies as one, in order."""
+    if len(batches) == 1:
+        return batches[0]
+    columns = {name: [getattr(batch, name) for batch in batches] for name in batches[0].specs()}
+    return type(batches[0])(**{name: _stacked(parts) for name, parts in columns.items()})
+
+
+def _stacked(parts: list[Any]) -> Any:
+    if not isinstance(parts[0], Ragged):
+        return np.concatenate(parts)
+    counts = np.concatenate([part.counts for part in parts])
+    return Ragged(np.concatenate([part.values for part in parts]), np.concatenate([[0], np.cumsum(counts)]))
+
+
+def number_bytes(cohort: Cohort) -> np.uint8:
+    """The size of a real number on this run's wire, for clients that must keep what the server receives."""
+    return np.uint8(cohort.session.precision.itemsize)
+
+
+def as_received(values: FloatArray, number_bytes: int) -> FloatArray:
+    """The values after they travelled as real numbers of this size."""
+    return values if number_bytes == 8 else values.astype(np.float32).astype(np.float64)

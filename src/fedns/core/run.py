@@ -153,7 +153,9 @@ def _trend(records: list[Record]) -> str:
     third = len(gaps) // 3
     if len(gaps) < len(records) or third < 4:
         return ""
-    before, after = min(gaps[: len(gaps) - third]), min(gaps[-third:])
-    if after < 0.9 * before:
-        return f", still improving at gap {after:.1e}"
-    return f", on a plateau: the gap has stayed at {min(before, after):.1e} for {third} rounds"
+    before, lowest, highest = min(gaps[: len(gaps) - third]), min(gaps[-third:]), max(gaps[-third:])
+    if lowest < 0.9 * before:
+        return f", still improving at gap {lowest:.1e}"
+    if highest <= 2 * lowest:
+        return f", on a plateau: the gap has stayed at {lowest:.1e} for {third} rounds"
+    return f", not settling: in the last {third} rounds the gap moved between {lowest:.1e} and {highest:.1e}"

@@ -1,6 +1,5 @@
 """Mini-batch gradient steps that every client of a batch takes by itself, over dense or compressed rows."""
 
-# mypy: disallow-untyped-defs=False, disallow-untyped-decorators=False, disallow-untyped-calls=False
 
 import numpy as np
 

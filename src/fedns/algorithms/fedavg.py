@@ -1,0 +1,243 @@
+"""FedAvg and FedProx: gradient steps at the clients, then averaging."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from fedns.algorithms.blocks import FloatArray
+from fedns.core.algorithm import Algorithm, Outcome
+from fedns.core.clients import Clients, on_client
+from fedns.core.cohort import Cohort
+from fedns.core.errors import ConfigError
+from fedns.core.messages import Message, Payload, wire
+from fedns.core.reducers import mean
+from fedns.numerics import local_sgd, parallel
+from fedns.numerics.rng import generator
+from fedns.problems.losses import Squared
+from fedns.problems.problem import Problem
+
+# Learning rates that the search races, in units of 1 / L: below 2 the local steps are sure to descend.
+CANDIDATES = (1.0, 1.9, 4.0, 8.0)
+_HUGE = 1e30  # what a diverged candidate is sent as: numbers that are not finite cannot travel
+_POWER_ITERATIONS = 30
+
+
+class SmoothnessRequest(Message):
+    """How many power iterations to spend."""
+
+    iterations: Payload = wire(dtype="int32")
+
+
+class LocalSmoothness(Message):
+    """An estimate of the largest eigenvalue that the Hessian of a client's mean loss has anywhere."""
+
+    smoothness: Payload = wire(dtype="float64")
+
+
+class Candidates(Message):
+    """Coefficients to start local training from, one row for each learning rate; a single row once the rate is known."""
+
+    coefficients: Payload = wire("candidates", "features")
+    learning_rates: Payload = wire("candidates", dtype="float64")
+
+
+class LocalModels(Message):
+    """Where a client's local training has led, for each learning rate."""
+
+    coefficients: Payload = wire("candidates", "features")
+
+
+class CandidateModels(Message):
+    """Averaged coefficients to compare."""
+
+    coefficients: Payload = wire("candidates", "features")
+
+
+class CandidateLosses(Message):
+    """A client's mean loss at each of them."""
+
+    losses: Payload = wire("candidates", dtype="float64")
+
+
+class AveragingState(Message):
+    """The model, the learning rates still in the race with their models (one once it is decided), and the rounds raced."""
+
+    coefficients: Payload = wire("features", dtype="float64")
+    candidates: Payload = wire("candidates", "features", dtype="float64")
+    learning_rates: Payload = wire("candidates", dtype="float64")
+    raced: Payload = wire(dtype="int64")
+
+
+@on_client(SmoothnessRequest, LocalSmoothness)
+def local_smoothness(problem: Problem, clients: Clients, request: SmoothnessRequest) -> LocalSmoothness:
+    """Power iteration on Phi' Phi / n, times the loss's largest curvature, which every loss here has at margin 0.
+
+    With targets 0 the gradient of the squared loss at v is Phi' Phi v / n: no M x M matrix is formed. The Rayleigh quotient
+    is at most the eigenvalue; adding the norm of its residual errs on the other, safe side.
+    """
+    linear = replace(problem, loss=Squared())
+    shards = replace(clients.shards, targets=np.zeros_like(clients.shards.targets))
+    v = generator(0, "power iteration").standard_normal(problem.num_features(shards.num_columns))
+    directions = np.tile(v / np.linalg.norm(v), (shards.num_clients, 1))
+    quotients = residuals = np.zeros(shards.num_clients)
+    for _ in range(int(request.iterations)):
+        images = linear.gradient(directions, shards)
+        quotients = np.sum(images * directions, axis=1)
+        residuals = np.sqrt(np.sum((images - quotients[:, None] * directions) ** 2, axis=1))
+        norms = np.sqrt(np.sum(images**2, axis=1, keepdims=True))
+        directions = images / np.where(norms > 0, norms, 1.0)
+    largest_curvature = float(problem.loss.curvature([1.0], [0.0])[0])
+    return LocalSmoothness(smoothness=largest_curvature * (quotients + residuals))
+
+
+def ask_smoothness(problem: Problem, cohort: Cohort) -> float:
+    """A bound on the smoothness of the least smooth local objective, penalty included."""
+    replies = cohort.ask(local_smoothness, SmoothnessRequest(np.int32(_POWER_ITERATIONS)))
+    return max(float(batch.smoothness.max()) for _, batch in replies) + problem.penalty.strength
+
+
+@dataclass(frozen=True)
+class FedAvg(Algorithm):
+    """w <- sum_j p_j u_j, where client j starts at u = w and takes local steps u <- u - mu (grad f_j(u) + lambda u).
+
+    Clients send their models, M numbers. batch_size=0 takes the gradient over all rows of the client, so that an epoch is a
+    step; otherwise an epoch walks through the rows in a fresh random order, batch_size at a time. local_steps > 0 counts
+    steps in place of epochs. Which clients take part is the run's `participation`.
+
+    learning_rate=0 means a search on the server, every message of which is counted: in the first round clients send a
+    smoothness estimate, whose largest is L (one number), and then the rates 1/L, 1.9/L, 4/L and 8/L race for `search_rounds`
+    rounds, all four in one exchange and their aggregate losses in a second (4 M + 4 numbers a round). The best one goes on
+    alone; while they race the model is the best so far.
+
+    Pitfall: with more than one local step the fixed point is not the optimum unless all clients agree on it. The run ends
+    on a plateau, lower for fewer steps and smaller rates. With a single full-batch step this is gradient descent.
+    """
+
+    local_epochs: int = 5
+    local_steps: int = 0  # 0 means that local_epochs counts
+    batch_size: int = 0  # 0 means all rows of the client
+    learning_rate: float = 0.0  # 0 means found by a search
+    search_rounds: int = 10
+
+    name: ClassVar[str] = "fedavg"
+    summary: ClassVar[str] = "local gradient steps, averaged models; cheap rounds, stalls short of the optimum"
+    paper: ClassVar[str] = "McMahan et al., Communication-Efficient Learning of Deep Networks, AISTATS 2017, Algorithm 1"
+    uplink: ClassVar[str] = "M (4 M + 4 while the learning rate is searched for)"
+
+    def __post_init__(self) -> None:
+        if self.local_epochs < 1:
+            raise ConfigError(f"local_epochs must be >= 1, got {self.local_epochs}")
+        if self.local_steps < 0 or self.batch_size < 0:
+            raise ConfigError("local_steps and batch_size must be >= 0; 0 means count epochs, and all rows")
+        if not (np.isfinite(self.learning_rate) and self.learning_rate >= 0):
+            raise ConfigError(f"learning_rate must be > 0, or 0 for a search, got {self.learning_rate}")
+        if self.search_rounds < 1:
+            raise ConfigError(f"search_rounds must be >= 1, got {self.search_rounds}")
+
+    @property
+    def pull(self) -> float:
+        """The weight of |u - w|^2 / 2 in the local objective."""
+        return 0.0
+
+    def init(self, problem: Problem, cohort: Cohort) -> AveragingState:
+        rates = np.full(int(self.learning_rate > 0), self.learning_rate)
+        features = cohort.num_features
+        return AveragingState(np.zeros(features), np.zeros((rates.size, features)), rates, np.int64(0))
+
+    @on_client(Candidates, LocalModels)
+    def local_models(self, problem: Problem, clients: Clients, request: Candidates) -> LocalModels:
+        rates = np.atleast_1d(request.learning_rates).tolist()
+        with np.errstate(over="ignore", invalid="ignore"):
+            trained = [self._train(problem, clients, w, r) for w, r in zip(request.coefficients, rates, strict=True)]
+        models = np.stack(trained, axis=1)
+        if len(rates) > 1:
+            models = np.clip(np.nan_to_num(models, nan=_HUGE), -_HUGE, _HUGE)
+        return LocalModels(coefficients=models)
+
+    @on_client(CandidateModels, CandidateLosses)
+    def candidate_losses(self, problem: Problem, clients: Clients, request: CandidateModels) -> CandidateLosses:
+        losses = [problem.value(w, clients.shards) for w in request.coefficients]
+        return CandidateLosses(losses=np.stack(losses, axis=1))
+
+    def round(self, problem: Problem, state: AveragingState, cohort: Cohort) -> Outcome:
+        diagnostics = {}
+        rates, starts = state.learning_rates, state.candidates
+        if rates.size == 0:
+            smoothness = ask_smoothness(problem, cohort)
+            diagnostics["smoothness"] = smoothness
+            rates = np.array(CANDIDATES) / (smoothness if smoothness > 0 else 1.0)
+            starts = np.tile(state.coefficients, (rates.size, 1))
+        diagnostics["candidates"] = float(rates.size)
+        (models,) = cohort.ask(self.local_models, Candidates(starts, rates)).fold(mean("coefficients"))
+        best, raced = 0, state.raced
+        if rates.size > 1:
+            (losses,) = cohort.ask(self.candidate_losses, CandidateModels(models)).fold(mean("losses"))
+            best = int(np.argmin(losses + np.array([problem.penalty_value(model) for model in models])))
+            raced = np.int64(raced + 1)
+        diagnostics["learning_rate"] = float(rates[best])
+        model = models[best]
+        if raced >= self.search_rounds:
+            models, rates = models[best : best + 1], rates[best : best + 1]
+        return Outcome(AveragingState(model, models, rates, raced), diagnostics)
+
+    def _train(self, problem: Problem, clients: Clients, w: FloatArray, rate: float) -> FloatArray:
+        """Every client's coefficients after its local steps from w: (clients, features)."""
+        diagonal = problem.penalty_diagonal(w.size)
+        if self.batch_size > 0:
+            return self._train_on_batches(problem, clients, w, rate, diagonal)
+        models = np.tile(w, (clients.shards.num_clients, 1))
+        for _ in range(self.local_steps or self.local_epochs):
+            gradient = problem.gradient(models, clients.shards)
+            models = models - rate * (gradient + diagonal * models + self.pull * (models - w))
+        return models
+
+    def _train_on_batches(
+        self, problem: Problem, clients: Clients, w: FloatArray, rate: float, diagonal: FloatArray
+    ) -> FloatArray:
+        shards = clients.shards
+        weights = np.empty(0) if shards.sample_weights is None else shards.sample_weights
+        batches = -(-shards.sizes // self.batch_size)  # of an epoch
+        steps = np.full_like(batches, self.local_steps) if self.local_steps else self.local_epochs * batches
+        models, points = np.empty((shards.num_clients, w.size)), w[None]
+        segments = parallel.cut(shards.starts, shards.stops, int(shards.sizes.max()))  # steps follow one another: no cuts
+        keys = clients.keys("local batches")
+
+        def part(low: int, high: int) -> None:
+            local_sgd.minibatch_steps(
+                shards.rows, shards.targets, weights, shards.total_weights, segments, low, high, points, problem.intercept,
+                problem.loss.family, diagonal, self.pull, rate, steps, self.batch_size, keys, models,
+            )  # fmt: skip
+
+        parallel.for_each_part(segments, part, w.shape[-1])
+        return models
+
+
+@dataclass(frozen=True)
+class FedProx(FedAvg):
+    """FedAvg whose local objective has a term (proximal / 2) |u - w|^2 that holds clients near the common model.
+
+    Local steps are u <- u - mu (grad f_j(u) + lambda u + proximal (u - w)); w <- sum_j p_j u_j. proximal=0 is FedAvg.
+
+    Pitfall: it damps the drift and the progress alike; the fixed point is still biased. With a given learning rate keep
+    learning_rate < 2 / (L + proximal), or the local steps diverge.
+    """
+
+    # Deviation (FedProx, Alg. 2): clients count by their rows in the average and are drawn uniformly; the paper draws them
+    # by their rows and averages uniformly. The expectation is the same. Its inexactness gamma is the number of local steps.
+    proximal: float = 0.01
+
+    name: ClassVar[str] = "fedprox"
+    summary: ClassVar[str] = "FedAvg with local models held near the common one; less drift, slower, stalls too"
+    paper: ClassVar[str] = "Li et al., Federated Optimization in Heterogeneous Networks, MLSys 2020, Algorithm 2"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not (np.isfinite(self.proximal) and self.proximal >= 0):
+            raise ConfigError(f"proximal must be >= 0, got {self.proximal}")
+
+    @property
+    def pull(self) -> float:
+        return self.proximal

@@ -1,0 +1,70 @@
+"""Distributed gradient descent: the first-order yardstick."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from fedns.algorithms.blocks import ArmijoSearch, Model, local_gradient, search_repeatedly
+from fedns.core.algorithm import Algorithm, Outcome
+from fedns.core.cohort import Cohort
+from fedns.core.errors import ConfigError
+from fedns.core.messages import Message, Payload, wire
+from fedns.core.reducers import mean
+from fedns.problems.problem import NewtonStep, Problem
+
+_GROWTH = 8.0  # trying longer steps too costs nothing: the whole grid is one exchange
+
+
+class DescentState(Message):
+    """Coefficients and the step size of the last round."""
+
+    coefficients: Payload = wire("features", dtype="float64")
+    step_size: Payload = wire(dtype="float64")
+
+
+@dataclass(frozen=True)
+class GradientDescent(Algorithm):
+    """w <- w - mu g with g = sum_j p_j grad f_j(w) + lambda w: clients send their gradients, M numbers a round.
+
+    step_size=0 means an Armijo search by the server on the aggregate objective: clients also send their losses on a grid of
+    steps (13 numbers, one more exchange) that starts at 8 times the last step size and halves. The search is taken up again
+    below the grid where no step has passed, so the first step size needs no guess.
+
+    Pitfall: the rounds needed grow with the condition number of the Hessian; scale the columns first. A given step size
+    must be below 2 / L, with L the largest eigenvalue of the Hessian.
+    """
+
+    step_size: float = 0.0
+    armijo_slope: float = 0.1
+    backtrack_factor: float = 0.5
+
+    name: ClassVar[str] = "gd"
+    summary: ClassVar[str] = "distributed gradient descent; the fewest bytes a round, and the most rounds"
+    paper: ClassVar[str] = "textbook; Armijo, Pacific Journal of Mathematics 1966"
+    uplink: ClassVar[str] = "M + 13; M with a given step size"
+    sees_partition: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if not (np.isfinite(self.step_size) and self.step_size >= 0):
+            raise ConfigError(f"step_size must be > 0, or 0 for a line search, got {self.step_size}")
+        ArmijoSearch(self.armijo_slope, self.backtrack_factor)
+
+    def init(self, problem: Problem, cohort: Cohort) -> DescentState:
+        return DescentState(np.zeros(cohort.num_features), np.float64(self.step_size or 1.0))
+
+    def round(self, problem: Problem, state: DescentState, cohort: Cohort) -> Outcome:
+        w, step_size = state.coefficients, float(state.step_size)
+        (data_gradient,) = cohort.ask(local_gradient, Model(w)).fold(mean("gradient"))
+        gradient = data_gradient + problem.penalty_diagonal(w.size) * w
+        if self.step_size == 0:
+            longest = _GROWTH * step_size
+            descent = NewtonStep(-longest * gradient, -longest * float(gradient @ gradient))
+            search = ArmijoSearch(self.armijo_slope, self.backtrack_factor)
+            fraction, found = search_repeatedly(search, problem, w, descent, cohort, 1 / _GROWTH)
+            if not found:
+                return Outcome(state, {"step_size": 0.0}, "no step along the gradient decreases the objective any more")
+            step_size = fraction * longest
+        return Outcome(DescentState(w - step_size * gradient, np.float64(step_size)), {"step_size": step_size})

@@ -1,0 +1,103 @@
+"""L-BFGS on the server: the quasi-Newton yardstick."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from fedns.algorithms.blocks import ArmijoSearch, FloatArray, Model, local_gradient, search_repeatedly
+from fedns.core.algorithm import Algorithm, Outcome
+from fedns.core.cohort import Cohort
+from fedns.core.errors import ConfigError
+from fedns.core.messages import Message, Payload, wire
+from fedns.core.reducers import mean
+from fedns.problems.problem import NewtonStep, Problem
+
+# A pair whose curvature s'y is below this fraction of |s||y| is rounding or sampling noise.
+_SMALLEST_COSINE = 1e-10
+
+
+class QuasiNewtonState(Message):
+    """Coefficients, the last point with its gradient, and the pairs of moves and gradient changes, oldest first."""
+
+    coefficients: Payload = wire("features", dtype="float64")
+    last_coefficients: Payload = wire("known", "features", dtype="float64")  # no row before the first round
+    last_gradient: Payload = wire("known", "features", dtype="float64")
+    moves: Payload = wire("pairs", "features", dtype="float64")
+    changes: Payload = wire("pairs", "features", dtype="float64")
+
+
+@dataclass(frozen=True)
+class LBFGS(Algorithm):
+    """w <- w - mu B g, with B the limited-memory inverse from the last `memory` pairs (s, y): s moves, y gradient changes.
+
+    Clients send gradients (M numbers), then losses on a grid of steps (13 numbers) for an Armijo search on the aggregate
+    objective. B is the server's: nothing of second order travels, and more memory costs no bytes. The first trial is the
+    negative gradient at length 1; where no step of the grid passes, the search is taken up again below it.
+
+    Pitfall: gradients of different clients are not differences of one function. With partial participation the pairs are
+    noise for the most part; those of no positive curvature are left out, the others are not.
+    """
+
+    memory: int = 20
+    armijo_slope: float = 0.1
+    backtrack_factor: float = 0.5
+
+    name: ClassVar[str] = "lbfgs"
+    summary: ClassVar[str] = "quasi-Newton steps learnt by the server from gradients alone; few bytes, tens of rounds"
+    paper: ClassVar[str] = "Liu and Nocedal, On the limited memory BFGS method, Mathematical Programming 1989"
+    uplink: ClassVar[str] = "M + 13"
+    sees_partition: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if self.memory < 1:
+            raise ConfigError(f"memory must be >= 1 pair, got {self.memory}")
+        ArmijoSearch(self.armijo_slope, self.backtrack_factor)
+
+    def init(self, problem: Problem, cohort: Cohort) -> QuasiNewtonState:
+        none = np.zeros((0, cohort.num_features))
+        return QuasiNewtonState(np.zeros(cohort.num_features), none, none, none, none)
+
+    def round(self, problem: Problem, state: QuasiNewtonState, cohort: Cohort) -> Outcome:
+        w = state.coefficients
+        (data_gradient,) = cohort.ask(local_gradient, Model(w)).fold(mean("gradient"))
+        gradient = data_gradient + problem.penalty_diagonal(w.size) * w
+        moves, changes = self._pairs(state, gradient)
+        step = -inverse_times(moves, changes, gradient)
+        if len(moves) == 0:
+            step /= max(float(np.linalg.norm(gradient)), np.finfo(np.float64).tiny)
+        slope = float(gradient @ step)
+        search = ArmijoSearch(self.armijo_slope, self.backtrack_factor)
+        step_size, found = search_repeatedly(search, problem, w, NewtonStep(step, slope), cohort, 1.0)
+        diagnostics = {"step_size": step_size, "pairs": float(len(moves))}
+        if not found:
+            none = moves[:0]
+            finished = "" if len(moves) else "no step along the gradient decreases the objective any more"
+            return Outcome(QuasiNewtonState(w, none, none, none, none), diagnostics, finished)
+        return Outcome(QuasiNewtonState(w + step_size * step, w[None], gradient[None], moves, changes), diagnostics)
+
+    def _pairs(self, state: QuasiNewtonState, gradient: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """The pairs kept so far and the one of the last round, if its curvature is positive."""
+        moves, changes = state.moves, state.changes
+        for last, last_gradient in zip(state.last_coefficients, state.last_gradient, strict=True):
+            s, y = state.coefficients - last, gradient - last_gradient
+            if float(s @ y) > _SMALLEST_COSINE * float(np.linalg.norm(s) * np.linalg.norm(y)):
+                moves = np.concatenate([moves, s[None]])[-self.memory :]
+                changes = np.concatenate([changes, y[None]])[-self.memory :]
+        return moves, changes
+
+
+def inverse_times(moves: FloatArray, changes: FloatArray, vector: FloatArray) -> FloatArray:
+    """B vector by the two-loop recursion, from B_0 = (s'y / y'y) I of the last pair; the identity without pairs."""
+    result = vector.copy()
+    weights = []
+    for s, y in zip(moves[::-1], changes[::-1], strict=True):
+        weights.append(float(s @ result) / float(s @ y))
+        result -= weights[-1] * y
+    if len(moves):
+        result *= float(moves[-1] @ changes[-1]) / float(changes[-1] @ changes[-1])
+    for s, y, weight in zip(moves, changes, reversed(weights), strict=True):
+        result += (weight - float(y @ result) / float(s @ y)) * s
+    return result
