@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 .PHONY: demo test check bench format clean
 
 demo: $(STAMP)
-	$(BIN)/fedns compare breast_cancer --methods fednewton,fedns,fedndes --clients 10 --split iid --scale standardise --sketch srht --sketch-size 8 --strength 1e-3 --rounds 20 --tol 1e-10 --trials 5 --seed 0 --out runs/demo
+	$(BIN)/fedns compare digits --methods fednewton,fedns,fedndes --clients 20 --split iid --scale maxabs --sketch srht --sketch-size 8 --strength 1e-3 --rounds 30 --tol 1e-10 --trials 5 --seed 0 --out runs/demo
 
 test: $(STAMP)
 	$(BIN)/python -m pytest

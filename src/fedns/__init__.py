@@ -36,6 +36,10 @@ _HOMES = {
     "fedns.data.partition": ("split", "split_dataset"),
     "fedns.data.scaling": ("scale",),
     "fedns.engines.simulation": ("simulate",),
+    "fedns.experiments.compare": ("Comparison", "compare"),
+    "fedns.experiments.plots": ("plot_histories",),
+    "fedns.experiments.results": ("read_runs",),
+    "fedns.experiments.spec": ("Spec",),
     "fedns.problems.losses": ("Logistic", "Loss", "Squared"),
     "fedns.problems.penalties": ("Ridge",),
     "fedns.problems.problem": ("Problem",),
@@ -74,6 +78,10 @@ if TYPE_CHECKING:
     from fedns.data.partition import split, split_dataset
     from fedns.data.scaling import scale
     from fedns.engines.simulation import simulate
+    from fedns.experiments.compare import Comparison, compare
+    from fedns.experiments.plots import plot_histories
+    from fedns.experiments.results import read_runs
+    from fedns.experiments.spec import Spec
     from fedns.problems.losses import Logistic, Loss, Squared
     from fedns.problems.penalties import Ridge
     from fedns.problems.problem import Problem

@@ -27,6 +27,11 @@ class Scripted(Algorithm):
         return Outcome(State(self.factor * state.coefficients), {"factor": self.factor})
 
 
+class Swinging(Scripted):
+    def round(self, problem, state, cohort):
+        return Outcome(State(np.full_like(state.coefficients, 5.0 if state.coefficients[0] == 1.0 else 1.0)))
+
+
 def test_history_starts_at_round_zero_and_is_cumulative():
     history = fedns.simulate(fedns.FedNS(fedns.SRHT(16)), PROBLEM, make_shards(), rounds=6, seed=0)
     assert history.round.tolist() == list(range(7))
@@ -76,9 +81,9 @@ def test_nan_from_a_client_ends_the_run_in_words():
 def test_a_plateau_is_called_one():
     history = fedns.simulate(Scripted(1.0), PROBLEM, make_shards(), rounds=30)
     assert "on a plateau" in history.stop_reason
-    improving = fedns.simulate(fedns.GradientDescent(step_size=0.01), PROBLEM, make_shards(), rounds=30)
+    improving = fedns.simulate(fedns.GradientDescent(step_size=0.2), PROBLEM, make_shards(), rounds=30)
     assert "still improving" in improving.stop_reason
-    swinging = fedns.simulate(Scripted(-1.0), PROBLEM, make_shards(), rounds=30)
+    swinging = fedns.simulate(Swinging(), PROBLEM, make_shards(), rounds=30)
     assert "not settling" in swinging.stop_reason
 
 

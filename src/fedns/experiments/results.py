@@ -1,0 +1,116 @@
+"""The runs of a comparison as they are written, round by round, and read back."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+from fedns.core.errors import DataError
+from fedns.core.history import History, Record
+from fedns.core.meter import LedgerEntry
+from fedns.core.observers import Observer
+
+ROUNDS_FILE, RUNS_FILE = "rounds.jsonl", "runs.jsonl"
+INTERRUPTED = "interrupted"
+
+
+@dataclass(frozen=True)
+class LedgerLine:
+    """All messages of one kind in one run: what left each site, or reached it."""
+
+    direction: str  # "uplink" or "downlink"
+    kind: str
+    fields: tuple[str, ...]
+    at_start: bool  # in round 0, before the first model update
+    messages: int  # over all clients
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Run:
+    """One method in one trial."""
+
+    method: str
+    trial: int
+    records: list[Record]
+    stop_reason: str
+    converged: bool
+    ledger: list[LedgerLine]
+
+    @property
+    def last(self) -> Record:
+        return self.records[-1]
+
+    def first_below(self, gap: float) -> Record | None:
+        """The first record whose suboptimality is at most `gap`."""
+        return next((r for r in self.records if r.suboptimality is not None and r.suboptimality <= gap), None)
+
+    @property
+    def ending(self) -> str:
+        """How it ended, in one or two words."""
+        if self.converged:
+            return "converged"
+        words = ("interrupted", "diverged", "plateau", "still improving", "not settling")
+        return next((word for word in words if word in self.stop_reason), "out of rounds")
+
+
+class RoundsWriter(Observer):
+    """Writes each round the moment it is known, and a line about the run when it ends."""
+
+    def __init__(self, rounds: TextIO, runs: TextIO, method: str, trial: int) -> None:
+        self._rounds, self._runs = rounds, runs
+        self._of = {"method": method, "trial": trial}
+
+    def on_round(self, record: Record, state: Any) -> None:
+        _write_line(self._rounds, self._of | record.as_dict())
+
+    def on_end(self, history: History) -> None:
+        ledger = [asdict(line) for line in summarise_ledger(history.ledger)]
+        ending = {"stop_reason": history.stop_reason, "converged": history.converged, "ledger": ledger}
+        _write_line(self._runs, self._of | ending)
+
+
+def summarise_ledger(entries: Iterable[LedgerEntry]) -> list[LedgerLine]:
+    """The exchanges of a run added up by direction and kind, in the order in which they first appear."""
+    totals: dict[tuple[str, str, tuple[str, ...], bool], list[int]] = {}
+    for entry in entries:
+        total = totals.setdefault((entry.direction, entry.kind, tuple(entry.fields), entry.round == 0), [0, 0])
+        total[0] += entry.messages
+        total[1] += entry.bytes
+    return [LedgerLine(*key, *total) for key, total in totals.items()]
+
+
+def read_runs(folder: Path) -> list[Run]:
+    """Every run in a folder, finished or not, in the order in which they ran."""
+    records: dict[tuple[str, int], list[Record]] = {}
+    for line in _read_lines(folder / ROUNDS_FILE):
+        records.setdefault((line.pop("method"), line.pop("trial")), []).append(Record.from_dict(line))
+    endings = {(line["method"], line["trial"]): line for line in _read_lines(folder / RUNS_FILE)}
+    return [_run(*key, found, endings.get(key)) for key, found in records.items()]
+
+
+def _run(method: str, trial: int, records: list[Record], ending: dict[str, Any] | None) -> Run:
+    if ending is None:
+        return Run(method, trial, records, INTERRUPTED, False, [])
+    ledger = [LedgerLine(**{**line, "fields": tuple(line["fields"])}) for line in ending["ledger"]]
+    return Run(method, trial, records, ending["stop_reason"], ending["converged"], ledger)
+
+
+def _write_line(file: TextIO, values: dict[str, Any]) -> None:
+    # JSON has no word for a number that is not finite.
+    plain = {key: None if isinstance(v, float) and not math.isfinite(v) else v for key, v in values.items()}
+    file.write(json.dumps(plain) + "\n")
+    file.flush()
+
+
+def _read_lines(path: Path) -> list[dict[str, Any]]:
+    """The lines of a file; a last line that was cut off in mid-write is not there yet."""
+    if not path.is_file():
+        raise DataError(f"there is no {path.name} in '{path.parent}': it is not a folder of results")
+    text = path.read_text(encoding="utf-8")
+    whole = text[: text.rfind("\n") + 1]
+    return [json.loads(line) for line in whole.splitlines()]
