@@ -59,6 +59,10 @@ Out = Annotated[str | None, typer.Option(help="Folder of the results.  [default:
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing; the results are in the files.")]
 
 
+data_app = typer.Typer(help="Download data sets.", no_args_is_help=True)
+app.add_typer(data_app, name="data")
+
+
 @app.callback(invoke_without_command=True)
 def root(
     context: typer.Context, version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False
@@ -74,6 +78,21 @@ def datasets() -> None:
     from fedns.experiments.listings import print_datasets
 
     print_datasets(_console())
+
+
+@data_app.command()
+def fetch(
+    names: Annotated[list[str], typer.Argument(hidden=True)],
+    url: Annotated[str | None, typer.Option(help="Another copy of the collection.", show_default=False)] = None,
+) -> None:
+    """Download sets of the LIBSVM collection into the cache.
+
+    NAMES are those of the collection: phishing cod-rna covtype SUSY a9a w8a ... They load by the same names afterwards.
+    """
+    from fedns.data.fetch import fetch as download
+
+    for path in download(names, base_url=url):
+        typer.echo(path)
 
 
 @app.command()

@@ -17,7 +17,7 @@ ROWS = 200
 def data(request):
     """Rows that can be told apart: the first column is the row's number plus one, the rest follows from it."""
     number = np.arange(ROWS, dtype=np.float64)
-    features = np.column_stack([number + 1, np.zeros(ROWS), number**2])
+    features = np.column_stack([number + 1, np.zeros((ROWS, 6)), number**2])  # few enough nonzeros to stay sparse
     return {
         "features": scipy.sparse.csr_matrix(features) if request.param == "sparse" else features,
         "targets": np.where(number * 7919 % 10 < 3, 1.0, -1.0),

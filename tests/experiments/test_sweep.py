@@ -90,7 +90,7 @@ def test_other_settings_are_run_again(config):
 def test_from_the_command_line(config, capsys):
     with pytest.raises(SystemExit) as end:
         cli.main(["run", str(config), "--out", str(config.parent / "out"), "--rounds", "2"])
-    assert end.value.code == 0
+    assert not end.value.code
     assert "rounds / bytes sent per client to a gap of 1e-10" in capsys.readouterr().out
 
 

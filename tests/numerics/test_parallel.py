@@ -52,3 +52,17 @@ def test_merging_sums_the_segments_of_each_client():
     partial = np.arange(segments.number * 2.0).reshape(-1, 2)
     merged = parallel.merge(partial, segments, 2)
     np.testing.assert_array_equal(merged, [partial[:3].sum(axis=0), partial[3]])
+
+
+def test_clients_are_mapped_in_order_and_errors_reach_the_caller():
+    def work(client):
+        if client == 7:
+            raise RuntimeError("broken client")
+        return client**2
+
+    for count in (1, 2, 5):
+        with parallel.threads(count):
+            assert parallel.map_clients(work, 6) == [0, 1, 4, 9, 16, 25]
+            assert parallel.map_clients(work, 0) == []
+            with pytest.raises(RuntimeError, match="broken client"):
+                parallel.map_clients(work, 9)

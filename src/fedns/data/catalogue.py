@@ -1,4 +1,4 @@
-"""The named data sets: scikit-learn's, and every archive in the folder that FEDNS_DATA names."""
+"""The named data sets: scikit-learn's, and every archive in the folder that FEDNS_DATA names or in the cache."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from fedns.core.errors import DataError
 from fedns.data import synthetic
+from fedns.data.cache import cached_archives, is_cached
 from fedns.data.labels import Task, infer_task
 from fedns.data.npz import peek_member, peek_shape
 from fedns.data.table import Table
@@ -53,6 +54,8 @@ RULES = {
     "cal_housing": Rule("regression", "median house value"),
     "abalone_scale": Rule("regression", "rings; columns scaled"),
     "susy_11k": Rule("binary", "11000 of the 5000000 rows, partly sorted by class: use a split that shuffles"),
+    "SUSY": Rule("binary"),  # given here, as judging millions of targets would slow the list of data sets
+    "HIGGS": Rule("binary"),
     "phishing": Rule("binary", "rank 39 of 68"),
     "cod_rna": Rule("binary", "badly scaled columns"),
     "cod_rna_t": Rule("binary", "test rows of cod_rna"),
@@ -75,13 +78,19 @@ def read_built_in(name: str) -> Table:
 
 
 def archives() -> dict[str, Path]:
-    """The archives in the folder of FEDNS_DATA by name; none where it is not set."""
+    """The archives by name: those in the folder of FEDNS_DATA, then those in the cache that it does not hold."""
+    found = _archives_in_folder()
+    found |= {name: path for name, path in cached_archives().items() if name not in found}
+    return {name: path for name, path in found.items() if name not in BUILT_IN_SHAPES}
+
+
+def _archives_in_folder() -> dict[str, Path]:
     folder = os.environ.get(FOLDER_VARIABLE)
     if not folder:
         return {}
     if not Path(folder).is_dir():
         raise DataError(f"{FOLDER_VARIABLE} names '{folder}', which is not a folder: point it to one with .npz files")
-    return {path.stem: path for path in sorted(Path(folder).glob("*.npz")) if path.stem not in BUILT_IN_SHAPES}
+    return {path.stem: path for path in sorted(Path(folder).glob("*.npz"))}
 
 
 def available() -> list[DatasetInfo]:
@@ -106,7 +115,8 @@ def _archive_info(name: str, path: Path) -> DatasetInfo:
     except DataError as error:
         # One bad file must not hide the others.
         return DatasetInfo(name, 0, 0, "unreadable", path.name, str(error))
-    return DatasetInfo(name, rows, columns, task, str(source) if source is not None else path.name, rule.note)
+    origin = "cache" if is_cached(path) else str(source) if source is not None else path.name
+    return DatasetInfo(name, rows, columns, task, origin, rule.note)
 
 
 def _targets(path: Path) -> NDArray[Any]:

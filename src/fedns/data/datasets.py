@@ -14,7 +14,8 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from fedns.core.errors import DataError
-from fedns.data import sources, synthetic
+from fedns.data import fetch, sources, synthetic
+from fedns.data.cache import is_cached, verify
 from fedns.data.catalogue import (
     BUILT_IN_SHAPES,
     FOLDER_VARIABLE,
@@ -82,6 +83,7 @@ def load(
     if str(name).startswith(synthetic.PREFIX):
         _refuse_settings(positive=positive, target=target, group=group, weight=weight, task=task)
         return _load_synthetic(str(name), dtype)
+    name = _loaded_as(name)
     table, rule = _read(name, target, group, weight)
     targets = table.targets
     if rule.relabel is not None and positive is None and task in (None, rule.task):
@@ -128,10 +130,20 @@ def _read(name: str | Path, target: str | None, group: str | None, weight: str |
         return read_built_in(text), rule
     found = archives()
     if text in found:
+        if is_cached(found[text]):
+            verify(found[text])
         return sources.read(found[text], target=target, group=group, weight=weight), rule
     if Path(text).is_file():  # a LIBSVM file without a suffix
         return sources.read(text, target=target, group=group, weight=weight), Rule()
     raise DataError(_unknown(text, [*BUILT_IN_SHAPES, *found]))
+
+
+def _loaded_as(name: str | Path) -> str | Path:
+    """The name of the archive where a set of the LIBSVM collection is named as it is there: cod_rna_t for cod-rna.t."""
+    remote = fetch.find(name) if isinstance(name, str) else None
+    if remote is None or Path(name).is_file() or name in archives():
+        return name
+    return remote.archive_name
 
 
 def _looks_like_path(name: str) -> bool:
@@ -140,6 +152,8 @@ def _looks_like_path(name: str) -> bool:
 
 
 def _unknown(name: str, names: list[str]) -> str:
+    if fetch.find(name) is not None:
+        return f"the data set '{name}' is not on this machine: download it with `fedns data fetch {name}`"
     presets = [synthetic.PREFIX + preset for preset in synthetic.PRESETS]
     close = difflib.get_close_matches(name, [*names, *presets], n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(close)}? Known are" if close else "known are"

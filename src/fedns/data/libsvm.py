@@ -22,7 +22,7 @@ _COMMENT = re.compile(rb"#[^\n]*")
 _COLON, _NEWLINE = ord(":"), ord("\n")
 
 
-class _Chunk(NamedTuple):
+class Chunk(NamedTuple):
     labels: NDArray[np.float64]  # (rows,)
     counts: NDArray[np.int64]  # (rows,), nonzeros of each row
     indices: NDArray[np.int32]  # (nonzeros,), from 0
@@ -36,7 +36,7 @@ class _Malformed(Exception):
 def read_libsvm(path: Path, chunk_bytes: int = CHUNK_BYTES) -> Table:
     """The rows as float64 CSR, as wide as the largest index."""
     with open_bytes(path) as stream:
-        chunks = [chunk for chunk in _parse_chunks(stream, path.name, chunk_bytes) if chunk.labels.size]
+        chunks = [chunk for chunk in parse_chunks(stream, path.name, chunk_bytes) if chunk.labels.size]
     if not chunks:
         raise DataError(f"{path.name} is empty: expected lines like '1 3:0.5 7:1'")
     labels, counts, indices, values = (np.concatenate(pieces) for pieces in zip(*chunks, strict=True))
@@ -47,7 +47,7 @@ def read_libsvm(path: Path, chunk_bytes: int = CHUNK_BYTES) -> Table:
     return Table(scipy.sparse.csr_matrix((values, indices, indptr), shape=shape), labels, source=path.name)
 
 
-def _parse_chunks(stream: IO[bytes], name: str, chunk_bytes: int) -> Iterator[_Chunk]:
+def parse_chunks(stream: IO[bytes], name: str, chunk_bytes: int) -> Iterator[Chunk]:
     line = 1
     for text in _whole_lines(stream, chunk_bytes):
         try:
@@ -71,11 +71,11 @@ def _whole_lines(stream: IO[bytes], chunk_bytes: int) -> Iterator[bytes]:
         yield rest
 
 
-def _parse(text: bytes) -> _Chunk:
+def _parse(text: bytes) -> Chunk:
     """No Python loop: the shape of every token is checked on the bytes, the numbers are read in one call."""
     line_of_token, has_value = _tokens(np.frombuffer(text, dtype=np.uint8))
     if line_of_token.size == 0:
-        return _Chunk(np.empty(0), np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0))
+        return Chunk(np.empty(0), np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0))
     is_label = np.concatenate([[True], np.diff(line_of_token) > 0])
     if not np.array_equal(is_label, ~has_value):
         raise _Malformed
@@ -89,7 +89,7 @@ def _parse(text: bytes) -> _Chunk:
     row_of_pair = (np.cumsum(is_label) - 1)[has_value]
     indices = _checked_indices(pairs[:, 0], row_of_pair)
     counts = np.bincount(row_of_pair, minlength=first_token.size)
-    return _Chunk(numbers[label_at], counts, indices, np.ascontiguousarray(pairs[:, 1]))
+    return Chunk(numbers[label_at], counts, indices, np.ascontiguousarray(pairs[:, 1]))
 
 
 def _tokens(characters: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:

@@ -116,7 +116,7 @@ class Problem:
         segments = parallel.cut(shards.starts, shards.stops, max(parallel.SEGMENT_ROWS, plan.block_length))
         gradient = np.zeros((segments.number, w.shape[-1]))
         starts = np.concatenate([[0], np.cumsum(plan.sizes[segments.client])])
-        table = np.zeros((int(starts[-1]), w.shape[-1]))
+        table = np.empty((int(starts[-1]), w.shape[-1]))
         data, points = self._data(shards), np.atleast_2d(w)
 
         def part(low: int, high: int) -> None:

@@ -1,0 +1,102 @@
+"""The folder of downloaded data sets: for each an archive, and a sidecar with the checksum it must have."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from fedns.core.errors import DataError
+
+CACHE_VARIABLE = "FEDNS_CACHE"
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+def cache_folder() -> Path | None:
+    """What FEDNS_CACHE names, else the user's cache folder; none without the fetch extra, which alone fills it."""
+    chosen = os.environ.get(CACHE_VARIABLE)
+    if chosen:
+        return Path(chosen).expanduser().absolute()
+    try:
+        from platformdirs import user_cache_dir  # what pooch.os_cache calls; importing pooch would slow every load
+    except ImportError:
+        return None
+    return Path(user_cache_dir("fedns"))
+
+
+def cached_archives() -> dict[str, Path]:
+    """The downloaded archives by name."""
+    folder = cache_folder()
+    if folder is None or not folder.is_dir():
+        return {}
+    return {path.stem: path for path in sorted(folder.glob("*.npz"))}
+
+
+def is_cached(path: Path) -> bool:
+    return path.parent == cache_folder()
+
+
+def store(finished: Path, archive: Path, facts: dict[str, object]) -> None:
+    """Move a finished archive to its final name, with its checksum and `facts` in the sidecar."""
+    note = finished.with_suffix(".json")
+    note.write_text(json.dumps(facts | {"archive_sha256": sha256(finished)}, indent=2) + "\n", encoding="utf-8")
+    # The sidecar goes first: an archive under its final name is never without its checksum.
+    note.replace(sidecar(archive))
+    finished.replace(archive)
+
+
+def sidecar(archive: Path) -> Path:
+    return archive.with_suffix(".json")
+
+
+def verify(archive: Path) -> None:
+    """Refuse an archive that differs from the checksum in its sidecar; one without a sidecar is the user's own."""
+    if not sidecar(archive).is_file():
+        return
+    try:
+        facts = json.loads(sidecar(archive).read_text(encoding="utf-8"))
+        expected = facts["archive_sha256"]
+    except (ValueError, KeyError, TypeError):
+        expected = None
+    if sha256(archive) != expected:
+        raise DataError(
+            f"{archive} does not match the checksum in {sidecar(archive).name}: run `fedns data fetch {archive.stem}` again"
+        )
+
+
+def sha256(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+@contextmanager
+def storing(name: str, folder: Path) -> Iterator[None]:
+    """A disk that is full or closed to writing, told in one sentence."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _FULL:
+            problem = f"the disk that holds {folder} is full, so {name} was not stored: free some space"
+        else:
+            problem = f"{name} cannot be stored in {folder} ({error.strerror or error}): check the folder"
+        raise DataError(f"{problem}, or name another folder in {CACHE_VARIABLE}") from error
+
+
+@contextmanager
+def alone(name: str, folder: Path) -> Iterator[None]:
+    """Keep other processes from storing the same set; where the system has no flock, nothing does."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        yield
+        return
+    with (folder / f"{name}.lock").open("w") as lock:  # stays: removing it would let a third process in
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise DataError(f"another process is fetching {name} into {folder}: wait until it is done") from None
+        yield

@@ -1,0 +1,191 @@
+"""LIBSVM text to an uncompressed archive in one pass, with memory that does not grow with the file.
+
+Values and indices are spooled to disk first: whether the table is dense and which dtype holds it is known at the end only.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import zipfile
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedns.core.errors import DataError
+from fedns.data.libsvm import Chunk, parse_chunks
+from fedns.data.opening import open_bytes
+
+CHUNK_BYTES = 1 << 20  # of text; the parser needs some 30 times this
+DENSE_FROM = 0.5  # the share of nonzeros from which float32 rows are no larger than CSR with 32-bit indices
+_BLOCK_ENTRIES = 1 << 18  # of the dense table, filled and written at a time
+
+
+class _Spool:
+    """Arrays in a file, each in its own dtype, read back one by one in the order they came."""
+
+    def __init__(self, path: Path) -> None:
+        self._stream = path.open("w+b")
+        self._pieces: list[tuple[np.dtype[Any], int]] = []
+
+    def append(self, array: NDArray[Any]) -> None:
+        self._stream.write(array.tobytes())
+        self._pieces.append((array.dtype, array.size))
+
+    def __iter__(self) -> Iterator[NDArray[Any]]:
+        self._stream.seek(0)
+        for dtype, size in self._pieces:
+            yield np.frombuffer(self._stream.read(size * dtype.itemsize), dtype)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The smallest that holds every piece."""
+        return np.result_type(*{dtype for dtype, _ in self._pieces})
+
+    def close(self) -> None:
+        self._stream.close()
+
+
+@dataclass
+class _Spools:
+    """A table on its way: one piece of each spool is one chunk of the text."""
+
+    labels: _Spool
+    counts: _Spool  # nonzeros of each row
+    indices: _Spool
+    values: _Spool
+    rows: int = 0
+    nonzeros: int = 0
+    columns: int = 0
+
+    def append(self, chunk: Chunk) -> None:
+        self.labels.append(_narrow_labels(chunk.labels))
+        self.counts.append(_narrow_unsigned(chunk.counts))
+        self.indices.append(_narrow_unsigned(chunk.indices))
+        self.values.append(_narrow_values(chunk.values))
+        self.rows += chunk.labels.size
+        self.nonzeros += chunk.indices.size
+        self.columns = max(self.columns, int(chunk.indices.max(initial=-1)) + 1)
+
+
+def compact(
+    text: Path,
+    archive: Path,
+    *,
+    source: str,
+    columns: int = 0,
+    dense: bool | None = None,
+    report: Callable[[int], None] = lambda rows: None,
+    chunk_bytes: int = CHUNK_BYTES,
+) -> tuple[int, int]:
+    """Write `archive` with X or the CSR pieces, y and source; returns rows and columns.
+
+    columns: at least this many, where the last ones may not occur in the text.
+    dense: the layout; by default dense where half of the entries are nonzero.
+    report: called with the number of rows read so far.
+    """
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=archive.parent)))
+        labels, counts, indices, values = (
+            stack.enter_context(closing(_Spool(folder / name))) for name in ("labels", "counts", "indices", "values")
+        )
+        spools = _Spools(labels, counts, indices, values)
+        for chunk in stack.enter_context(closing(_chunks(text, chunk_bytes))):
+            spools.append(chunk)
+            report(spools.rows)
+        _check_not_empty(spools, text.name)
+        spools.columns = max(spools.columns, columns)
+        if dense is None:
+            dense = spools.nonzeros >= DENSE_FROM * spools.rows * spools.columns
+        _write(archive, spools, dense, source)
+    return spools.rows, spools.columns
+
+
+def _chunks(path: Path, chunk_bytes: int) -> Generator[Chunk, None, None]:
+    # A generator of its own: an error in writing must not pass through `open_bytes`, which would blame the reading.
+    with open_bytes(path) as stream:
+        for chunk in parse_chunks(stream, path.name, chunk_bytes):
+            if chunk.labels.size:
+                yield chunk
+
+
+def _check_not_empty(spools: _Spools, name: str) -> None:
+    if not spools.rows:
+        raise DataError(f"{name} is empty: expected lines like '1 3:0.5 7:1'")
+    if not spools.nonzeros:
+        raise DataError(f"{name} holds labels but no 'index:value' pairs: expected lines like '1 3:0.5 7:1'")
+
+
+def _write(path: Path, spools: _Spools, dense: bool, source: str) -> None:
+    with path.open("wb") as stream, zipfile.ZipFile(stream, "w") as archive:
+        if dense:
+            shape = (spools.rows, spools.columns)
+            _write_member(archive, "X", shape, spools.values.dtype, _dense_blocks(spools))
+        else:
+            _write_sparse(archive, spools)
+        _write_member(archive, "y", (spools.rows,), spools.labels.dtype, spools.labels)
+        _write_array(archive, "source", np.array(source))
+
+
+def _write_sparse(archive: zipfile.ZipFile, spools: _Spools) -> None:
+    _write_member(archive, "data", (spools.nonzeros,), spools.values.dtype, spools.values)
+    _write_member(archive, "indices", (spools.nonzeros,), spools.indices.dtype, spools.indices)
+    _write_member(archive, "indptr", (spools.rows + 1,), np.dtype(np.int64), _pointers(spools.counts))
+    _write_array(archive, "shape", np.array([spools.rows, spools.columns]))
+
+
+def _write_array(archive: zipfile.ZipFile, name: str, array: NDArray[Any]) -> None:
+    _write_member(archive, name, array.shape, array.dtype, [array])
+
+
+def _write_member(
+    archive: zipfile.ZipFile, name: str, shape: tuple[int, ...], dtype: np.dtype[Any], blocks: Iterable[NDArray[Any]]
+) -> None:
+    # A ZipInfo without a date: the same text gives the same archive, bit by bit.
+    with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
+        header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(member, header)
+        for block in blocks:
+            member.write(block.astype(dtype, copy=False).tobytes())
+
+
+def _pointers(counts: Iterable[NDArray[Any]]) -> Iterator[NDArray[np.int64]]:
+    yield np.zeros(1, np.int64)
+    end = 0
+    for piece in counts:
+        pointers = end + np.cumsum(piece, dtype=np.int64)
+        end = int(pointers[-1])
+        yield pointers
+
+
+def _dense_blocks(spools: _Spools) -> Iterator[NDArray[Any]]:
+    rows_at_a_time = max(1, _BLOCK_ENTRIES // spools.columns)
+    for counts, indices, values in zip(spools.counts, spools.indices, spools.values, strict=True):
+        pointers = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
+        for first in range(0, counts.size, rows_at_a_time):
+            some = counts[first : first + rows_at_a_time]
+            entries = slice(pointers[first], pointers[first + some.size])
+            block = np.zeros((some.size, spools.columns), spools.values.dtype)
+            block[np.repeat(np.arange(some.size), some), indices[entries]] = values[entries]
+            yield block
+
+
+def _narrow_values(values: NDArray[np.float64]) -> NDArray[Any]:
+    """As float32 where that loses nothing."""
+    with np.errstate(over="ignore", under="ignore"):
+        narrow = values.astype(np.float32)
+    return narrow if np.array_equal(narrow, values, equal_nan=True) else values
+
+
+def _narrow_labels(labels: NDArray[np.float64]) -> NDArray[Any]:
+    """As int8 where that loses nothing: nearly always, as most labels are classes."""
+    small = bool(((labels >= -128) & (labels <= 127) & (labels == np.floor(labels))).all())
+    return labels.astype(np.int8) if small else labels
+
+
+def _narrow_unsigned(numbers: NDArray[Any]) -> NDArray[Any]:
+    return numbers.astype(np.min_scalar_type(int(numbers.max(initial=0))))

@@ -1,0 +1,82 @@
+"""Eigenpairs and entries of packed symmetric matrices against numpy."""
+
+import numpy as np
+import pytest
+
+from fedns.numerics.linalg import pack_symmetric
+from fedns.numerics.spectral import (
+    add_low_rank,
+    frobenius_norm,
+    largest_eigenpairs,
+    largest_entries,
+    positive_part,
+    spectral_norm,
+    symmetric_times,
+)
+
+
+def symmetric(seed, features, clients=1):
+    A = np.random.default_rng(seed).normal(size=(clients, features, features))
+    return A + A.transpose(0, 2, 1)
+
+
+def test_largest_entries_among_equals_are_the_first():
+    np.testing.assert_array_equal(largest_entries(np.array([0.0, 2, -1, 1, 1, 3]), np.ones(6), 4), [1, 2, 3, 5])
+    np.testing.assert_array_equal(largest_entries(np.zeros(5), np.ones(5), 3), [0, 1, 2])
+    values = np.random.default_rng(6).normal(size=4000) ** 9
+    expected = np.sort(np.argsort(-np.abs(values), kind="stable")[:700])
+    np.testing.assert_array_equal(largest_entries(values, np.ones(4000), 700), expected)
+
+
+@pytest.mark.parametrize("features", [64, 150, 300])
+@pytest.mark.parametrize("case", ["random", "close", "opposite", "repeated", "low rank", "zero", "noise"])
+def test_eigenpairs_of_large_matrices_by_lanczos(features, case):
+    random = np.random.default_rng(7)
+    values = random.normal(size=features)
+    match case:
+        case "close":
+            values[:2] = 9.0, 8.95
+        case "opposite":
+            values[:2] = 9.0, -9.01
+        case "repeated":
+            values[:3] = 9.0
+        case "low rank":
+            values[2:] = 0.0
+        case "zero":
+            values[:] = 0.0
+        case "noise":
+            values = 1e-17 * values
+    Q = np.linalg.qr(random.normal(size=(features, features)))[0]
+    D = (Q * values) @ Q.T
+    D = (D + D.T) / 2
+    count = features // 64
+    found, vectors = largest_eigenpairs(pack_symmetric(D), features, count)
+    expected = np.sort(np.abs(np.linalg.eigvalsh(D)))[::-1][:count]
+    size = max(np.abs(values).max(), 1e-300)
+    np.testing.assert_allclose(np.abs(found), expected, rtol=1e-12, atol=1e-13 * size)
+    meant = np.abs(found) > 1e-12 * size  # what stands beside a zero does not matter
+    real = vectors[meant]
+    np.testing.assert_allclose(D @ real.T, real.T * found[meant], atol=2e-9 * size)
+    np.testing.assert_allclose(real @ real.T, np.eye(len(real)), atol=1e-8)
+    np.testing.assert_allclose((vectors**2).sum(axis=1), 1.0, rtol=1e-12)
+
+
+def test_packed_products_and_projection():
+    D = symmetric(8, 11)[0]
+    x = np.random.default_rng(9).normal(size=11)
+    np.testing.assert_allclose(symmetric_times(pack_symmetric(D), x), D @ x, atol=1e-12)
+    values, vectors = np.linalg.eigh(D)
+    np.testing.assert_allclose(positive_part(D), (vectors * np.maximum(values, 0)) @ vectors.T, atol=1e-12)
+    gram = D @ D
+    np.testing.assert_array_equal(positive_part(gram), gram)
+
+
+def test_norms_and_low_rank_sums():
+    D = symmetric(10, 9)[0]
+    weights = np.where(np.equal(*np.triu_indices(9)), 1.0, np.sqrt(2.0))
+    assert frobenius_norm(pack_symmetric(D), weights) == pytest.approx(np.linalg.norm(D), rel=1e-14)
+    assert spectral_norm(pack_symmetric(D), 9) == pytest.approx(np.linalg.norm(D, 2), rel=1e-12)
+    values, vectors = np.linalg.eigh(D)
+    packed = np.zeros(45)
+    add_low_rank(packed, values, np.ascontiguousarray(vectors.T), 0.5)
+    np.testing.assert_allclose(packed, 0.5 * pack_symmetric(D), atol=1e-13)
