@@ -47,7 +47,7 @@ def test_every_row_lands_once_with_all_that_belongs_to_it(data, how):
     shards = split(clients=clients_for(how), how=how, seed=3, **data)
     order = numbers(shards)
     assert sorted(order) == list(range(ROWS))
-    np.testing.assert_array_equal(dense(shards)[:, 2], order.astype(float) ** 2)
+    np.testing.assert_array_equal(dense(shards)[:, -1], order.astype(float) ** 2)
     np.testing.assert_array_equal(shards.targets, data["targets"][order])
     np.testing.assert_array_equal(shards.sample_weights, data["sample_weights"][order])
     assert shards.sizes.min() >= 1

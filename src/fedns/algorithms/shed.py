@@ -1,0 +1,245 @@
+"""SHED: clients send the eigenpairs of their Hessian a few at a time, the largest first."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedns.algorithms.blocks import joined, line_search, slabs
+from fedns.core.algorithm import Algorithm, Outcome
+from fedns.core.clients import Clients, on_client
+from fedns.core.cohort import Cohort
+from fedns.core.errors import ConfigError
+from fedns.core.messages import Message, Payload, Ragged, wire
+from fedns.core.reducers import mean
+from fedns.numerics import parallel
+from fedns.numerics.linalg import unpack_symmetric
+from fedns.problems.problem import Problem
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+RESIDUALS = ("next", "midpoint")
+ALLOCATIONS = ("equal", "rows")
+_GRAM_BYTES = 16 * 2**20
+
+
+class Counts(tuple[int, ...]):
+    """Whole numbers, one per client; as text 5/3/3/8."""
+
+    @classmethod
+    def parse(cls, text: str) -> Counts:
+        return cls(int(part) for part in text.split("/"))
+
+
+class EigenRequest(Message):
+    """The coefficients, how many times Hessians were renewed, and the mean weight of a client."""
+
+    coefficients: Payload = wire("features")
+    generation: Payload = wire(dtype="int64")
+    mean_weight: Payload = wire(dtype="float64")
+
+
+class EigenUpdate(Message):
+    """A client's gradient, the next eigenpairs of its Hessian, and what stands in for all eigenvalues not sent yet."""
+
+    gradient: Payload = wire("features")
+    residual: Payload = wire()
+    eigenvalues: Payload = wire("pairs")
+    eigenvectors: Payload = wire("pairs", "features")
+
+
+class EigenState(Message):
+    """Coefficients, and of every client what it has sent since it last renewed its Hessian.
+
+    Per client and not summed: its residual falls from round to round, and stands in the coefficient of every pair it sent.
+    """
+
+    coefficients: Payload = wire("features", dtype="float64")
+    iteration: Payload = wire(dtype="int64")
+    ids: Payload = wire("clients", dtype="int64")
+    weights: Payload = wire("clients", dtype="float64")
+    generations: Payload = wire("clients", dtype="int64")  # 0 for a client that never took part
+    counts: Payload = wire("clients", dtype="int64")
+    residuals: Payload = wire("clients", dtype="float64")
+    eigenvalues: Payload = wire("clients", "slots", dtype="float64")
+    eigenvectors: Payload = wire("clients", "slots", "features", dtype="float64")  # zero beyond a client's count
+
+
+@dataclass(frozen=True)
+class SHED(Algorithm):
+    """w <- w - mu (H + penalty)^-1 g, H = sum_j p_j [sum_(i <= q_j) (l_ji - r_j) v_ji v_ji' + r_j I].
+
+    At a renewal client j takes the eigenpairs (l_ji, v_ji), largest first, of its Hessian at the current point, and every
+    round it sends the next `eigenpairs` of them, its gradient and the residual r_j, the first eigenvalue it has not sent
+    yet. Then H is no smaller than the Hessian at the renewal, and a unit step is safe for quadratics; others need the line
+    search, which is on. For squared losses residual="midpoint", between that eigenvalue and the smallest, is optimal.
+
+    renewal: "fibonacci" renews in rounds 1, 2, 3, 5, 8, 13, 21, ... (after 1, 1, 2, 3, 5, 8, ... further rounds); "once"
+    only in the first; "every10" every ten rounds. Clients with more bandwidth may send more pairs: eigenpairs_per_client
+    gives each its number, and allocation="rows" shares them out by rows, eigenpairs being the mean.
+
+    Pitfalls: a renewal throws away everything sent before. Near the optimum the Hessian no longer changes, and the later the
+    rarer it should be; "once" is best for squared losses, whose Hessian is constant. The server keeps up to M pairs of every
+    client.
+    """
+
+    eigenpairs: int = 3
+    renewal: str = "fibonacci"
+    residual: str = "next"
+    allocation: str = "equal"
+    eigenpairs_per_client: Counts = Counts()  # noqa: RUF009
+    line_search: str = "aggregate"
+    armijo_slope: float = 0.1
+    backtrack_factor: float = 0.5
+
+    name: ClassVar[str] = "shed"
+    summary: ClassVar[str] = "Hessian eigenpairs sent a few per round, largest first; clients may send unequal numbers"
+    paper: ClassVar[str] = "Dal Fabbro, Dey, Rossi, Schenato, SHED, Automatica 2024 (arXiv 2202.05800), Algorithm 1"
+    uplink: ClassVar[str] = "M + q(M+1) + 1 + 13"
+
+    def __post_init__(self) -> None:
+        line_search(self.line_search, self.armijo_slope, self.backtrack_factor)
+        if self.line_search == "local":
+            raise ConfigError("line_search must be none or aggregate, got 'local'")
+        if self.eigenpairs < 1 or any(count < 1 for count in self.eigenpairs_per_client):
+            raise ConfigError("shed needs at least one eigenpair per client and round")
+        if self.residual not in RESIDUALS:
+            raise ConfigError(f"residual must be {' or '.join(RESIDUALS)}, got {self.residual!r}")
+        if self.allocation not in ALLOCATIONS:
+            raise ConfigError(f"allocation must be {' or '.join(ALLOCATIONS)}, got {self.allocation!r}")
+        if self.renewal not in ("fibonacci", "once") and not re.fullmatch(r"every[1-9]\d*", self.renewal):
+            raise ConfigError(f"renewal must be fibonacci, once, or like every10, got {self.renewal!r}")
+
+    def init(self, problem: Problem, cohort: Cohort) -> EigenState:
+        clients, features = cohort.num_clients, cohort.num_features
+        if self.eigenpairs_per_client and len(self.eigenpairs_per_client) != clients:
+            raise ConfigError(
+                f"eigenpairs_per_client has {len(self.eigenpairs_per_client)} numbers, but there are {clients} clients"
+            )
+        none, nobody = np.zeros((clients, 0)), np.zeros(clients, dtype=np.int64)
+        return EigenState(
+            np.zeros(features), np.int64(0), cohort.ids, cohort.total_weights,
+            nobody, nobody, np.zeros(clients), none, np.zeros((clients, 0, features)),
+        )  # fmt: skip
+
+    @on_client(EigenRequest, EigenUpdate)
+    def next_pairs(self, problem: Problem, clients: Clients, request: EigenRequest) -> EigenUpdate:
+        width = request.coefficients.size
+        return joined([self._next_pairs(problem, part, request) for part in slabs(clients, 16 * width**2)])
+
+    def round(self, problem: Problem, state: EigenState, cohort: Cohort) -> Outcome:
+        w = state.coefficients
+        generation = renewals(self.renewal, int(state.iteration))
+        gradient_mean = mean("gradient")
+        received: list[EigenUpdate] = []
+        replies = cohort.ask(self.next_pairs, EigenRequest(w, np.int64(generation), state.weights.mean()))
+        for positions, batch in replies:
+            gradient_mean.add(batch, cohort.weights[positions])
+            received.append(batch)
+        known = self._received(state, cohort, joined(received), generation)
+        newton = problem.newton_step(w, gradient_mean.result(), hessian_estimate(known))
+        diagnostics = {"newton_decrement": newton.newton_decrement, "step_size": 1.0}
+        diagnostics["eigenpairs_known"] = float(known.counts.mean())
+        search = line_search(self.line_search, self.armijo_slope, self.backtrack_factor)
+        if search is not None:
+            diagnostics["step_size"], _ = search.step_size(problem, w, newton, cohort)
+        return Outcome(_moved(known, w + diagnostics["step_size"] * newton.step), diagnostics)
+
+    def _next_pairs(self, problem: Problem, clients: Clients, request: EigenRequest) -> EigenUpdate:
+        w = request.coefficients
+        features, count = w.size, clients.ids.size
+        stale = clients.recall("shed_generation") != request.generation
+        sent = np.where(stale, 0.0, clients.recall("shed_sent")).astype(np.int64)
+        values, vectors = clients.recall("shed_values", features), clients.recall("shed_vectors", features, features)
+        gradient = np.empty((count, features))
+        old, new = np.flatnonzero(~stale), np.flatnonzero(stale)
+        if old.size:
+            gradient[old] = problem.gradient(w, clients.shards.select(old))
+        if new.size:
+            gradient[new], packed = problem.gradient_and_hessian(w, clients.shards.select(new))
+
+            def decompose(k: int) -> None:
+                ascending, columns = np.linalg.eigh(unpack_symmetric(packed[k], features))
+                values[new[k]] = np.maximum(ascending[::-1], 0.0)
+                vectors[new[k]] = columns[:, ::-1].T
+
+            parallel.map_clients(decompose, new.size)
+            clients.remember("shed_values", values)
+            clients.remember("shed_vectors", vectors)
+        # Beyond the numerical rank there is nothing to send: those eigenvalues are rounding errors.
+        rank = (values > features * np.finfo(np.float64).eps * values[:, :1]).sum(axis=1)
+        until = np.minimum(sent + self._pairs(clients, request), rank)
+        clients.remember("shed_generation", np.full(count, float(request.generation)))
+        clients.remember("shed_sent", until.astype(np.float64))
+        following = np.take_along_axis(np.pad(values, ((0, 0), (0, 1))), until[:, None], 1)[:, 0]
+        residual = following if self.residual == "next" else 0.5 * (following + values[:, -1])
+        taken = (np.arange(features) >= sent[:, None]) & (np.arange(features) < until[:, None])
+        offsets = np.concatenate([[0], np.cumsum(until - sent)])
+        return EigenUpdate(gradient, residual, Ragged(values[taken], offsets), Ragged(vectors[taken], offsets))
+
+    def _pairs(self, clients: Clients, request: EigenRequest) -> IntArray:
+        """How many pairs each client sends this round."""
+        if self.eigenpairs_per_client:
+            return np.array(self.eigenpairs_per_client, dtype=np.int64)[clients.ids]
+        if self.allocation == "rows":
+            share = clients.shards.total_weights / float(request.mean_weight)
+            return np.maximum(1, np.rint(self.eigenpairs * share)).astype(np.int64)
+        return np.full(clients.ids.size, self.eigenpairs, dtype=np.int64)
+
+    def _received(self, state: EigenState, cohort: Cohort, batch: EigenUpdate, generation: int) -> EigenState:
+        """The state with what these clients sent; a client that renewed its Hessian starts over."""
+        here = np.searchsorted(state.ids, cohort.ids)
+        generations, counts, residuals = state.generations.copy(), state.counts.copy(), state.residuals.copy()
+        counts[here[generations[here] != generation]] = 0
+        before = counts.copy()
+        counts[here] += batch.eigenvalues.counts
+        generations[here], residuals[here] = generation, batch.residual
+        slots = int(counts.max())
+        values = np.zeros((len(counts), slots))
+        vectors = np.zeros((len(counts), slots, state.coefficients.size))
+        for client, kept in enumerate(before.tolist()):
+            values[client, :kept] = state.eigenvalues[client, :kept]
+            vectors[client, :kept] = state.eigenvectors[client, :kept]
+        for position, client in enumerate(here.tolist()):
+            values[client, before[client] : counts[client]] = batch.eigenvalues.part(position)
+            vectors[client, before[client] : counts[client]] = batch.eigenvectors.part(position)
+        return EigenState(
+            state.coefficients, np.int64(state.iteration + 1), state.ids, state.weights,
+            generations, counts, residuals, values, vectors,
+        )  # fmt: skip
+
+
+def renewals(schedule: str, iteration: int) -> int:
+    """How many times Hessians have been renewed by this iteration, counted from 0, itself included; at least once."""
+    if schedule == "once":
+        return 1
+    if schedule.startswith("every"):
+        return 1 + iteration // int(schedule.removeprefix("every"))
+    number, at, gap, following = 1, 1, 1, 1
+    while at <= iteration:
+        number, at, gap, following = number + 1, at + following, following, gap + following
+    return number
+
+
+def hessian_estimate(state: EigenState) -> FloatArray:
+    """sum_j p_j [sum_i (l_ji - r_j) v_ji v_ji' + r_j I] over the clients that sent anything yet."""
+    weights = np.where(state.generations > 0, state.weights, 0.0)
+    weights = weights / weights.sum()
+    clients, slots, features = state.eigenvectors.shape
+    excess = np.maximum(0.0, state.eigenvalues - state.residuals[:, None])
+    scale = np.sqrt(weights[:, None] * excess)
+    total = float(weights @ state.residuals) * np.eye(features)
+    step = max(1, _GRAM_BYTES // max(1, 8 * slots * features))
+    for start in range(0, clients, step):
+        stop = min(start + step, clients)
+        rows = state.eigenvectors[start:stop].reshape(-1, features) * scale[start:stop].reshape(-1, 1)
+        total += rows.T @ rows
+    return total
+
+
+def _moved(state: EigenState, coefficients: FloatArray) -> EigenState:
+    return EigenState(**{name: getattr(state, name) for name in state.specs()} | {"coefficients": coefficients})
