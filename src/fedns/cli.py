@@ -96,11 +96,27 @@ def fetch(
 
 
 @app.command()
-def methods() -> None:
-    """What each method sends, its parameters, its paper."""
+def methods(
+    features: Annotated[
+        int | None, typer.Option(help="Count bytes for so many coefficients, M.", show_default=False)
+    ] = None,
+    sketch_size: Annotated[int, typer.Option(help="And this many rows of the sketch, k.")] = 16,
+    clients: Annotated[int, typer.Option(help="And this many clients, m.")] = 1,
+    wire: Annotated[str, typer.Option(help="And this precision of real numbers.")] = "float64",
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print the documentation page instead.")] = False,
+) -> None:
+    """What each method sends, its parameters, its paper; and all side by side, in theory and as measured.
+
+    With --features, what a client sends in a round is counted by running each method on made-up data of that width.
+    """
+    from fedns.experiments.method_pages import Size, methods_page
+
+    if markdown:
+        typer.echo(methods_page(), nl=False)
+        return
     from fedns.experiments.listings import print_methods
 
-    print_methods(_console())
+    print_methods(_console(), None if features is None else Size(features, sketch_size, clients, wire))
 
 
 @app.command()

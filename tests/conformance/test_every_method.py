@@ -140,4 +140,6 @@ def test_float32_messages_still_make_progress(method):
 
 
 def test_every_method_introduces_itself(method):
-    assert method.name == type(method).name and type(method).summary and type(method).paper and type(method).uplink
+    kind = type(method)
+    assert method.name == kind.name and kind.summary and kind.paper and kind.uplink and kind.theory
+    assert kind.heterogeneous in ("yes", "no", "-")

@@ -19,7 +19,7 @@ from fedns.core.shards import Shards
 from fedns.engines.simulation import SimulatedCohort
 from fedns.numerics import parallel
 from fedns.numerics.rows import DenseRows
-from fedns.problems import feature_maps
+from fedns.problems import feature_maps, landmarks
 from fedns.problems.feature_maps import (
     FEATURE_MAPS,
     FeatureMap,
@@ -28,9 +28,8 @@ from fedns.problems.feature_maps import (
     OrthogonalRandom,
     Polynomial,
     RandomFourier,
-    federated_landmarks,
-    federated_width,
 )
+from fedns.problems.landmarks import federated_landmarks, federated_width
 from fedns.problems.losses import Squared
 from fedns.problems.penalties import Ridge
 from fedns.problems.problem import Problem
@@ -93,7 +92,7 @@ def test_compressed_rows_give_what_dense_rows_give(feature_map, dtype):
 @each_map
 @pytest.mark.parametrize("sparse", [False, True])
 def test_a_site_alone_gets_the_bits_it_gets_among_others(feature_map, sparse, monkeypatch):
-    monkeypatch.setattr(feature_maps, "_BLOCK_ENTRIES", 700)  # several blocks per client
+    monkeypatch.setattr(feature_maps, "BLOCK_ENTRIES", 700)  # several blocks per client
     shards = make_shards(sparse=sparse)
     with parallel.threads(2):
         together = dense_features(feature_map.apply(shards))
@@ -296,7 +295,7 @@ def test_kernel_ridge_is_learned_by_the_federation():
 def test_groups_are_means_of_at_least_five_rows(monkeypatch):
     """What leaves a site is checked against its rows: every centre is the mean of its own group, and none is a row."""
     seen = []
-    original = feature_maps._grouped
+    original = landmarks._grouped
     monkeypatch.setattr(feature_maps, "_grouped", lambda x, *rest: seen.append((x, original(x, *rest))) or seen[-1][1])
     shards = make_shards(rows=400, columns=4, sizes=(3, 4, 5, 88, 300))
     cohort = cohort_of(shards)
@@ -380,8 +379,8 @@ def test_small_cells_are_not_told():
     x = np.random.default_rng(2).normal(size=(104, 3))
     x[4] = 1e6  # one row far away: its 99 distances share a few bins, so lone pairs are what must be missing
     cohort = cohort_of(split_rows(x, [4, 100]))
-    request = feature_maps.WidthRequest(np.int32(0), np.int64(0))
-    ((_, batch),) = list(cohort.ask(feature_maps.distance_histogram, request))
+    request = landmarks.WidthRequest(np.int32(0), np.int64(0))
+    ((_, batch),) = list(cohort.ask(landmarks.distance_histogram, request))
     assert batch.counts.part(0).size == 0
     assert batch.counts.part(1).min() >= 5
 
@@ -434,3 +433,15 @@ def test_widths_that_cannot_be_had_are_refused():
         federated_width(cohort_of(split_rows(X[:8], [4, 4])))
     with pytest.raises(DataError, match="identical to each other: give the kernel width"):
         federated_width(cohort_of(split_rows(np.ones((50, 3)), [50])))
+
+
+@pytest.mark.parametrize("loss", [fedns.Logistic(), Squared()], ids=lambda loss: loss.name)
+def test_a_kernel_machine_trains_like_any_other_problem(loss):
+    shards = make_shards(regression=isinstance(loss, Squared))
+    problem = Problem(loss, Ridge(1e-2), feature_map=RandomFourier(40, width=3.0))
+    history = fedns.simulate(fedns.FedNewton(), problem, shards, rounds=30, gradient_tol=1e-11)
+    mapped = Problem(loss, Ridge(1e-2))
+    expected = pooled_optimum(mapped, problem.feature_map.apply(shards))
+    assert history.converged and history.coefficients.size == 40
+    np.testing.assert_allclose(history.coefficients, expected.coefficients, atol=1e-8)
+    assert pooled_optimum(problem, shards).value == expected.value

@@ -176,6 +176,8 @@ class FedNew(ADMMDirections):
     summary: ClassVar[str] = "one ADMM pass per round; clients send only a damped direction, never a gradient or Hessian"
     paper: ClassVar[str] = "Elgabli, Issaid, Bedi, Rajawat, Bennis, Aggarwal, FedNew, ICML 2022, Algorithm 1"
     uplink: ClassVar[str] = "M"
+    theory: ClassVar[str] = "converges, no rate proved"
+    heterogeneous: ClassVar[str] = "-"
 
     @on_client(DirectionRequest, LocalDirection)
     def direction(self, problem: Problem, clients: Clients, request: DirectionRequest) -> LocalDirection:
@@ -212,6 +214,8 @@ class QFedNew(ADMMDirections):
     summary: ClassVar[str] = "FedNew with directions in a few bits a number; the fewest bytes per round of all"
     paper: ClassVar[str] = "Elgabli, Issaid, Bedi, Rajawat, Bennis, Aggarwal, FedNew, ICML 2022, section on Q-FedNew"
     uplink: ClassVar[str] = "bits M / 32 + 1"
+    theory: ClassVar[str] = "converges, no rate proved"
+    heterogeneous: ClassVar[str] = "-"
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -120,6 +120,8 @@ class FedNL(Algorithm):
     summary: ClassVar[str] = "Hessians learned from compressed corrections; super-linear at the price of one vector a round"
     paper: ClassVar[str] = "Safaryan, Islamov, Qian, Richtarik, FedNL, ICML 2022, Algorithms 1 to 3"
     uplink: ClassVar[str] = "M + R(M+1) for rank-R, M + 2K for top-K (+1 with option 2); M(M+1)/2 once"
+    theory: ClassVar[str] = "log 1/δ, super-linear locally"
+    heterogeneous: ClassVar[str] = "yes"
 
     def __post_init__(self) -> None:
         parse_compressor(self.compressor)
@@ -289,6 +291,8 @@ class NewtonZero(Algorithm):
     summary: ClassVar[str] = "Newton steps with the Hessian at the start for ever; cheap rounds, linear convergence"
     paper: ClassVar[str] = "Safaryan, Islamov, Qian, Richtarik, FedNL, ICML 2022, section on Newton-Zero"
     uplink: ClassVar[str] = "M; M(M+1)/2 once"
+    theory: ClassVar[str] = "log 1/δ, locally"
+    heterogeneous: ClassVar[str] = "-"
     sees_partition: ClassVar[bool] = False
 
     def __post_init__(self) -> None:

@@ -45,6 +45,8 @@ class FedNS(Algorithm):
     )
     paper: ClassVar[str] = "Li et al., FedNS, AAAI 2024, Algorithm 1"
     uplink: ClassVar[str] = "k M + M"
+    theory: ClassVar[str] = "log log 1/δ claimed; log 1/δ with a fixed k"
+    heterogeneous: ClassVar[str] = "yes"
 
     def __post_init__(self) -> None:
         if self.aggregation not in AGGREGATIONS:
@@ -87,5 +89,7 @@ class NewtonSketch(FedNS):
     summary: ClassVar[str] = "one sketch of the pooled data's Hessian; what the FedNS proof reduces to, a yardstick"
     paper: ClassVar[str] = "Pilanci and Wainwright, Newton sketch, SIAM J. Optimization 2017; Lacotte et al. 2021"
     uplink: ClassVar[str] = "nothing (data pooled)"
+    theory: ClassVar[str] = "log 1/δ with a fixed k"
+    heterogeneous: ClassVar[str] = "-"
     pooled: ClassVar[bool] = True
     sees_partition: ClassVar[bool] = False

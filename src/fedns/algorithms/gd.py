@@ -45,6 +45,8 @@ class GradientDescent(Algorithm):
     summary: ClassVar[str] = "distributed gradient descent; the fewest bytes a round, and the most rounds"
     paper: ClassVar[str] = "textbook; Armijo, Pacific Journal of Mathematics 1966"
     uplink: ClassVar[str] = "M + 13; M with a given step size"
+    theory: ClassVar[str] = "κ log 1/δ"
+    heterogeneous: ClassVar[str] = "-"
     sees_partition: ClassVar[bool] = False
 
     def __post_init__(self) -> None:

@@ -68,6 +68,8 @@ class GIANT(Algorithm):
     summary: ClassVar[str] = "averaged local Newton directions for the global gradient; fewest bytes when clients are alike"
     paper: ClassVar[str] = "Wang, Roosta, Xu and Mahoney, GIANT, NeurIPS 2018, Algorithm 1"
     uplink: ClassVar[str] = "2 M + 13"
+    theory: ClassVar[str] = "log 1/δ"
+    heterogeneous: ClassVar[str] = "-"
 
     def __post_init__(self) -> None:
         if self.line_search not in SEARCHES:

@@ -49,6 +49,8 @@ class LBFGS(Algorithm):
     summary: ClassVar[str] = "quasi-Newton steps learnt by the server from gradients alone; few bytes, tens of rounds"
     paper: ClassVar[str] = "Liu and Nocedal, On the limited memory BFGS method, Mathematical Programming 1989"
     uplink: ClassVar[str] = "M + 13"
+    theory: ClassVar[str] = "linear; no better bound than gradient descent"
+    heterogeneous: ClassVar[str] = "-"
     sees_partition: ClassVar[bool] = False
 
     def __post_init__(self) -> None:

@@ -35,6 +35,8 @@ class FedNewton(Algorithm):
     summary: ClassVar[str] = "exact Newton steps from averaged Hessians; fewest rounds, most bytes for wide data"
     paper: ClassVar[str] = "Li et al., FedNS, AAAI 2024, equation of the section on FedNewton"
     uplink: ClassVar[str] = "M(M+1)/2 + M"
+    theory: ClassVar[str] = "log log 1/δ"
+    heterogeneous: ClassVar[str] = "yes"
     sees_partition: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -64,4 +66,6 @@ class Newton(FedNewton):
     summary: ClassVar[str] = "Newton's method on the pooled data; a yardstick"
     paper: ClassVar[str] = "textbook"
     uplink: ClassVar[str] = "nothing (data pooled)"
+    theory: ClassVar[str] = "log log 1/δ"
+    heterogeneous: ClassVar[str] = "-"
     pooled: ClassVar[bool] = True

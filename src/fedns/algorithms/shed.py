@@ -100,6 +100,8 @@ class SHED(Algorithm):
     summary: ClassVar[str] = "Hessian eigenpairs sent a few per round, largest first; clients may send unequal numbers"
     paper: ClassVar[str] = "Dal Fabbro, Dey, Rossi, Schenato, SHED, Automatica 2024 (arXiv 2202.05800), Algorithm 1"
     uplink: ClassVar[str] = "M + q(M+1) + 1 + 13"
+    theory: ClassVar[str] = "log 1/δ, super-linear once all eigenpairs are sent"
+    heterogeneous: ClassVar[str] = "yes"
 
     def __post_init__(self) -> None:
         line_search(self.line_search, self.armijo_slope, self.backtrack_factor)

@@ -35,6 +35,8 @@ class Algorithm(ABC):
     summary: ClassVar[str]  # one sentence for people who choose a method
     paper: ClassVar[str]
     uplink: ClassVar[str]  # what a client sends per round, in numbers
+    theory: ClassVar[str]  # rounds to a gap of δ, as the papers have it
+    heterogeneous: ClassVar[str]  # the FedNS paper's word on clients that differ: "yes", "no", or "-" where it has none
     pooled: ClassVar[bool] = False  # runs on the union of the data: a yardstick, nothing is sent
     sees_partition: ClassVar[bool] = True  # False where moving rows between clients does not change the iterates
 

@@ -96,6 +96,7 @@ def simulate(
     problem.loss.check_targets(shards)
     stop = Stop(rounds, tol, gradient_tol)
     with parallel.threads(threads), single_threaded_blas():
+        problem, shards = problem.linearised(shards)
         best = optimum or pooled_optimum(problem, shards)
         visible = shards.pooled() if algorithm.pooled else shards
         cohort = SimulatedCohort(

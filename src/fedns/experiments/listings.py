@@ -13,7 +13,8 @@ from fedns.core.algorithm import Algorithm
 from fedns.data.catalogue import FOLDER_VARIABLE, archives
 from fedns.data.datasets import available
 from fedns.experiments.compare import Comparison
-from fedns.experiments.methods import Parameter, parameters
+from fedns.experiments.method_pages import Size, comparison_of_methods, notes_on_methods
+from fedns.experiments.methods import parameters
 from fedns.experiments.outputs import Outputs
 from fedns.experiments.tables import comparison_table
 
@@ -36,8 +37,8 @@ def print_datasets(console: Console) -> None:
         _say(console, f"More are listed when {FOLDER_VARIABLE} names a folder of .npz files.")
 
 
-def print_methods(console: Console) -> None:
-    """Every method with what a user needs in order to choose and to set it."""
+def print_methods(console: Console, size: Size | None = None) -> None:
+    """Every method with what a user needs in order to choose and to set it, then all of them side by side."""
     for name, kind in METHODS.items():
         console.print(Text.assemble((name, "bold"), "  ", kind.summary))
         console.print(Padding(_about(kind), (0, 0, 1, 2)))
@@ -45,6 +46,15 @@ def print_methods(console: Console) -> None:
         console, "What is sent is counted in numbers per client; M is the number of coefficients, k the rows of the sketch."
     )
     _say(console, "Set parameters behind a colon: --methods 'fedns:line_search=aggregate;sketch=sjlt;sketch_size=8'")
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=None)
+    headings, rows = comparison_of_methods(size)
+    for heading in headings:
+        table.add_column(heading, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    console.print(table)
+    for note in notes_on_methods(size):
+        _say(console, note)
 
 
 def print_outcome(console: Console, comparison: Comparison, outputs: Outputs) -> None:
@@ -65,15 +75,10 @@ def _about(kind: type[Algorithm]) -> Table:
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
-    settings = "; ".join(_setting(parameter) for parameter in parameters(kind))
+    settings = "; ".join(str(parameter) for parameter in parameters(kind))
     for heading, text in (("sends per round", kind.uplink), ("parameters", settings or "none"), ("paper", kind.paper)):
         table.add_row(heading, Text(text))
     return table
-
-
-def _setting(parameter: Parameter) -> str:
-    only = f" ({parameter.only_for} only)" if parameter.only_for else ""
-    return f"{parameter.name}={parameter.default}{only}" if parameter.default else parameter.name
 
 
 def _say(console: Console, text: str) -> None:

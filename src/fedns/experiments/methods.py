@@ -33,6 +33,10 @@ class Parameter:
     default: str
     only_for: str = ""  # the sketch that has it, where others have not
 
+    def __str__(self) -> str:
+        only = f" ({self.only_for} only)" if self.only_for else ""
+        return f"{self.name}={self.default}{only}" if self.default else self.name
+
 
 def parse_methods(texts: Iterable[str], sketch: str = "srht", sketch_size: int = 16) -> list[Method]:
     """The methods these texts ask for; a sketch that a text leaves open is the one given here."""

@@ -1,6 +1,5 @@
 """Mini-batch gradient steps that every client of a batch takes by itself, over dense or compressed rows."""
 
-
 import numpy as np
 
 from fedns.numerics import pointwise

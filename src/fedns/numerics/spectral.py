@@ -1,6 +1,5 @@
 """Symmetric matrices by their eigenpairs and by their packed upper triangles, row by row."""
 
-
 import numpy as np
 from numpy.typing import NDArray
 

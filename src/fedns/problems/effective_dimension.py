@@ -59,6 +59,7 @@ def effective_dimension(problem: Problem, shards: Shards, w: FloatArray | None =
 
     Exact up to about M epsilon |H| / lambda: columns of very different units cost digits. Without a penalty it is the rank.
     """
+    problem, shards = problem.linearised(shards)
     features = problem.num_features(shards.num_columns)
     point = np.zeros(features) if w is None else np.asarray(w, dtype=np.float64)
     weights = shards.total_weights / shards.total_weights.sum()

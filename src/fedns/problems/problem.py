@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +13,7 @@ from fedns.core.shards import Shards
 from fedns.numerics import kernels_cpu as kernels
 from fedns.numerics import parallel
 from fedns.numerics.linalg import packed_size, solve_positive, unpack_symmetric
+from fedns.problems.feature_maps import FeatureMap, Identity
 from fedns.problems.losses import Logistic, Loss
 from fedns.problems.penalties import Ridge
 
@@ -43,9 +44,14 @@ class Problem:
     loss: Loss = field(default_factory=Logistic)
     penalty: Ridge = field(default_factory=Ridge)
     intercept: bool = False
+    feature_map: FeatureMap = field(default_factory=Identity)
 
     def num_features(self, num_columns: int) -> int:
-        return num_columns + int(self.intercept)
+        return self.feature_map.num_features(num_columns) + int(self.intercept)
+
+    def linearised(self, shards: Shards) -> tuple[Problem, Shards]:
+        """The same problem over mapped rows: the map is applied once, and all that follows sees a linear model."""
+        return replace(self, feature_map=Identity()), self.feature_map.apply(shards)
 
     def losses_along(self, w: FloatArray, direction: FloatArray, steps: FloatArray, shards: Shards) -> FloatArray:
         """f_j(w + t direction) for each t in steps: (clients, steps), reading the rows once."""

@@ -31,6 +31,7 @@ class Optimum:
 def pooled_optimum(problem: Problem, shards: Shards, tolerance: float = 1e-12) -> Optimum:
     """Newton's method with a line search on all rows, until the gradient is below the tolerance and stops shrinking."""
     problem.loss.check_targets(shards)
+    problem, shards = problem.linearised(shards)
     pooled = shards.pooled()
     w = np.zeros(problem.num_features(shards.num_columns))
     diagonal = problem.penalty_diagonal(w.size)
