@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test check bench format clean
+.PHONY: demo test check bench format docs clean
 
 demo: $(STAMP)
 	$(BIN)/fedns compare digits --methods fednewton,fedns,fedndes --clients 20 --split iid --scale maxabs --sketch srht --sketch-size 8 --strength 1e-3 --rounds 30 --tol 1e-10 --trials 5 --seed 0 --out runs/demo
@@ -18,6 +18,7 @@ check: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/speed.py
+	$(BIN)/python benchmarks/fednl.py
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .
@@ -31,3 +32,6 @@ $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	touch $(STAMP)
+
+docs: $(STAMP)
+	$(BIN)/fedns methods --markdown > docs/methods.md

@@ -40,6 +40,9 @@ _HOMES = {
     "fedns.experiments.plots": ("plot_histories",),
     "fedns.experiments.results": ("read_runs",),
     "fedns.experiments.spec": ("Spec",),
+    "fedns.problems.effective_dimension": ("effective_dimension", "estimate_effective_dimension"),
+    "fedns.problems.feature_maps": ("Identity", "Nystroem", "OrthogonalRandom", "Polynomial", "RandomFourier"),
+    "fedns.problems.landmarks": ("federated_landmarks", "federated_width"),
     "fedns.problems.losses": ("Logistic", "Loss", "Squared"),
     "fedns.problems.penalties": ("Ridge",),
     "fedns.problems.problem": ("Problem",),
@@ -82,6 +85,9 @@ if TYPE_CHECKING:
     from fedns.experiments.plots import plot_histories
     from fedns.experiments.results import read_runs
     from fedns.experiments.spec import Spec
+    from fedns.problems.effective_dimension import effective_dimension, estimate_effective_dimension
+    from fedns.problems.feature_maps import Identity, Nystroem, OrthogonalRandom, Polynomial, RandomFourier
+    from fedns.problems.landmarks import federated_landmarks, federated_width
     from fedns.problems.losses import Logistic, Loss, Squared
     from fedns.problems.penalties import Ridge
     from fedns.problems.problem import Problem

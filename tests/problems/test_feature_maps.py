@@ -19,7 +19,8 @@ from fedns.core.shards import Shards
 from fedns.engines.simulation import SimulatedCohort
 from fedns.numerics import parallel
 from fedns.numerics.rows import DenseRows
-from fedns.problems import feature_maps, landmarks
+from fedns.problems import feature_maps
+from fedns.problems import landmarks as landmark_exchange
 from fedns.problems.feature_maps import (
     FEATURE_MAPS,
     FeatureMap,
@@ -295,8 +296,8 @@ def test_kernel_ridge_is_learned_by_the_federation():
 def test_groups_are_means_of_at_least_five_rows(monkeypatch):
     """What leaves a site is checked against its rows: every centre is the mean of its own group, and none is a row."""
     seen = []
-    original = landmarks._grouped
-    monkeypatch.setattr(feature_maps, "_grouped", lambda x, *rest: seen.append((x, original(x, *rest))) or seen[-1][1])
+    original = landmark_exchange._grouped
+    monkeypatch.setattr(landmark_exchange, "_grouped", lambda x, *rest: seen.append((x, original(x, *rest))) or seen[-1][1])
     shards = make_shards(rows=400, columns=4, sizes=(3, 4, 5, 88, 300))
     cohort = cohort_of(shards)
     landmarks = federated_landmarks(cohort, 30)
@@ -379,8 +380,8 @@ def test_small_cells_are_not_told():
     x = np.random.default_rng(2).normal(size=(104, 3))
     x[4] = 1e6  # one row far away: its 99 distances share a few bins, so lone pairs are what must be missing
     cohort = cohort_of(split_rows(x, [4, 100]))
-    request = landmarks.WidthRequest(np.int32(0), np.int64(0))
-    ((_, batch),) = list(cohort.ask(landmarks.distance_histogram, request))
+    request = landmark_exchange.WidthRequest(np.int32(0), np.int64(0))
+    ((_, batch),) = list(cohort.ask(landmark_exchange.distance_histogram, request))
     assert batch.counts.part(0).size == 0
     assert batch.counts.part(1).min() >= 5
 

@@ -1,0 +1,28 @@
+"""Make a finished sweep the stated run of `fedns methods` and docs/methods.md.
+
+fedns run configs/every_method.toml
+python benchmarks/stated_run.py runs/every_method
+fedns methods --markdown > docs/methods.md
+"""
+
+from __future__ import annotations
+
+import csv
+import sys
+from pathlib import Path
+
+import fedns
+from fedns.experiments.measured import MEASURED_FILE, write_measured
+
+COMMAND = "fedns run configs/every_method.toml"
+
+
+def main() -> None:
+    with (Path(sys.argv[1]) / "table.csv").open(encoding="utf-8") as file:
+        heading, *rows = list(csv.reader(file))
+    target = Path(fedns.__file__).parent / "experiments" / MEASURED_FILE
+    write_measured(target, COMMAND, heading[1:], {row[0]: row[1:] for row in rows})
+
+
+if __name__ == "__main__":
+    main()
