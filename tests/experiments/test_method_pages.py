@@ -42,5 +42,5 @@ def test_sizes_add_columns_of_bytes(capsys):
         cli.main(["methods", "--features", "10", "--sketch-size", "4", "--clients", "3"])
     assert not end.value.code
     shown = capsys.readouterr().out
-    assert "M=10" in shown and "of all 3" in shown and "measured:" in shown
+    assert "M=10, k=4, m=3" in shown and "of all" in shown and "measured:" in shown
     assert len(comparison_of_methods()[1]) == len(METHODS)

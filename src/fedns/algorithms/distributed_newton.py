@@ -75,7 +75,7 @@ class DistributedNewton(Algorithm):
         "Ghosh, Maity and Mazumdar, Distributed Newton Can Communicate Less and Resist Byzantine Workers, NeurIPS 2020"
     )
     uplink: ClassVar[str] = "M"
-    theory: ClassVar[str] = "log 1/δ, to a point that is not the optimum where clients differ"
+    theory: ClassVar[str] = "log 1/δ, to a biased point"
     heterogeneous: ClassVar[str] = "no"
 
     def __post_init__(self) -> None:

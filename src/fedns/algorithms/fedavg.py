@@ -126,7 +126,7 @@ class FedAvg(Algorithm):
     summary: ClassVar[str] = "local gradient steps, averaged models; cheap rounds, stalls short of the optimum"
     paper: ClassVar[str] = "McMahan et al., Communication-Efficient Learning of Deep Networks, AISTATS 2017, Algorithm 1"
     uplink: ClassVar[str] = "M (4 M + 4 while the learning rate is searched for)"
-    theory: ClassVar[str] = "1/δ, to a point that is not the optimum where clients differ"
+    theory: ClassVar[str] = "1/δ, to a biased point"
     heterogeneous: ClassVar[str] = "yes"
 
     def __post_init__(self) -> None:

@@ -81,7 +81,7 @@ class LocalNewton(Algorithm):
     summary: ClassVar[str] = "several local Newton steps, averaged models; a quick start, stalls without a finish"
     paper: ClassVar[str] = "Gupta et al., LocalNewton: Reducing Communication Rounds for Distributed Learning, UAI 2021"
     uplink: ClassVar[str] = "M; 2 M + 13 once GIANT finishes"
-    theory: ClassVar[str] = "log 1/δ, to a point that is not the optimum where clients differ"
+    theory: ClassVar[str] = "log 1/δ, to a biased point"
     heterogeneous: ClassVar[str] = "no"
 
     def __post_init__(self) -> None:

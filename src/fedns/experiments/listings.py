@@ -47,7 +47,7 @@ def print_methods(console: Console, size: Size | None = None) -> None:
     )
     _say(console, "Set parameters behind a colon: --methods 'fedns:line_search=aggregate;sketch=sjlt;sketch_size=8'")
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=None)
-    headings, rows = comparison_of_methods(size)
+    headings, rows = comparison_of_methods(size, short=True)
     for heading in headings:
         table.add_column(heading, overflow="fold")
     for row in rows:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
@@ -28,6 +29,12 @@ class Measured:
     command: str
     cases: list[str]
     cells: dict[str, list[str]]  # by method as typed
+
+    def only(self, wanted: Callable[[str], bool]) -> Measured:
+        """The same without the other cases."""
+        keep = [i for i, case in enumerate(self.cases) if wanted(case)]
+        cells = {typed: [found[i] for i in keep] for typed, found in self.cells.items()}
+        return Measured(self.command, [self.cases[i] for i in keep], cells)
 
     def of(self, name: str) -> list[str] | None:
         """The cells of the method of this name with the parameters that come first, if it was run."""

@@ -28,12 +28,14 @@ class Size:
                 raise ConfigError(f"{name} must be at least 1, got {getattr(self, name)}")
 
 
-def comparison_of_methods(size: Size | None = None) -> tuple[list[str], list[list[str]]]:
-    """Headings and rows: the paper's comparison table, and what a stated run measured."""
+def comparison_of_methods(size: Size | None = None, *, short: bool = False) -> tuple[list[str], list[list[str]]]:
+    """Headings and rows: the paper's comparison table, and what a stated run measured; in short, on two kinds of split."""
     measured = read_measured()
+    if short:
+        measured = measured.only(lambda case: case.endswith((" iid", " sorted")))
     headings = ["method", "unlike clients", "sends per round", "rounds in theory", *measured.cases]
     if size is not None:
-        headings[3:3] = [f"bytes a round, M={size.features}, k={size.sketch_size}", f"of all {size.clients} clients"]
+        headings[3:3] = ["bytes a round", "of all clients"]
     return headings, [_row(kind, measured, size) for kind in METHODS.values()]
 
 
@@ -50,11 +52,15 @@ def notes_on_methods(size: Size | None = None) -> list[str]:
     """What the columns mean."""
     notes = [
         "unlike clients: what the FedNS paper's table says of data that differ between clients",
+        "to a biased point: the fixed point is not the optimum where clients differ",
         "measured: rounds / bytes sent per client to a gap of 1e-10, or where the method ended, "
         f"by `{read_measured().command}`",
     ]
     if size is not None:
-        notes.append("bytes a round: the third round of a run on made-up data of this width, as the meter counted it")
+        notes.append(
+            f"bytes a round: M={size.features}, k={size.sketch_size}, m={size.clients}, {size.wire}; the second and third "
+            "round of a run on made-up data of this width, as the meter counted them"
+        )
     return notes
 
 
