@@ -23,11 +23,17 @@ def test_no_copy_of_a_matrix_that_is_fit_already():
 
 
 def test_the_callers_sparse_matrix_is_left_alone():
-    matrix = scipy.sparse.csr_matrix((np.ones(3), np.array([1, 0, 0]), np.array([0, 2, 3])), shape=(2, 2))
+    matrix = scipy.sparse.csr_matrix((np.ones(3), np.array([1, 0, 0]), np.array([0, 2, 3])), shape=(2, 9))
     before = matrix.indices.copy()
     shards = Shards.from_arrays(matrix, [1.0, -1.0], [2])
     np.testing.assert_array_equal(matrix.indices, before)
     assert isinstance(shards.rows, SparseRows) and shards.rows.indices.tolist() == [0, 1, 0]
+
+
+def test_a_fairly_full_sparse_matrix_is_stored_dense():
+    full = scipy.sparse.csr_matrix(np.eye(3, 2) + 1.0)
+    rows = Shards.from_arrays(full, np.ones(3), [3]).rows
+    np.testing.assert_array_equal(rows.values, full.toarray())
 
 
 @pytest.mark.parametrize(

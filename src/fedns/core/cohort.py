@@ -183,5 +183,5 @@ class Replies:
         if batch_size(batch) != ids.size:
             raise MessageError(f"{batch.kind}: {batch_size(batch)} replies for {ids.size} clients")
         session = self._cohort.session
-        length = int(batch_bytes(batch, session.round, session.precision).sum())
+        length = int(batch_bytes(batch, session.precision).sum())
         return batch_on_wire(batch, session.precision), length

@@ -13,6 +13,7 @@ import dataclasses
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from typing import Any, ClassVar, TypeVar, dataclass_transform
 
 import numpy as np
@@ -124,7 +125,7 @@ def split_batch(batch: M, client: int) -> M:
     return type(batch)(**{n: v.part(client) if isinstance(v, Ragged) else v[client] for n, v in values.items()})
 
 
-def batch_bytes(batch: Message, round: int, precision: np.dtype[Any]) -> NDArray[np.int64]:
+def batch_bytes(batch: Message, precision: np.dtype[Any]) -> NDArray[np.int64]:
     """The encoded length of each client's message, (clients,): the header as `encode` writes it plus the arrays' bytes."""
     specs = batch.specs()
     counts, shapes = [], []
@@ -143,14 +144,19 @@ def batch_bytes(batch: Message, round: int, precision: np.dtype[Any]) -> NDArray
     lengths = np.empty(len(distinct), dtype=np.int64)
     for case, lengths_of_case in enumerate(distinct):
         remaining = iter(lengths_of_case.tolist())
-        arrays = [
-            np.broadcast_to(
-                np.zeros((), dtype=wire_dtype(spec, precision)), shape if c is None else (next(remaining), *shape)
-            )
+        layout = tuple(
+            (wire_dtype(spec, precision), shape if c is None else (next(remaining), *shape))
             for spec, c, shape in zip(specs.values(), counts, shapes, strict=True)
-        ]
-        lengths[case] = len(header(type(batch), Envelope(round, 0), arrays)) + sum(a.nbytes for a in arrays)
+        )
+        lengths[case] = _encoded_length(type(batch), layout)  # type: ignore[arg-type]
     return lengths[which.reshape(-1)]
+
+
+@lru_cache(maxsize=256)
+def _encoded_length(cls: Any, layout: tuple[tuple[np.dtype[Any], tuple[int, ...]], ...]) -> int:
+    """The length of a reply with arrays of these types and shapes. Round and client take the same room whatever they are."""
+    arrays = [np.broadcast_to(np.zeros((), dtype=dtype), shape) for dtype, shape in layout]
+    return len(header(cls, Envelope(0, 0), arrays)) + sum(a.nbytes for a in arrays)
 
 
 def batch_size(batch: Message) -> int:
@@ -217,7 +223,8 @@ def _check_layout(
 
 def refuse_non_finite(kind: str, name: str, array: Array, whose: str = "") -> None:
     """Raise unless every number is finite."""
-    if array.dtype.kind == "f" and not np.isfinite(array).all():
+    # A sum is finite only if all its terms are; the slower look is for sums that overflow.
+    if array.dtype.kind == "f" and not np.isfinite(array.sum()) and not np.isfinite(array).all():
         raise NonFiniteError(f"field '{name}' of {kind}{whose} holds NaN or infinite values")
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import scipy.linalg
 from numba import njit
 from numpy.typing import NDArray
+from scipy.linalg import lapack
 from threadpoolctl import ThreadpoolController
 
 FloatArray = NDArray[np.float64]
@@ -55,14 +56,10 @@ def solve_positive(matrix: FloatArray, right: FloatArray) -> FloatArray:
     scaled = matrix * scale[:, None] * scale
     np.fill_diagonal(scaled, np.where(diagonal > 0, 1.0, 0.0))
     if (diagonal > 0).all():
-        try:
-            factor = scipy.linalg.cho_factor(scaled, check_finite=False)
-        except np.linalg.LinAlgError:
-            pass
-        else:
-            if np.diag(factor[0]).min() > _SMALLEST_PIVOT:
-                solution: FloatArray = scale * scipy.linalg.cho_solve(factor, scale * right, check_finite=False)
-                return solution
+        factor, failed = lapack.dpotrf(scaled)
+        if failed == 0 and np.diag(factor).min() > _SMALLEST_PIVOT:
+            solution, _ = lapack.dpotrs(factor, scale * right)
+            return np.asarray(scale * solution)
     values, vectors = scipy.linalg.eigh(scaled, check_finite=False)
     keep = values > values[-1] * values.size * np.finfo(np.float64).eps
     least_norm: FloatArray = scale * (vectors[:, keep] @ ((vectors[:, keep].T @ (scale * right)) / values[keep]))

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 SEGMENT_ROWS = 1 << 16
 # More parts than threads even out clients of unequal length; each part costs a few microseconds of scheduling.
 _PARTS_PER_THREAD = 8
-_SMALLEST_PART = 1 << 17  # entries: some 0.1 ms of work, several times what waking a thread costs
+_SMALLEST_PART = 1 << 18  # entries: some 0.1 ms of work, several times what waking a thread costs
 
 _threads = os.cpu_count() or 1
 
