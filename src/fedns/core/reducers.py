@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedns.core.messages import Message, Ragged
-from fedns.numerics.linalg import add_weighted_rows
+from fedns.numerics.linalg import add_weighted_rows, weighted_gram
 
 FloatArray = NDArray[np.float64]
-_GRAM_ROWS = 1024  # enough rows for one efficient matrix product
+_GRAM_ROWS = 4096  # what the server holds before it multiplies
 
 
 class Reducer(Protocol):
@@ -45,23 +45,23 @@ class mean_gram:
 
     def __init__(self, field: str) -> None:
         self._field = field
-        self._pending: list[FloatArray] = []
+        self._pending: list[tuple[FloatArray, FloatArray]] = []  # rows and their weights
         self._rows = 0
         self._total: FloatArray | None = None
 
     def add(self, batch: Message, weights: FloatArray) -> None:
         ragged: Ragged = getattr(batch, self._field)
-        rows = ragged.values * np.sqrt(np.repeat(weights, ragged.counts))[:, None]
-        start = 0
+        row_weights = np.repeat(weights, ragged.counts)
+        start, rows = 0, len(ragged.values)
         # Products are cut at clients, after a number of rows that does not depend on the batch.
         while (end := int(np.searchsorted(ragged.offsets, start + _GRAM_ROWS - self._rows))) < len(ragged.offsets):
             stop = int(ragged.offsets[end])
-            self._pending.append(rows[start:stop])
+            self._pending.append((ragged.values[start:stop], row_weights[start:stop]))
             self._flush()
             start = stop
-        if start < len(rows):
-            self._pending.append(rows[start:])
-            self._rows += len(rows) - start
+        if start < rows:
+            self._pending.append((ragged.values[start:], row_weights[start:]))
+            self._rows += rows - start
 
     def result(self) -> FloatArray:
         self._flush()
@@ -70,9 +70,10 @@ class mean_gram:
 
     def _flush(self) -> None:
         if self._pending:
-            block = np.concatenate(self._pending) if len(self._pending) > 1 else self._pending[0]
-            block = np.ascontiguousarray(block)
-            gram = block.T @ block
+            rows, weights = self._pending[0]
+            if len(self._pending) > 1:
+                rows, weights = (np.concatenate(parts) for parts in zip(*self._pending, strict=True))
+            gram = weighted_gram(np.ascontiguousarray(rows), weights)
             self._total = gram if self._total is None else self._total + gram
         self._pending, self._rows = [], 0
 

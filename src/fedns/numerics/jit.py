@@ -9,6 +9,9 @@ from numba import njit
 REORDER = frozenset({"reassoc", "contract", "nsz"})
 jit = njit(cache=True, nogil=True, error_model="numpy", fastmath=set(REORDER))
 
+# The same over all cores: for loops over parts of the work, each of which is a kernel of the kind above.
+parallel_jit = njit(cache=True, nogil=True, error_model="numpy", fastmath=set(REORDER), parallel=True)
+
 
 def _discard_stale_kernels() -> None:
     """Delete cached kernels older than any kernel source: numba looks at a kernel's own file, not at what it calls."""

@@ -7,12 +7,13 @@ Coefficients are a table with one row for all clients, or a row for each.
 from typing import NamedTuple
 
 import numpy as np
+from numba import prange
 from numpy.typing import NDArray
 
 from fedns.numerics import pointwise
 from fedns.numerics.dense_rows import aligned, padded
 from fedns.numerics.hadamard import add_sampled_outputs
-from fedns.numerics.jit import jit
+from fedns.numerics.jit import jit, parallel_jit
 from fedns.numerics.rng import random_bits
 from fedns.numerics.rows import (
     add_combination,
@@ -34,6 +35,7 @@ class SketchPlan(NamedTuple):
 
 
 NO_SKETCH, GAUSSIAN, RADEMACHER, SRHT, SJLT, ROW_SAMPLING = range(6)
+NO_PLAN = SketchPlan(NO_SKETCH, np.zeros(0, dtype=np.int64))
 
 # A block of rows is read twice or three times, the first time from memory. An eighth of a 1 MiB second-level cache
 # measured best: smaller blocks leave the memory idle too often, larger ones push each other out.
@@ -355,3 +357,45 @@ def sign_row(key0, key1, position, entries):
         bits = random_bits(key0, key1, position * words + word)
         for r in range(64 * word, min(64 * word + 64, entries.size)):
             entries[r] = scale * (1.0 - 2.0 * np.float64((bits >> np.uint64(r - 64 * word)) & _ONE))
+
+
+@parallel_jit
+def losses_along_in_parts(rows, y, s, totals, segments, cuts, points, directions, steps, family, out):
+    for part in prange(cuts.size - 1):
+        low, high = cuts[part], cuts[part + 1]
+        losses_along(rows, y, s, totals, segments, low, high, points, directions, steps, family, out)
+
+
+@parallel_jit
+def gradient_and_hessian_in_parts(rows, y, s, totals, segments, cuts, points, intercept, family, gradient, packed):
+    for part in prange(cuts.size - 1):
+        low, high = cuts[part], cuts[part + 1]
+        gradient_and_hessian(rows, y, s, totals, segments, low, high, points, intercept, family, gradient, packed)
+
+
+@parallel_jit
+def gradient_and_sketch_in_parts(
+    rows,
+    y,
+    s,
+    totals,
+    segments,
+    cuts,
+    points,
+    intercept,
+    family,
+    value,
+    gradient,
+    kind,
+    nonzeros,
+    inner,
+    keys,
+    table,
+    starts,
+):
+    for part in prange(cuts.size - 1):
+        low, high = cuts[part], cuts[part + 1]
+        gradient_and_sketch(
+            rows, y, s, totals, segments, low, high, points, intercept, family, value, gradient, kind, nonzeros, inner, keys,
+            table, starts,
+        )  # fmt: skip

@@ -5,12 +5,16 @@ from typing import Any
 
 import numpy as np
 import scipy.linalg
-from numba import njit
+from numba import njit, prange
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 from threadpoolctl import ThreadpoolController
 
+from fedns.numerics import parallel
+from fedns.numerics.jit import jit, parallel_jit
+
 FloatArray = NDArray[np.float64]
+_GRAM_ROWS = 256  # enough for an efficient product, few enough that several threads find work
 
 
 @njit(cache=True, nogil=True)
@@ -19,6 +23,33 @@ def add_weighted_rows(total, rows, weights):
     for j in range(rows.shape[0]):
         for c in range(rows.shape[1]):
             total[c] += weights[j] * rows[j, c]
+
+
+@jit
+def _weighted_gram_of(rows, weights, first, last, out):
+    scaled = np.empty((last - first, rows.shape[1]))
+    for i in range(first, last):
+        root = np.sqrt(weights[i])
+        for c in range(rows.shape[1]):
+            scaled[i - first, c] = root * rows[i, c]
+    out[:] = np.dot(scaled.T, scaled)
+
+
+@parallel_jit
+def _weighted_grams(rows, weights, out):
+    for block in prange(out.shape[0]):
+        first = block * _GRAM_ROWS
+        _weighted_gram_of(rows, weights, first, min(first + _GRAM_ROWS, rows.shape[0]), out[block])
+
+
+def weighted_gram(rows: FloatArray, weights: FloatArray) -> FloatArray:
+    """sum_i weights[i] rows[i] rows[i]', in blocks whose sums do not depend on the threads."""
+    blocks = np.empty((-(-len(rows) // _GRAM_ROWS), rows.shape[1], rows.shape[1]))
+    parallel.on_threads(_weighted_grams, rows, weights, blocks)
+    total: FloatArray = blocks[0]
+    for block in blocks[1:]:
+        total += block
+    return total
 
 
 def unpack_symmetric(packed: FloatArray, size: int) -> FloatArray:

@@ -57,12 +57,10 @@ class Problem:
         """f_j(w + t direction) for each t in steps: (clients, steps), reading the rows once."""
         segments = parallel.cut(shards.starts, shards.stops)
         out = np.zeros((segments.number, steps.size))
-        data, points, directions = self._data(shards), np.atleast_2d(w), np.atleast_2d(direction)
-
-        def part(low: int, high: int) -> None:
-            kernels.losses_along(*data, segments, low, high, points, directions, steps, self.loss.family, out)
-
-        parallel.for_each_part(segments, part, w.shape[-1])
+        after = (np.atleast_2d(w), np.atleast_2d(direction), steps, self.loss.family, out)
+        parallel.launch(
+            kernels.losses_along, kernels.losses_along_in_parts, segments, w.shape[-1], self._data(shards), after
+        )
         return parallel.merge(out, segments, shards.num_clients)
 
     def value(self, w: FloatArray, shards: Shards) -> FloatArray:
@@ -83,15 +81,7 @@ class Problem:
         gradient = np.zeros((segments.number, w.shape[-1]))
         keys = np.zeros((shards.num_clients, 2), dtype=np.uint64)
         table, starts = np.zeros((0, w.shape[-1])), np.zeros(segments.number + 1, dtype=np.int64)
-        data, points = self._data(shards), np.atleast_2d(w)
-
-        def part(low: int, high: int) -> None:
-            kernels.gradient_and_sketch(
-                *data, segments, low, high, points, self.intercept, self.loss.family, value, gradient,
-                kernels.NO_SKETCH, 1, 1, keys, table, starts,
-            )  # fmt: skip
-
-        parallel.for_each_part(segments, part, w.shape[-1])
+        self._sketch_pass(shards, segments, w, value, gradient, kernels.NO_PLAN, keys, table, starts)
         if value.size:
             value = parallel.merge(value, segments, shards.num_clients)
         return value, parallel.merge(gradient, segments, shards.num_clients)
@@ -101,14 +91,15 @@ class Problem:
         segments = parallel.cut(shards.starts, shards.stops)
         gradient = np.zeros((segments.number, w.shape[-1]))
         packed = np.zeros((segments.number, packed_size(w.shape[-1])))
-        data, points = self._data(shards), np.atleast_2d(w)
-
-        def part(low: int, high: int) -> None:
-            kernels.gradient_and_hessian(
-                *data, segments, low, high, points, self.intercept, self.loss.family, gradient, packed
-            )
-
-        parallel.for_each_part(segments, part, w.shape[-1])
+        after = (np.atleast_2d(w), self.intercept, self.loss.family, gradient, packed)
+        parallel.launch(
+            kernels.gradient_and_hessian,
+            kernels.gradient_and_hessian_in_parts,
+            segments,
+            w.shape[-1] ** 2,
+            self._data(shards),
+            after,
+        )
         merged = [parallel.merge(a, segments, shards.num_clients) for a in (gradient, packed)]
         return merged[0], merged[1]
 
@@ -123,15 +114,7 @@ class Problem:
         gradient = np.zeros((segments.number, w.shape[-1]))
         starts = np.concatenate([[0], np.cumsum(plan.sizes[segments.client])])
         table = np.empty((int(starts[-1]), w.shape[-1]))
-        data, points = self._data(shards), np.atleast_2d(w)
-
-        def part(low: int, high: int) -> None:
-            kernels.gradient_and_sketch(
-                *data, segments, low, high, points, self.intercept, self.loss.family, _NO_VALUE, gradient,
-                plan.kind, plan.nonzeros, plan.block_length, keys, table, starts,
-            )  # fmt: skip
-
-        parallel.for_each_part(segments, part, w.shape[-1])
+        self._sketch_pass(shards, segments, w, _NO_VALUE, gradient, plan, keys, table, starts)
         offsets = np.concatenate([[0], np.cumsum(plan.sizes)])
         if segments.number > shards.num_clients:
             summed = np.zeros((int(offsets[-1]), w.shape[-1]))
@@ -139,6 +122,29 @@ class Problem:
                 summed[offsets[client] : offsets[client + 1]] += table[starts[segment] : starts[segment + 1]]
             table = summed
         return parallel.merge(gradient, segments, shards.num_clients), table, offsets
+
+    def _sketch_pass(
+        self,
+        shards: Shards,
+        segments: parallel.Segments,
+        w: FloatArray,
+        value: FloatArray,
+        gradient: FloatArray,
+        plan: kernels.SketchPlan,
+        keys: NDArray[np.uint64],
+        table: FloatArray,
+        starts: NDArray[np.int64],
+    ) -> None:
+        sketch = (plan.kind, plan.nonzeros, plan.block_length, keys, table, starts)
+        after = (np.atleast_2d(w), self.intercept, self.loss.family, value, gradient, *sketch)
+        parallel.launch(
+            kernels.gradient_and_sketch,
+            kernels.gradient_and_sketch_in_parts,
+            segments,
+            w.shape[-1],
+            self._data(shards),
+            after,
+        )
 
     def penalty_diagonal(self, num_features: int) -> FloatArray:
         """The Hessian of the penalty, which is diagonal; 0 for the intercept."""
