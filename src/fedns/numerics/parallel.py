@@ -63,18 +63,12 @@ def part_cuts(segments: Segments, row_cost: int) -> NDArray[np.int64]:
     return np.unique(np.concatenate([[0], inner, [segments.number]]))
 
 
-def launch(
-    kernel: Any, in_parts: Any, segments: Segments, row_cost: int, before: tuple[Any, ...], after: tuple[Any, ...]
-) -> None:
-    """Run a kernel over all segments: kernel(*before, segments, low, high, *after), or in parts on every thread allowed.
+def launch(kernel: Any, segments: Segments, row_cost: int, before: tuple[Any, ...], after: tuple[Any, ...]) -> None:
+    """Run kernel(*before, segments, cuts, *after), which works on the parts between the cuts, on every thread allowed.
 
     Compiled threads start in microseconds, where Python's take a tenth of a millisecond.
     """
-    cuts = part_cuts(segments, row_cost)
-    if cuts.size == 2:
-        kernel(*before, segments, 0, segments.number, *after)
-        return
-    on_threads(in_parts, *before, segments, cuts, *after)
+    on_threads(kernel, *before, segments, part_cuts(segments, row_cost), *after)
 
 
 def on_threads(kernel: Any, *arguments: Any) -> None:

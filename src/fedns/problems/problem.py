@@ -58,9 +58,7 @@ class Problem:
         segments = parallel.cut(shards.starts, shards.stops)
         out = np.zeros((segments.number, steps.size))
         after = (np.atleast_2d(w), np.atleast_2d(direction), steps, self.loss.family, out)
-        parallel.launch(
-            kernels.losses_along, kernels.losses_along_in_parts, segments, w.shape[-1], self._data(shards), after
-        )
+        parallel.launch(kernels.losses_along_in_parts, segments, w.shape[-1], self._data(shards), after)
         return parallel.merge(out, segments, shards.num_clients)
 
     def value(self, w: FloatArray, shards: Shards) -> FloatArray:
@@ -93,7 +91,6 @@ class Problem:
         packed = np.zeros((segments.number, packed_size(w.shape[-1])))
         after = (np.atleast_2d(w), self.intercept, self.loss.family, gradient, packed)
         parallel.launch(
-            kernels.gradient_and_hessian,
             kernels.gradient_and_hessian_in_parts,
             segments,
             w.shape[-1] ** 2,
@@ -138,7 +135,6 @@ class Problem:
         sketch = (plan.kind, plan.nonzeros, plan.block_length, keys, table, starts)
         after = (np.atleast_2d(w), self.intercept, self.loss.family, value, gradient, *sketch)
         parallel.launch(
-            kernels.gradient_and_sketch,
             kernels.gradient_and_sketch_in_parts,
             segments,
             w.shape[-1],
