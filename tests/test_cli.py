@@ -179,14 +179,22 @@ def test_ctrl_c_keeps_what_was_finished(tmp_path):
     out = tmp_path / "out"
     words = ["compare", "breast_cancer", "--methods", "fednewton,fedns", *SMALL, "--trials", "100000", "--out", str(out)]
     process = subprocess.Popen(
-        [sys.executable, "-m", "fedns.cli", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-m", "fedns.cli", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # Where the tests run in the background of a shell, Ctrl-C is ignored, and children inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     deadline = time.monotonic() + 180  # kernels may have to be compiled first
     runs = out / "runs.jsonl"
     while time.monotonic() < deadline and not (runs.is_file() and runs.read_text().count("\n") > 4):
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    shown, err = process.communicate(timeout=60)
+    try:
+        shown, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
     assert process.returncode == 130, err
     assert "Traceback" not in err
     assert ", interrupted" in shown

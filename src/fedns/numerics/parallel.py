@@ -73,7 +73,8 @@ def launch(kernel: Any, segments: Segments, row_cost: int, before: tuple[Any, ..
 
 def on_threads(kernel: Any, *arguments: Any) -> None:
     """Call a kernel that was compiled for threads, with as many as are allowed."""
-    with _one_launch:
+    # One part at a time to whichever thread is free: on a busy machine a thread may not run at all for milliseconds.
+    with _one_launch, numba.parallel_chunksize(1):
         numba.set_num_threads(min(_threads, _MOST_THREADS))
         kernel(*arguments)
 
