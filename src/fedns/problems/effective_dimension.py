@@ -21,7 +21,7 @@ from fedns.core.cohort import Cohort
 from fedns.core.errors import ConfigError
 from fedns.core.messages import Message, Payload, Ragged, wire
 from fedns.core.shards import Shards
-from fedns.numerics import kernels_cpu as kernels
+from fedns.numerics import sketching
 from fedns.numerics.linalg import single_threaded_blas, unpack_symmetric
 from fedns.numerics.rng import stream_keys
 from fedns.problems.problem import Problem
@@ -74,7 +74,7 @@ def effective_dimension(problem: Problem, shards: Shards, w: FloatArray | None =
 def curvature_sample(problem: Problem, clients: Clients, request: CurvatureProbe) -> CurvatureSample:
     shards = clients.shards
     sizes = np.ceil(shards.total_weights * float(request.rows_per_weight)).astype(np.int64)
-    plan = kernels.SketchPlan(kernels.GAUSSIAN, np.maximum(1, sizes))
+    plan = sketching.SketchPlan(sketching.GAUSSIAN, np.maximum(1, sizes))
     keys = stream_keys(int(request.seed), "effective dimension", int(request.attempt), clients.ids)
     _, rows, offsets = problem.gradient_and_sketch(request.coefficients, shards, plan, keys)
     return CurvatureSample(sketched_root=Ragged(rows, offsets))

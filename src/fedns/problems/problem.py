@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fedns.core.run import Evaluation
 from fedns.core.shards import Shards
 from fedns.numerics import kernels_cpu as kernels
-from fedns.numerics import parallel
+from fedns.numerics import parallel, sketching
 from fedns.numerics.linalg import packed_size, solve_positive, unpack_symmetric
 from fedns.problems.feature_maps import FeatureMap, Identity
 from fedns.problems.losses import Logistic, Loss
@@ -79,7 +79,7 @@ class Problem:
         gradient = np.zeros((segments.number, w.shape[-1]))
         keys = np.zeros((shards.num_clients, 2), dtype=np.uint64)
         table, starts = np.zeros((0, w.shape[-1])), np.zeros(segments.number + 1, dtype=np.int64)
-        self._sketch_pass(shards, segments, w, value, gradient, kernels.NO_PLAN, keys, table, starts)
+        self._sketch_pass(shards, segments, w, value, gradient, sketching.NO_PLAN, keys, table, starts)
         if value.size:
             value = parallel.merge(value, segments, shards.num_clients)
         return value, parallel.merge(gradient, segments, shards.num_clients)
@@ -101,7 +101,7 @@ class Problem:
         return merged[0], merged[1]
 
     def gradient_and_sketch(
-        self, w: FloatArray, shards: Shards, plan: kernels.SketchPlan, keys: NDArray[np.uint64]
+        self, w: FloatArray, shards: Shards, plan: sketching.SketchPlan, keys: NDArray[np.uint64]
     ) -> tuple[FloatArray, FloatArray, NDArray[np.int64]]:
         """grad f_j(w), and S_j A_j(w) for the root A_j' A_j of its Hessian, back to back, with the clients' offsets.
 
@@ -127,7 +127,7 @@ class Problem:
         w: FloatArray,
         value: FloatArray,
         gradient: FloatArray,
-        plan: kernels.SketchPlan,
+        plan: sketching.SketchPlan,
         keys: NDArray[np.uint64],
         table: FloatArray,
         starts: NDArray[np.int64],

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedns.numerics import kernels_cpu as kernels
+from fedns.numerics import sketching
 from fedns.sketches.sketch import FloatArray, Keys, Sketch, same_size
 
 
@@ -18,13 +18,13 @@ class Gaussian(Sketch):
 
     name: ClassVar[str] = "gaussian"
 
-    def plan(self, row_counts: NDArray[np.int64]) -> kernels.SketchPlan:
-        return kernels.SketchPlan(kernels.GAUSSIAN, same_size(self.size, row_counts))
+    def plan(self, row_counts: NDArray[np.int64]) -> sketching.SketchPlan:
+        return sketching.SketchPlan(sketching.GAUSSIAN, same_size(self.size, row_counts))
 
     def matrix(self, rows: int, key: Keys) -> FloatArray:
         columns = np.empty((rows, self.size))
         for i in range(rows):
-            kernels.normal_row(key[0], key[1], i, columns[i])
+            sketching.normal_row(key[0], key[1], i, columns[i])
         return columns.T
 
 
@@ -34,11 +34,11 @@ class Rademacher(Sketch):
 
     name: ClassVar[str] = "rademacher"
 
-    def plan(self, row_counts: NDArray[np.int64]) -> kernels.SketchPlan:
-        return kernels.SketchPlan(kernels.RADEMACHER, same_size(self.size, row_counts))
+    def plan(self, row_counts: NDArray[np.int64]) -> sketching.SketchPlan:
+        return sketching.SketchPlan(sketching.RADEMACHER, same_size(self.size, row_counts))
 
     def matrix(self, rows: int, key: Keys) -> FloatArray:
         columns = np.empty((rows, self.size))
         for i in range(rows):
-            kernels.sign_row(key[0], key[1], i, columns[i])
+            sketching.sign_row(key[0], key[1], i, columns[i])
         return columns.T

@@ -13,7 +13,7 @@ from fedns.core.errors import ConfigError
 from fedns.core.messages import Ragged
 from fedns.core.shards import Shards
 from fedns.numerics import kernels_cpu as kernels
-from fedns.numerics import parallel
+from fedns.numerics import parallel, sketching
 from fedns.numerics.pointwise import SQUARED
 
 FloatArray = NDArray[np.float64]
@@ -32,7 +32,7 @@ class Sketch(ABC):
             raise ConfigError(f"{type(self).__name__} needs size >= 1, got {self.size}")
 
     @abstractmethod
-    def plan(self, row_counts: NDArray[np.int64]) -> kernels.SketchPlan:
+    def plan(self, row_counts: NDArray[np.int64]) -> sketching.SketchPlan:
         """What the kernel needs, for clients with these numbers of rows."""
 
     @abstractmethod

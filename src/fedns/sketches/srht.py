@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedns.numerics import kernels_cpu as kernels
+from fedns.numerics import sketching
 from fedns.numerics.hadamard import hadamard_entries, next_power_of_two
 from fedns.numerics.rng import random_bits
 from fedns.sketches.sketch import FloatArray, Keys, Sketch
@@ -23,16 +23,16 @@ class SRHT(Sketch):
 
     name: ClassVar[str] = "srht"
 
-    def plan(self, row_counts: NDArray[np.int64]) -> kernels.SketchPlan:
+    def plan(self, row_counts: NDArray[np.int64]) -> sketching.SketchPlan:
         padded = 1 << np.ceil(np.log2(row_counts)).astype(np.int64)
         sizes = np.minimum(self.size, padded)
         # Eight rows is the shortest transform the kernel has; a longer one than needed gives the same entries.
-        return kernels.SketchPlan(kernels.SRHT, sizes, block_length=max(8, next_power_of_two(int(sizes.max()))))
+        return sketching.SketchPlan(sketching.SRHT, sizes, block_length=max(8, next_power_of_two(int(sizes.max()))))
 
     def matrix(self, rows: int, key: Keys) -> FloatArray:
         padded = next_power_of_two(rows)
         size = min(self.size, padded)
-        chosen = kernels.sample_without_replacement(key[0], ~key[1], padded, size)
+        chosen = sketching.sample_without_replacement(key[0], ~key[1], padded, size)
         words = [int(random_bits(key[0], key[1], word)) for word in range((rows + 63) // 64)]
         signs = np.array([1.0 - 2.0 * (words[i >> 6] >> (i & 63) & 1) for i in range(rows)])
         matrix: FloatArray = hadamard_entries(chosen, np.arange(rows)) * signs / np.sqrt(size)
