@@ -47,21 +47,16 @@ def _lane_mask(builder: Any, count: Any) -> Any:
     return builder.icmp_signed("<", lanes, builder.shuffle_vector(one, empty, zeros))
 
 
-def _masked(builder: Any, operation: str, element: Any, pointer: Any, mask: Any, value: Any = None) -> Any:
-    """llvm.masked.load or .store of eight elements."""
+def _masked_load(builder: Any, element: Any, pointer: Any, mask: Any) -> Any:
+    """llvm.masked.load of eight elements, zeros where the mask is not set."""
     lanes = ir.VectorType(element, LANES)
     pointer = builder.bitcast(pointer, lanes.as_pointer())
-    align = ir.Constant(ir.IntType(32), element.width // 8 if isinstance(element, ir.IntType) else _size(element))
+    name = f"llvm.masked.load.v{LANES}{'f64' if isinstance(element, ir.DoubleType) else 'f32'}.p0"
     flags = ir.VectorType(ir.IntType(1), LANES)
-    suffix = f"v{LANES}{'f64' if isinstance(element, ir.DoubleType) else 'f32'}.p0"
-    name = f"llvm.masked.{operation}.{suffix}"
-    if operation == "load":
-        signature = ir.FunctionType(lanes, [pointer.type, ir.IntType(32), flags, lanes])
-        function = cgutils.get_or_insert_function(builder.module, signature, name)
-        return builder.call(function, [pointer, align, mask, ir.Constant(lanes, [0.0] * LANES)])
-    signature = ir.FunctionType(ir.VoidType(), [lanes, pointer.type, ir.IntType(32), flags])
+    signature = ir.FunctionType(lanes, [pointer.type, ir.IntType(32), flags, lanes])
     function = cgutils.get_or_insert_function(builder.module, signature, name)
-    return builder.call(function, [value, pointer, align, mask])
+    align = ir.Constant(ir.IntType(32), _size(element))
+    return builder.call(function, [pointer, align, mask, ir.Constant(lanes, [0.0] * LANES)])
 
 
 def _size(element: Any) -> int:
@@ -92,7 +87,7 @@ def load_first(typing_context, array, index, count):
     def generate(context, builder, signature, arguments):
         element = context.get_value_type(signature.args[0].dtype)
         pointer = _address(context, builder, signature.args[0], *arguments[:2])
-        return _widen(builder, _masked(builder, "load", element, pointer, _lane_mask(builder, arguments[2])))
+        return _widen(builder, _masked_load(builder, element, pointer, _lane_mask(builder, arguments[2])))
 
     return vector(array, types.intp, types.intp), generate
 
@@ -107,18 +102,6 @@ def store(typing_context, array, index, value):
         return context.get_dummy_value()
 
     return types.void(array, types.intp, vector), generate
-
-
-@intrinsic
-def store_first(typing_context, array, index, value, count):
-    """Write the first `count` lanes."""
-
-    def generate(context, builder, signature, arguments):
-        pointer = _address(context, builder, signature.args[0], *arguments[:2])
-        _masked(builder, "store", ir.DoubleType(), pointer, _lane_mask(builder, arguments[3]), arguments[2])
-        return context.get_dummy_value()
-
-    return types.void(array, types.intp, vector, types.intp), generate
 
 
 @intrinsic
@@ -177,40 +160,3 @@ def total(typing_context, a):
         return builder.extract_element(value, ir.Constant(ir.IntType(32), 0))
 
     return types.float64(vector), generate
-
-
-@intrinsic
-def totals(typing_context, a, b, c, d, e, f, g, h):
-    """(sum of a, sum of b, ..., sum of h), by pairs: cheaper than eight separate sums."""
-
-    def generate(context, builder, signature, arguments):
-        index = ir.VectorType(ir.IntType(32), LANES)
-        even = ir.Constant(index, list(range(0, 2 * LANES, 2)))
-        odd = ir.Constant(index, list(range(1, 2 * LANES, 2)))
-        level = list(arguments)
-        while len(level) > 1:
-            level = [
-                builder.fadd(builder.shuffle_vector(x, y, even), builder.shuffle_vector(x, y, odd))
-                for x, y in zip(level[::2], level[1::2], strict=True)
-            ]
-        return level[0]
-
-    return vector(*[vector] * LANES), generate
-
-
-@intrinsic
-def prefetch(typing_context, array, index):
-    """Ask for the cache line of array[index]; harmless beyond the end."""
-
-    def generate(context, builder, signature, arguments):
-        pointer = _address(context, builder, signature.args[0], *arguments)
-        bytes_type = ir.IntType(8).as_pointer()
-        integer = ir.IntType(32)
-        function = cgutils.get_or_insert_function(
-            builder.module, ir.FunctionType(ir.VoidType(), [bytes_type, integer, integer, integer]), "llvm.prefetch.p0"
-        )
-        constants = [ir.Constant(integer, value) for value in (0, 3, 1)]  # read, keep in all levels, data
-        builder.call(function, [builder.bitcast(pointer, bytes_type), *constants])
-        return context.get_dummy_value()
-
-    return types.void(array, types.intp), generate
