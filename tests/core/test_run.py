@@ -83,6 +83,8 @@ def test_a_plateau_is_called_one():
     assert "on a plateau" in history.stop_reason
     improving = fedns.simulate(fedns.GradientDescent(step_size=0.2), PROBLEM, make_shards(), rounds=30)
     assert "still improving" in improving.stop_reason
+    there = fedns.simulate(fedns.FedNewton(), PROBLEM, make_shards(), rounds=40)
+    assert "at the optimum as far as the objective can tell" in there.stop_reason
     swinging = fedns.simulate(Swinging(), PROBLEM, make_shards(), rounds=30)
     assert "not settling" in swinging.stop_reason
 
@@ -135,6 +137,7 @@ def test_participation_varies_by_round_and_is_reproducible():
         ({"rounds": 1, "participation": 0.0}, "participation must be in"),
         ({"rounds": 1, "wire": "float16"}, "wire precision must be float64 or float32"),
         ({"rounds": 1, "chunk_clients": 0}, "chunk_clients must be >= 1"),
+        ({"rounds": 1, "threads": 0}, "threads must be >= 1"),
     ],
 )
 def test_bad_settings_are_refused_in_words(arguments, sentence):

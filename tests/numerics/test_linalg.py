@@ -1,6 +1,15 @@
 import numpy as np
 
-from fedns.numerics.linalg import add_weighted_rows, pack_symmetric, packed_size, solve_positive, unpack_symmetric
+from fedns.numerics import parallel
+from fedns.numerics.linalg import (
+    add_weighted_rows,
+    pack_symmetric,
+    packed_size,
+    single_threaded_blas,
+    solve_positive,
+    unpack_symmetric,
+    weighted_gram,
+)
 
 
 def spd(size, seed=0):
@@ -37,6 +46,17 @@ def test_a_singular_matrix_gets_a_least_norm_solution():
     np.testing.assert_allclose(matrix @ solution, right, rtol=1e-10)
     np.testing.assert_allclose(solution[[0, 4]], [1.0, 1.0], rtol=1e-9)
     assert solution[5] == 0.0
+
+
+def test_weighted_gram_has_the_same_bits_on_any_number_of_threads():
+    random = np.random.default_rng(3)
+    rows, weights = random.normal(size=(1500, 30)), random.random(1500)
+    found = []
+    for count in (1, 2):
+        with parallel.threads(count), single_threaded_blas():
+            found.append(weighted_gram(rows, weights))
+    np.testing.assert_array_equal(found[0], found[1])
+    np.testing.assert_allclose(found[0], (rows.T * weights) @ rows, rtol=1e-12, atol=1e-12)
 
 
 def test_weighted_rows_are_added_in_order():

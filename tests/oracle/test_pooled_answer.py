@@ -69,3 +69,15 @@ def test_raw_columns_reach_machine_precision(name, real_data):
     shards = fedns.split(*real_data(name), clients=10, how="contiguous")
     optimum = fedns.pooled_optimum(fedns.Problem(penalty=fedns.Ridge(STRENGTH), intercept=True), shards)
     assert optimum.relative_gradient <= 1e-12
+
+
+@pytest.mark.parametrize("how", ["sorted", "quantity:0.5", "dirichlet:0.1"])
+@pytest.mark.parametrize("intercept", [False, True])
+def test_unequal_and_sorted_sites_give_the_same_answer(how, intercept, real_data):
+    problem = fedns.Problem(penalty=fedns.Ridge(STRENGTH), intercept=intercept)
+    shards = fedns.split(*real_data("phishing"), clients=40, how=how, seed=0)
+    expected = scikit_learn(shards, intercept)
+    for method in (fedns.FedNewton(), fedns.FedNDES(fedns.SRHT(17)), fedns.GIANT(), fedns.LBFGS()):
+        history = fedns.simulate(method, problem, shards, rounds=400, gradient_tol=1e-12, seed=0)
+        assert history.converged, f"{method} on {how}: {history.stop_reason}"
+        assert relative_error(history.coefficients, expected) < 1e-8, f"{method} on {how}"

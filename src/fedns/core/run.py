@@ -154,6 +154,8 @@ def _trend(records: list[Record]) -> str:
     if len(gaps) < len(records) or third < 4:
         return ""
     before, lowest, highest = min(gaps[: len(gaps) - third]), min(gaps[-third:]), max(gaps[-third:])
+    if highest <= 1e-14 * max(1.0, abs(records[-1].objective)):
+        return ", at the optimum as far as the objective can tell"
     if lowest < 0.9 * before:
         return f", still improving at gap {lowest:.1e}"
     if highest <= 2 * lowest:

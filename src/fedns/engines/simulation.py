@@ -95,6 +95,8 @@ def simulate(
     """
     problem.loss.check_targets(shards)
     stop = Stop(rounds, tol, gradient_tol)
+    if threads is not None and threads < 1:
+        raise ConfigError(f"threads must be >= 1, got {threads}")
     with parallel.threads(threads), single_threaded_blas():
         problem, shards = problem.linearised(shards)
         best = optimum or pooled_optimum(problem, shards)

@@ -54,7 +54,7 @@ class Run:
         """How it ended, in one or two words."""
         if self.converged:
             return "converged"
-        words = ("interrupted", "diverged", "plateau", "still improving", "not settling")
+        words = ("interrupted", "diverged", "plateau", "still improving", "not settling", "at the optimum")
         return next((word for word in words if word in self.stop_reason), "out of rounds")
 
 
