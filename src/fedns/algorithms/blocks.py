@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedns.core.clients import Clients, on_client
 from fedns.core.cohort import Cohort
-from fedns.core.errors import ConfigError
+from fedns.core.errors import ConfigError, MessageError
 from fedns.core.messages import Message, Payload, Ragged, wire
 from fedns.core.reducers import mean, minimum
 from fedns.core.shards import Shards
@@ -39,8 +39,10 @@ class SketchRequest(Message):
 class SketchedCurvature(Message):
     """A client's gradient and S A for the root A of its Hessian, both of the mean loss without the penalty."""
 
+    stand_in: ClassVar[str] = "last"
+
     gradient: Payload = wire("features")
-    sketched_root: Payload = wire("rows", "features")
+    sketched_root: Payload = wire("rows", "features", ragged=True)
 
 
 class Ray(Message):
@@ -54,11 +56,15 @@ class Ray(Message):
 class LossesAlong(Message):
     """A client's mean loss at the point and at each trial step; never rounded, since differences of them decide."""
 
+    stand_in: ClassVar[str] = "others"
+
     losses: Payload = wire("steps", dtype="float64")
 
 
 class LocalStep(Message):
     """The step length a client would take by itself."""
+
+    stand_in: ClassVar[str] = "others"
 
     step_size: Payload = wire(dtype="float64")
 
@@ -167,12 +173,25 @@ def line_search(kind: str, armijo_slope: float, backtrack_factor: float) -> Any:
 class LocalGradient(Message):
     """The gradient of a client's mean loss, without the penalty."""
 
+    stand_in: ClassVar[str] = "last"
+
     gradient: Payload = wire("features")
 
 
 @on_client(Model, LocalGradient)
 def local_gradient(problem: Problem, clients: Clients, request: Model) -> LocalGradient:
     return LocalGradient(gradient=problem.gradient(request.coefficients, clients.shards))
+
+
+def refuse_impossible_hessian(kind: str, packed: FloatArray, num_features: int) -> None:
+    """Raise unless the packed matrix has the right length and is positive semidefinite up to rounding."""
+    expected = packed_size(num_features)
+    if packed.size != expected:
+        raise MessageError(f"field 'packed_hessian' of {kind} has {packed.size} entries, expected {expected}")
+    smallest, largest = np.linalg.eigvalsh(unpack_symmetric(packed, num_features))[[0, -1]]
+    # Rounded to float32 on the way, a matrix of this size may have eigenvalues this far below zero.
+    if smallest < -1e-6 * max(largest, 0.0):
+        raise MessageError(f"field 'packed_hessian' of {kind} has the eigenvalue {smallest:.3g}: no convex loss has that")
 
 
 def newton_steps(

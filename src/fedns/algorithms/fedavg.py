@@ -47,6 +47,8 @@ class Candidates(Message):
 class LocalModels(Message):
     """Where a client's local training has led, for each learning rate."""
 
+    stand_in: ClassVar[str] = "others"
+
     coefficients: Payload = wire("candidates", "features")
 
 
@@ -58,6 +60,8 @@ class CandidateModels(Message):
 
 class CandidateLosses(Message):
     """A client's mean loss at each of them."""
+
+    stand_in: ClassVar[str] = "others"
 
     losses: Payload = wire("candidates", dtype="float64")
 

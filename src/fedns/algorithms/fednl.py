@@ -8,7 +8,16 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedns.algorithms.blocks import Model, as_received, joined, line_search, local_gradient, number_bytes, slabs
+from fedns.algorithms.blocks import (
+    Model,
+    as_received,
+    joined,
+    line_search,
+    local_gradient,
+    number_bytes,
+    refuse_impossible_hessian,
+    slabs,
+)
 from fedns.algorithms.compressors import (
     Compressed,
     Identity,
@@ -46,6 +55,10 @@ class InitialHessian(Message):
     """The upper triangle of a client's Hessian at the start, row by row."""
 
     packed_hessian: Payload = wire("entries")
+
+    def check(self) -> None:
+        side = int(np.sqrt(2 * self.packed_hessian.size))
+        refuse_impossible_hessian(self.kind, self.packed_hessian, side)
 
 
 class InitialModel(Message):

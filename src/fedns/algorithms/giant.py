@@ -36,6 +36,8 @@ class GlobalGradient(Message):
 class LocalDirection(Message):
     """Minus the global gradient times the inverse of a client's own Hessian, penalty included."""
 
+    stand_in: ClassVar[str] = "others"
+
     direction: Payload = wire("features")
 
 

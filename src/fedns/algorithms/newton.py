@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fedns.algorithms.blocks import Model, line_search
+from fedns.algorithms.blocks import Model, line_search, refuse_impossible_hessian
 from fedns.core.algorithm import Algorithm, Outcome, State
 from fedns.core.clients import Clients, on_client
 from fedns.core.cohort import Cohort
@@ -18,8 +18,12 @@ from fedns.problems.problem import Problem
 class Curvature(Message):
     """A client's gradient and the upper triangle of its Hessian, row by row."""
 
+    stand_in: ClassVar[str] = "last"
     gradient: Payload = wire("features")
     packed_hessian: Payload = wire("entries")
+
+    def check(self) -> None:
+        refuse_impossible_hessian(self.kind, self.packed_hessian, len(self.gradient))
 
 
 @dataclass(frozen=True)

@@ -48,8 +48,8 @@ class EigenUpdate(Message):
 
     gradient: Payload = wire("features")
     residual: Payload = wire()
-    eigenvalues: Payload = wire("pairs")
-    eigenvectors: Payload = wire("pairs", "features")
+    eigenvalues: Payload = wire("pairs", ragged=True)
+    eigenvectors: Payload = wire("pairs", "features", ragged=True)
 
 
 class EigenState(Message):

@@ -59,6 +59,7 @@ class Clients:
 
 # A client's half of an exchange: handler(problem, clients, request) -> batch of replies.
 Handler = Callable[..., Message]
+_FUNCTIONS: dict[str, Handler] = {}
 F = TypeVar("F", bound=Handler)
 
 
@@ -67,6 +68,8 @@ def on_client(request: type[Message], reply: type[Message]) -> Callable[[F], F]:
 
     def mark(function: F) -> F:
         function.__dict__["messages"] = (request, reply)
+        if function.__qualname__ == function.__name__:  # a plain function; methods are found through their object
+            _FUNCTIONS[function.__name__] = function
         return function
 
     return mark
@@ -78,3 +81,13 @@ def messages_of(handler: Handler) -> tuple[type[Message], type[Message]]:
     if messages is None:
         raise ConfigError(f"{handler.__name__} is not marked with @on_client(Request, Reply): it cannot be asked")
     return messages
+
+
+def handlers_of(*owners: object) -> dict[str, Handler]:
+    """What a site can be asked for, by name: every marked function, and the marked methods of these objects."""
+    found = dict(_FUNCTIONS)
+    for owner in owners:
+        for name in dir(type(owner)):
+            if hasattr(getattr(type(owner), name), "messages"):
+                found[name] = getattr(owner, name)
+    return found

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,8 @@ from fedns.core.reducers import Reducer
 from fedns.numerics.rng import generator
 
 FloatArray = NDArray[np.float64]
+T = TypeVar("T")
+_LARGEST_MEAN_WEIGHT = 1e6  # of a row: a site that claims more would decide everything
 
 
 class Hello(Message):
@@ -43,6 +45,12 @@ class Registration(Message):
     num_rows: Payload = wire(dtype="int64")
     total_weight: Payload = wire(dtype="float64")
     num_columns: Payload = wire(dtype="int64")
+
+    def check(self) -> None:
+        if not (0 < self.num_rows < 2**48 and 0 < self.num_columns < 2**31):
+            raise MessageError(f"{self.kind} states {self.num_rows} rows and {self.num_columns} columns")
+        if not 0 < self.total_weight <= _LARGEST_MEAN_WEIGHT * self.num_rows:
+            raise MessageError(f"{self.kind} states a weight of {self.total_weight:g} for {self.num_rows} rows")
 
 
 @on_client(Hello, Registration)
@@ -102,8 +110,22 @@ class Cohort(ABC):
         session = self.session
         frame = encode(request, Envelope(session.round, handler=handler.__name__), session.precision)
         session.meter.exchanges += int(session.metered)
-        self._count("downlink", request, self.num_clients, len(frame) * self.num_clients)
-        return Replies(self, handler, self._deliver(handler, frame, self.ids))
+        asked = self._asked(handler)
+        reached = asked._reached(asked.ids).size
+        asked._count("downlink", request, reached, len(frame) * reached)
+        return Replies(asked, handler, asked._deliver(handler, frame, asked.ids))
+
+    def _asked(self, handler: Handler) -> Self:
+        """Those of the cohort who answer: all, unless an engine knows that some are away and others speak for them."""
+        return self
+
+    def _reached(self, ids: Ids) -> Ids:
+        """Those of these clients to whom messages really travel; for the rest an older reply may stand in."""
+        return ids
+
+    def attempt(self, play: Callable[[Cohort], T]) -> T:
+        """Play a round with this cohort. An engine whose clients come and go may play it again, with those it has."""
+        return play(self)
 
     def sample(self, fraction: float) -> Cohort:
         """A random part of the cohort for this round, of at least one client; weights are renormalised over it."""
@@ -111,10 +133,13 @@ class Cohort(ABC):
             raise ConfigError(f"participation must be in (0, 1], got {fraction}")
         count = max(1, round(fraction * self.num_clients))
         draw = generator(self.session.seed, "participation", self.session.round)
-        chosen = np.sort(draw.choice(self.num_clients, size=count, replace=False))
+        return self.part(np.sort(draw.choice(self.num_clients, size=count, replace=False)))
+
+    def part(self, positions: NDArray[np.int64]) -> Self:
+        """These clients of the cohort, their weights summing to 1 again."""
         part = copy.copy(self)
-        part.ids = self.ids[chosen]
-        part.total_weights = self.total_weights[chosen]
+        part.ids = self.ids[positions]
+        part.total_weights = self.total_weights[positions]
         part.weights = part.total_weights / part.total_weights.sum()
         return part
 
@@ -151,6 +176,11 @@ class Replies:
         self._handler = handler
         self._arrivals = arrivals
 
+    @property
+    def weights(self) -> FloatArray:
+        """The weights of those who were asked, summing to 1."""
+        return self._cohort.weights
+
     def fold(self, *reducers: Reducer) -> list[Any]:
         """One streaming pass; each reducer sees every client once. The server never holds all replies."""
         for positions, batch in self:
@@ -162,11 +192,13 @@ class Replies:
         """(positions in the cohort, batch) in client order; early arrivals wait for their turn."""
         ids = self._cohort.ids
         waiting: dict[int, tuple[int, Message]] = {}
-        position, total, count = 0, 0, 0
+        position, total, count, travelled = 0, 0, 0, 0
         last: Message | None = None
         for chunk, batch in self._arrivals:
             batch, length = self._admit(chunk, batch)
-            total, count, last = total + length, count + chunk.size, batch
+            reached = self._cohort._reached(chunk).size
+            total, count, last = total + length * reached // chunk.size, count + chunk.size, batch
+            travelled += reached
             waiting[int(np.searchsorted(ids, chunk[0]))] = (chunk.size, batch)
             while position in waiting:
                 size, ready = waiting.pop(position)
@@ -174,7 +206,7 @@ class Replies:
                 position += size
         if last is None or position != ids.size:
             raise MessageError(f"{self._handler.__name__}: {ids.size - count} of {ids.size} clients did not answer")
-        self._cohort._count("uplink", last, count, total)
+        self._cohort._count("uplink", last, travelled, total)
 
     def _admit(self, ids: Ids, batch: Message) -> tuple[Message, int]:
         _, expected = messages_of(self._handler)

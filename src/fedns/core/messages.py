@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import Any, ClassVar, TypeVar, dataclass_transform
@@ -46,6 +46,7 @@ class FieldSpec:
 
     dimensions: tuple[str, ...]  # a name per axis; equal names must have equal lengths within a message
     kind: str  # "real", or the name of a dtype
+    ragged: bool = False  # the first axis differs from client to client: a batch holds a Ragged
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,11 +64,11 @@ class Ragged:
         return np.diff(self.offsets)
 
 
-def wire(*dimensions: str, dtype: str = "real") -> Any:
+def wire(*dimensions: str, dtype: str = "real", ragged: bool = False) -> Any:
     """Declare a field: its axes by name, and a dtype if it must not be rounded to the wire precision."""
     if dtype != "real" and np.dtype(dtype).newbyteorder("<") not in _CODES:
         raise ConfigError(f"messages cannot carry {dtype}: use real, float64, float32, int64, int32 or uint8")
-    return dataclasses.field(metadata={"wire": FieldSpec(dimensions, dtype)})
+    return dataclasses.field(metadata={"wire": FieldSpec(dimensions, dtype, ragged)})
 
 
 @dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(wire,))
@@ -75,12 +76,17 @@ class Message:
     """Base of all messages; subclasses become frozen dataclasses by themselves."""
 
     kind: ClassVar[str]
+    # What may stand in for the reply of a client that is away: "nothing", its own "last" one, or those of the "others".
+    stand_in: ClassVar[str] = "nothing"
     _specs: ClassVar[dict[str, FieldSpec]]
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
         cls.kind = cls.__name__
         dataclass(frozen=True, eq=False)(cls)
+
+    def check(self) -> None:
+        """Raise a MessageError where the values cannot be true of any client, though each is a finite number."""
 
     @classmethod
     def specs(cls) -> dict[str, FieldSpec]:
@@ -123,6 +129,18 @@ def split_batch(batch: M, client: int) -> M:
     """One client's message out of a batch."""
     values = {name: getattr(batch, name) for name in batch.specs()}
     return type(batch)(**{n: v.part(client) if isinstance(v, Ragged) else v[client] for n, v in values.items()})
+
+
+def as_batch(messages: Sequence[M]) -> M:
+    """Messages of several clients as one batch; what `split_batch` takes apart."""
+    columns: dict[str, Any] = {}
+    for name, spec in messages[0].specs().items():
+        values = [np.asarray(getattr(message, name)) for message in messages]
+        if spec.ragged:
+            columns[name] = Ragged(np.concatenate(values), np.cumsum([0, *map(len, values)]))
+        else:
+            columns[name] = np.stack(values)
+    return type(messages[0])(**columns)
 
 
 def batch_bytes(batch: Message, precision: np.dtype[Any]) -> NDArray[np.int64]:
@@ -204,6 +222,14 @@ def decode(cls: type[M], data: bytes, dimensions: Mapping[str, int] | None = Non
     values = {name: reader.array(name, dtype, shape) for name, dtype, shape in layout}
     reader.finish()
     return cls(**values), Envelope(round, client, handler)
+
+
+def handler_named_in(data: bytes) -> str:
+    """The handler that an encoded request is for; nothing else of it is looked at."""
+    reader = _Reader(data, "request")
+    reader.unpack(_PREFIX)
+    reader.text()
+    return reader.text()
 
 
 def _check_layout(

@@ -45,6 +45,14 @@ class Stop:
                 raise ConfigError(f"the tolerance on {name} must be >= 0, got {value}")
 
 
+@dataclass(frozen=True)
+class Progress:
+    """Where an interrupted run stood: its state and the records up to then."""
+
+    state: Any
+    records: Sequence[Record]
+
+
 def run(
     algorithm: Algorithm,
     problem: Any,
@@ -55,12 +63,16 @@ def run(
     optimal_value: float | None = None,
     participation: float = 1.0,
     observers: Sequence[Observer] = (),
+    resume: Progress | None = None,
 ) -> History:
-    """Run rounds until something says stop. Evaluation and observers are outside the clock and the meter."""
+    """Run rounds until something says stop. Evaluation and observers are outside the clock and the meter.
+
+    resume: go on from here instead of starting; the cohort's session must stand where it stood then.
+    """
     session = cohort.session
-    records: list[Record] = []
-    seconds = 0.0
-    state: Any = None
+    records: list[Record] = [] if resume is None else list(resume.records)
+    seconds = records[-1].seconds if records else 0.0
+    state: Any = None if resume is None else resume.state
     reason, converged = "", False
 
     def record(diagnostics: dict[str, float]) -> Record | None:
@@ -88,13 +100,14 @@ def run(
         for observer in observers:
             observer.on_round(entry, state)
 
-    started = time.perf_counter()
-    state = algorithm.init(problem, cohort)
-    seconds += time.perf_counter() - started
-    start = record({})
-    if start is None:
-        raise ConfigError(f"the objective is not finite at the start of {algorithm.name}: scale the columns")
-    keep(start)
+    if resume is None:
+        started = time.perf_counter()
+        state = cohort.attempt(lambda everyone: algorithm.init(problem, everyone))
+        seconds += time.perf_counter() - started
+        start = record({})
+        if start is None:
+            raise ConfigError(f"the objective is not finite at the start of {algorithm.name}: scale the columns")
+        keep(start)
     reason, converged = _verdict(records, stop)
     while not reason:
         session.round += 1
@@ -102,7 +115,7 @@ def run(
         started = time.perf_counter()
         try:
             taking_part = cohort if participation == 1.0 else cohort.sample(participation)
-            outcome = _finite(algorithm.round(problem, state, taking_part))
+            outcome = _finite(taking_part.attempt(lambda part: algorithm.round(problem, previous, part)))  # noqa: B023
         except (NonFiniteError, FloatingPointError, np.linalg.LinAlgError) as error:
             reason = f"diverged in round {session.round}: {error}"
             break

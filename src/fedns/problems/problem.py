@@ -162,7 +162,10 @@ class Problem:
     def evaluate(self, w: FloatArray, shards: Shards) -> Evaluation:
         """The pooled objective and gradient norm."""
         weights = shards.total_weights / shards.total_weights.sum()
-        values, gradients = self.value_and_gradient(w, shards)
+        return self.combine(weights, *self.value_and_gradient(w, shards), w)
+
+    def combine(self, weights: FloatArray, values: FloatArray, gradients: FloatArray, w: FloatArray) -> Evaluation:
+        """The objective and gradient norm from the data terms of clients with these weights."""
         gradient = weights @ gradients + self.penalty_diagonal(w.shape[-1]) * w
         return Evaluation(float(weights @ values) + self.penalty_value(w), float(np.linalg.norm(gradient)))
 

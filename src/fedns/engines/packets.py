@@ -1,0 +1,86 @@
+"""What travels between coordinator and sites: a fedns message inside a packet that says which run and exchange it is of."""
+
+from __future__ import annotations
+
+import json
+import struct
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from fedns.core.errors import MessageError
+
+MAGIC, VERSION = 0xFD, 1
+OPEN, ASK, ANSWER, REFUSAL = 1, 2, 3, 4
+KINDS = {OPEN: "open", ASK: "ask", ANSWER: "answer", REFUSAL: "refusal"}
+_HEAD = struct.Struct("<BBB16sIIIQ")
+LARGEST_BYTES = 256 * 2**20
+
+
+@dataclass(frozen=True)
+class Packet:
+    """One request to one site, or its answer."""
+
+    kind: int
+    run: bytes  # 16 bytes that no other run has
+    epoch: int  # grows when a round is played again; an older one is over
+    exchange: int  # grows with every request; asking again for the same one repeats the same answer
+    site: int  # the site's number in this run
+    body: bytes = b""
+
+    def encode(self) -> bytes:
+        return (
+            _HEAD.pack(MAGIC, VERSION, self.kind, self.run, self.epoch, self.exchange, self.site, len(self.body)) + self.body
+        )
+
+    def reply(self, kind: int, body: bytes) -> Packet:
+        return Packet(kind, self.run, self.epoch, self.exchange, self.site, body)
+
+    @classmethod
+    def decode(cls, data: bytes, largest_bytes: int = LARGEST_BYTES) -> Packet:
+        """The packet in these bytes; refuses what is too large before looking at it."""
+        if len(data) > largest_bytes:
+            raise MessageError(f"a packet of {len(data)} bytes is over the limit of {largest_bytes}")
+        if len(data) < _HEAD.size:
+            raise MessageError(f"a packet of {len(data)} bytes is cut short")
+        magic, version, kind, run, epoch, exchange, site, length = _HEAD.unpack_from(data)
+        if magic != MAGIC or version != VERSION or kind not in KINDS:
+            raise MessageError(f"not a fedns packet of version {VERSION}: it starts with {bytes(data[:3]).hex()}")
+        if length != len(data) - _HEAD.size:
+            raise MessageError(f"a packet of {length} bytes arrived with {len(data) - _HEAD.size}")
+        return cls(kind, run, epoch, exchange, site, bytes(data[_HEAD.size :]))
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a run is about: all that a site needs to know to answer for it."""
+
+    method: str  # as on the command line, parameters behind a colon
+    sketch: str
+    sketch_size: int
+    loss: str
+    strength: float
+    intercept: bool
+    seed: int
+    wire: str
+    rounds: int
+    sites: tuple[str, ...]  # in order: a site's number is its place here
+
+    def to_json(self) -> bytes:
+        return json.dumps(asdict(self), separators=(",", ":")).encode()
+
+    @classmethod
+    def from_json(cls, data: bytes) -> Job:
+        try:
+            values: Any = json.loads(data)
+        except (ValueError, RecursionError):  # UnicodeDecodeError is a ValueError
+            raise MessageError("the description of the run is not JSON") from None
+        if not isinstance(values, dict) or set(values) != {field.name for field in fields(cls)}:
+            raise MessageError("the description of the run does not have the fields that this version knows")
+        kinds = {"method": str, "sketch": str, "sketch_size": int, "loss": str, "strength": float, "intercept": bool}
+        kinds |= {"seed": int, "wire": str, "rounds": int, "sites": list}
+        for name, kind in kinds.items():
+            if type(values[name]) is not kind:
+                raise MessageError(f"the description of the run has {name} = {values[name]!r}, not a {kind.__name__}")
+        if not all(isinstance(site, str) for site in values["sites"]):
+            raise MessageError("the description of the run names sites that are not texts")
+        return cls(**values | {"sites": tuple(values["sites"])})

@@ -1,0 +1,52 @@
+"""What a figure shows, as plain values: drawn on paper by `plots` and on the page by `interactive`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from fedns.core.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Scale:
+    """An axis: what it says and how it runs."""
+
+    label: str
+    logarithmic: bool = False
+    unit: str = ""  # "bytes" is shown as kB, MB, ...
+
+
+@dataclass(frozen=True)
+class Line:
+    """One curve. `x` has one list of positions per horizontal scale of its chart, each as long as `y`."""
+
+    label: str
+    x: Mapping[str, Sequence[float]]
+    y: Sequence[float]
+    low: Sequence[float] | None = None  # the spread over trials
+    high: Sequence[float] | None = None
+    dashed: bool = False  # a reference, such as a claimed rate
+
+    def __post_init__(self) -> None:
+        for name, positions in [*self.x.items(), ("low", self.low), ("high", self.high)]:
+            if positions is not None and len(positions) != len(self.y):
+                raise ConfigError(f"line '{self.label}': {name} has {len(positions)} values, y has {len(self.y)}")
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A figure. Where it has several horizontal scales the page lets a reader switch, and paper gets one file for each."""
+
+    name: str  # the stem of its files, unique within a report
+    title: str
+    caption: str
+    x: Mapping[str, Scale]  # by a short name such as "rounds", the first one shown first
+    y: Scale
+    lines: Sequence[Line] = field(default_factory=tuple)
+    level: float | None = None  # a horizontal line, such as a tolerance
+
+    def __post_init__(self) -> None:
+        for line in self.lines:
+            if not set(line.x) <= set(self.x):
+                raise ConfigError(f"line '{line.label}' has positions that chart '{self.name}' has no scale for")
