@@ -3,12 +3,17 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test check bench format docs clean
+.PHONY: demo demo-federation test check bench format docs clean
 
 demo: $(STAMP)
 	$(BIN)/fedns compare digits --methods fednewton,fedns,fedndes --clients 20 --split iid --scale maxabs --sketch srht --sketch-size 8 --strength 1e-3 --rounds 30 --tol 1e-10 --trials 5 --seed 0 --out runs/demo
 
+demo-federation: $(STAMP)
+	$(BIN)/fedns demo-federation --engine flower --sites 3
+	$(BIN)/fedns demo-federation --engine nvflare --sites 3
+
 test: $(STAMP)
+	$(BIN)/python tests/browser/install_browser.py
 	$(BIN)/python -m pytest
 
 check: $(STAMP)

@@ -18,8 +18,14 @@ ALLOWED = {
     "algorithms": {"core", "numerics", "problems", "sketches"},
     "engines": {"core", "numerics", "problems"},
     "experiments": {"core", "numerics", "problems", "sketches", "data", "algorithms", "engines"},
+    "federation": {"core", "numerics", "problems", "data", "algorithms", "engines", "experiments"},
 }
-OWNERS = {"matplotlib": {"experiments/plots.py"}, "llvmlite": {"numerics/simd.py", "numerics/pointwise.py"}}
+OWNERS = {
+    "matplotlib": {"experiments/plots.py"},
+    "llvmlite": {"numerics/simd.py", "numerics/pointwise.py"},
+    "flwr": {f"engines/flower_{part}.py" for part in ("client", "server", "superlink")},
+    "nvflare": {f"engines/nvflare_{part}.py" for part in ("client", "processes", "server")},
+}
 
 
 def imports_of(path: Path) -> set[str]:

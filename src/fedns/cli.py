@@ -14,6 +14,7 @@ import typer
 from fedns import __version__
 from fedns.core.errors import FednsError
 from fedns.experiments.spec import DEFAULT_CLIENTS, Spec, read_toml
+from fedns.federation.cli import add_commands
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -38,6 +39,7 @@ def _option(name: str, text: str, *declarations: str) -> Any:
 Methods = Annotated[str | None, _option("methods", "Methods, separated by commas; parameters as name:key=value;key=value.")]
 Clients = Annotated[int | None, _option("clients", "Clients that the rows are given to; leave out with --split group.")]
 Split = Annotated[str | None, _option("split", "iid, contiguous, sorted, dirichlet:ALPHA, quantity:ALPHA or group.")]
+Missing = Annotated[str | None, _option("missing", "Missing values: refuse, drop the rows, or fill in the mean.")]
 Scale = Annotated[str | None, _option("scale", "Column scaling: none, maxabs or standardise.")]
 Loss = Annotated[str | None, _option("loss", "logistic, squared, or auto by the targets.")]
 Strength = Annotated[float | None, _option("strength", "Ridge strength s of the penalty (s/2)|w|^2.")]
@@ -61,6 +63,7 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing; the res
 
 data_app = typer.Typer(help="Download data sets.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
+add_commands(app)
 
 
 @app.callback(invoke_without_command=True)
@@ -125,6 +128,7 @@ def compare(
     methods: Methods = None,
     clients: Clients = None,
     split: Split = None,
+    missing: Missing = None,
     scale: Scale = None,
     loss: Loss = None,
     strength: Strength = None,
@@ -161,6 +165,7 @@ def run(
     methods: Methods = None,
     clients: Clients = None,
     split: Split = None,
+    missing: Missing = None,
     scale: Scale = None,
     loss: Loss = None,
     strength: Strength = None,
@@ -193,6 +198,32 @@ def run(
         _sweep(config, given, quiet)
     else:
         _compare(Spec.from_toml(config, given), quiet)
+
+
+@app.command()
+def reproduce(
+    quick: Annotated[bool, typer.Option("--quick", help="Few trials and rounds: minutes instead of half an hour.")] = False,
+    out: Annotated[str, typer.Option(help="Folder of the results.")] = "runs/reproduce",
+    quiet: Quiet = False,
+) -> None:
+    """Run the paper's figures, tables and theorems, and say what became of each claim.
+
+    Started again after any end, it goes on where it stopped. Ends in a table of verdicts and a report.
+    """
+    from fedns.experiments.board import board_for
+    from fedns.experiments.reproduce.command import reproduce as run_everything
+    from fedns.experiments.reproduce.command import verdict_table
+
+    folder = Path(out) / "quick" if quick else Path(out)
+    found = run_everything(folder, quick, board_for(_console(stderr=True), quiet))
+    if found.report is None:
+        typer.echo("fedns: interrupted; the same command goes on from here", err=True)
+        raise typer.Exit(INTERRUPTED_EXIT)
+    if not quiet:
+        _console().print(verdict_table(found.verdicts))
+        for sentence in found.left_out:
+            typer.echo(sentence)
+        typer.echo(f"report: {found.report}")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -248,14 +279,11 @@ def _compare(spec: Spec, quiet: bool) -> None:
 
 
 def _sweep(config: Path, overrides: dict[str, Any], quiet: bool) -> None:
-    from fedns.experiments.display import display_for
+    from fedns.experiments.board import board_for
     from fedns.experiments.sweep import read_sweep, run_sweep, sweep_table
 
     sweep = read_sweep(config, overrides)
-    progress = _console(stderr=True)
-    done, interrupted = run_sweep(
-        sweep, display_for(progress, quiet), lambda text: None if quiet else progress.print(text, markup=False)
-    )
+    done, interrupted = run_sweep(sweep, board_for(_console(stderr=True), quiet))
     if done and not quiet:
         _console().print(sweep_table(done))
         typer.echo(f"table and reports: {sweep.folder}")

@@ -10,7 +10,7 @@ import numpy as np
 
 import fedns
 from fedns.core.cohort import Session
-from fedns.core.run import Stop, run
+from fedns.core.run import Evaluation, Stop, run
 from fedns.core.shards import Shards
 from fedns.engines.checkpoint import Checkpoint, Checkpointer
 from fedns.engines.link import Link, new_run
@@ -77,7 +77,8 @@ class Federation:
         self.events: list[dict] = []
         self.checkpoint = folder / "checkpoint"
 
-    def start(self, *, resume: bool = False, gradient_tol: float | None = None, observers=()) -> fedns.History:
+    def start(self, *, resume: bool = False, gradient_tol: float | None = None, watched: bool = True) -> fedns.History:
+        """watched: evaluate over the sites and write checkpoints, as a coordinator does; else every objective is 0."""
         problem, algorithm = problem_of(self.job), algorithm_of(self.job)
         saved = Checkpoint.load(self.checkpoint) if resume else None
         session = Session(problem, self.job.seed, self.job.wire)
@@ -91,13 +92,13 @@ class Federation:
             session.meter, session.round, session.num_features = saved.meter, saved.records[-1].round, saved.num_features
             epoch = self.folder / "epoch"
             link.epoch = max(saved.epoch, int(epoch.read_text()) if epoch.exists() else 0)
-            link.exchange = saved.exchange
+            link.exchange, link.settled = saved.exchange, saved.settled
             link.new_epoch()
             weights = np.array(saved.total_weights)
         self.cohort = NetworkedCohort(session, link, weights)
         return run(
-            algorithm, problem, self.cohort, evaluate=self.cohort.evaluate,
+            algorithm, problem, self.cohort, evaluate=self.cohort.evaluate if watched else lambda w: Evaluation(0.0, 1.0),
             stop=Stop(self.job.rounds, gradient_norm=gradient_tol),
-            observers=[Checkpointer(self.checkpoint, self.cohort, saved.records if saved else ()), *observers],
+            observers=[Checkpointer(self.checkpoint, self.cohort, saved.records if saved else ())] if watched else (),
             resume=saved.progress if saved else None,
         )  # fmt: skip

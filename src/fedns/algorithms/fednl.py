@@ -30,7 +30,7 @@ from fedns.algorithms.compressors import (
 from fedns.core.algorithm import Algorithm, Outcome
 from fedns.core.clients import Clients, on_client
 from fedns.core.cohort import Cohort
-from fedns.core.errors import ConfigError
+from fedns.core.errors import ConfigError, MessageError
 from fedns.core.messages import Message, Payload, wire
 from fedns.core.reducers import mean
 from fedns.numerics import parallel
@@ -66,7 +66,11 @@ class InitialModel(Message):
 
     right_side: Payload = wire("features")
     shift: Payload = wire()
-    packed_hessian: Payload = wire("entries")
+    packed_hessian: Payload = wire("learned")
+
+    def check(self) -> None:
+        if self.packed_hessian.size:
+            refuse_impossible_hessian(self.kind, self.packed_hessian, len(self.right_side))
 
 
 class Correction(Message):
@@ -80,6 +84,15 @@ class Correction(Message):
     values: Payload = wire("values")
     vectors: Payload = wire("rank", "features")
     indices: Payload = wire("indices", dtype="int32")
+
+    def check(self) -> None:
+        entries, rank, chosen = packed_size(len(self.gradient)), len(self.vectors), len(self.indices)
+        if len(self.values) != (rank or chosen or entries) or (rank and chosen):
+            raise MessageError(
+                f"{self.kind} has {len(self.values)} values for {rank} vectors, {chosen} indices and a Hessian of {entries}"
+            )
+        if chosen and not 0 <= self.indices.min() <= self.indices.max() < entries:
+            raise MessageError(f"field 'indices' of {self.kind} points outside the {entries} entries of the Hessian")
 
 
 class LearnedHessian(Message):

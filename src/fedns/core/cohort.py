@@ -115,6 +115,10 @@ class Cohort(ABC):
         asked._count("downlink", request, reached, len(frame) * reached)
         return Replies(asked, handler, asked._deliver(handler, frame, asked.ids))
 
+    def _label(self, client: int) -> str:
+        """What an error calls this client."""
+        return f"client {client}"
+
     def _asked(self, handler: Handler) -> Self:
         """Those of the cohort who answer: all, unless an engine knows that some are away and others speak for them."""
         return self
@@ -149,13 +153,13 @@ class Cohort(ABC):
         columns = np.concatenate([batch.num_columns for _, batch in replies])
         if (columns != columns[0]).any():
             other = int(np.argmax(columns != columns[0]))
+            one, first = self._label(int(self.ids[other])), self._label(int(self.ids[0]))
             raise MessageError(
-                f"client {self.ids[other]} has {columns[other]} columns, client {self.ids[0]} has {columns[0]}: "
-                "all clients must have the same columns"
+                f"{one} has {columns[other]} columns, {first} has {columns[0]}: all clients must have the same columns"
             )
         totals = np.concatenate([batch.total_weight for _, batch in replies])
         if (totals <= 0).any():
-            raise MessageError(f"client {self.ids[int(np.argmin(totals))]} reports no data")
+            raise MessageError(f"{self._label(int(self.ids[int(np.argmin(totals))]))} reports no data")
         self.total_weights = totals
         self.weights = totals / totals.sum()
         self.session.num_features = self.session.problem.num_features(int(columns[0]))
@@ -184,9 +188,16 @@ class Replies:
     def fold(self, *reducers: Reducer) -> list[Any]:
         """One streaming pass; each reducer sees every client once. The server never holds all replies."""
         for positions, batch in self:
-            for reducer in reducers:
-                reducer.add(batch, self._cohort.weights[positions])
+            try:
+                for reducer in reducers:
+                    reducer.add(batch, self._cohort.weights[positions])
+            except MessageError as error:
+                raise MessageError(f"{self._labels(positions)}: {error}") from None
         return [reducer.result() for reducer in reducers]
+
+    def _labels(self, positions: slice) -> str:
+        first, *others = (self._cohort._label(int(client)) for client in self._cohort.ids[positions])
+        return f"{first} to {others[-1]}" if others else first
 
     def __iter__(self) -> Iterator[tuple[slice, Any]]:
         """(positions in the cohort, batch) in client order; early arrivals wait for their turn."""

@@ -10,6 +10,7 @@ with a different number of rows at each client is a `Ragged`.
 from __future__ import annotations
 
 import dataclasses
+import math
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -29,6 +30,7 @@ MAGIC = 0xF5
 VERSION = 1
 EVERYONE = 0xFFFFFFFF  # the client number of a request to all
 _PREFIX = struct.Struct("<BBII")
+_MOST_ENTRIES = 2**48
 _DTYPES: dict[int, np.dtype[Any]] = {
     1: np.dtype("<f4"),
     2: np.dtype("<f8"),
@@ -249,8 +251,12 @@ def _check_layout(
 
 def refuse_non_finite(kind: str, name: str, array: Array, whose: str = "") -> None:
     """Raise unless every number is finite."""
+    if array.dtype.kind != "f":
+        return
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = array.sum()
     # A sum is finite only if all its terms are; the slower look is for sums that overflow.
-    if array.dtype.kind == "f" and not np.isfinite(array.sum()) and not np.isfinite(array).all():
+    if not np.isfinite(total) and not np.isfinite(array).all():
         raise NonFiniteError(f"field '{name}' of {kind}{whose} holds NaN or infinite values")
 
 
@@ -315,9 +321,10 @@ class _Reader:
         return _DTYPES[code >> 4], tuple(self.varint() for _ in range(code & 15))
 
     def array(self, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
-        count = 1
-        for length in shape:  # Python integers: a forged shape cannot overflow
-            count *= length
+        count = math.prod(shape)  # Python integers: a forged shape cannot overflow
+        # Beside an axis of length 0 no other needs any bytes.
+        if count == 0 and math.prod(max(1, length) for length in shape) >= _MOST_ENTRIES:
+            raise MessageError(f"field '{name}' of {self.kind} has the impossible shape {shape}")
         array = np.frombuffer(self.take(count * dtype.itemsize), dtype=dtype)
         refuse_non_finite(self.kind, name, array)
         wide = array.astype(np.float64) if dtype.kind == "f" else array.copy()

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from fedns.core.errors import MessageError
 from fedns.core.messages import Message, Ragged
 from fedns.numerics.linalg import add_weighted_rows, weighted_gram
 
@@ -92,6 +93,8 @@ class root_weighted_sum:
             self._total = np.zeros((self._rows, ragged.values.shape[1]))
         for client, weight in enumerate(weights):
             part = ragged.part(client)
+            if len(part) > self._rows:
+                raise MessageError(f"field '{self._field}' of {batch.kind} has {len(part)} rows, at most {self._rows} fit")
             self._total[: len(part)] += np.sqrt(weight) * part
 
     def result(self) -> FloatArray:

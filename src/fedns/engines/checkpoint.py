@@ -6,7 +6,7 @@ import base64
 import json
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ class Checkpoint:
     run: bytes
     epoch: int
     exchange: int
+    settled: list[int]  # by client, as the link has it
     num_features: int
     total_weights: list[float]
     meter: Meter
@@ -51,9 +52,10 @@ class Checkpoint:
             "run": self.run.hex(),
             "epoch": self.epoch,
             "exchange": self.exchange,
+            "settled": self.settled,
             "num_features": self.num_features,
             "total_weights": self.total_weights,
-            "meter": asdict(self.meter),
+            "meter": {**vars(self.meter), "ledger": [vars(entry) for entry in self.meter.ledger]},
             "records": [record.as_dict() for record in self.records],
             "state_kind": _full_name(type(self.state)),
             "state": base64.b64encode(state).decode(),
@@ -69,10 +71,16 @@ class Checkpoint:
         check, _, body = path.read_bytes().partition(b"\n")
         if check != f"{zlib.crc32(body):08x}".encode():
             raise DataError(f"'{path}' is damaged: its checksum does not match; restore it from a copy, or start anew")
-        values = json.loads(body)
+        try:
+            return cls._from_values(json.loads(body))
+        except (ValueError, TypeError, KeyError, AttributeError):  # a MessageError is a ValueError
+            raise DataError(f"'{path}' was written by another version of fedns: finish the run with that one") from None
+
+    @classmethod
+    def _from_values(cls, values: Any) -> Checkpoint:
         kinds = {_full_name(kind): kind for kind in _all_kinds(Message)}
-        if values["fedns_checkpoint"] != FORMAT or values["state_kind"] not in kinds:
-            raise DataError(f"'{path}' was written by another version of fedns: finish the run with that one")
+        if values["fedns_checkpoint"] != FORMAT:
+            raise ValueError(values["fedns_checkpoint"])
         state, _ = decode(kinds[values["state_kind"]], base64.b64decode(values["state"]))
         meter = values["meter"]
         meter["ledger"] = [LedgerEntry(**{**entry, "fields": tuple(entry["fields"])}) for entry in meter["ledger"]]
@@ -81,6 +89,7 @@ class Checkpoint:
             bytes.fromhex(values["run"]),
             values["epoch"],
             values["exchange"],
+            values["settled"],
             values["num_features"],
             values["total_weights"],
             Meter(**meter),
@@ -104,6 +113,7 @@ class Checkpointer(Observer):
             link.run,
             link.epoch,
             link.exchange,
+            link.settled,
             session.num_features,
             np.asarray(self._cohort.total_weights).tolist(),
             session.meter,

@@ -15,8 +15,11 @@ from fedns.engines import plausibility
 from fedns.engines.packets import ANSWER, ASK, KINDS, OPEN, REFUSAL, Job, Packet
 from fedns.engines.policy import FederationError, Policy
 from fedns.engines.transport import Arrival, Transport
+from fedns.numerics.linalg import packed_size
 
 PAUSE_SECONDS = 0.2  # between two looks at whether a site is back
+LONGEST_SENTENCE = 1000  # of a refusal, in bytes
+UNREADABLE = (bytes(16), 0, 0, 0)  # run, epoch, exchange and site of a refusal of a request that could not be read
 
 
 @dataclass
@@ -45,18 +48,21 @@ class Link:
     epoch: int = 0
     exchange: int = 0
     journal: Callable[..., None] = lambda event, **fields: None  # one structured line per event
+    ledger: Callable[..., None] = lambda **fields: None  # one line per message that was admitted
     on_epoch: Callable[[int], None] = lambda epoch: None  # called before a new epoch is used
     away: set[int] = field(default_factory=set)  # clients that are not asked in this round
     last: dict[tuple[str, int], Message] = field(default_factory=dict)  # replies that may stand in later
     statuses: list[SiteStatus] = field(default_factory=list)
+    settled: list[int] = field(default_factory=list)  # by client: its part in rounds before this one has been used
 
     def __post_init__(self) -> None:
         self.statuses = [SiteStatus(name) for name in self.job.sites]
+        self.settled = [0] * len(self.job.sites)
 
     def open(self) -> None:
         """Tell every site about the run, waiting for those that are not there yet."""
         everyone = range(len(self.job.sites))
-        _, reasons = self._exchange(OPEN, self.job.to_json(), everyone, lambda client, body: body, patient=True)
+        _, reasons = self._exchange(OPEN, self.job.to_json(), everyone, lambda client, body: None, patient=True)
         if reasons:
             raise FederationError(f"the run cannot start: {'; '.join(reasons.values())}")
         self.journal("opened", sites=list(self.job.sites))
@@ -66,7 +72,7 @@ class Link:
     ) -> tuple[dict[int, Message], dict[int, str]]:
         """Replies by client, and for those without one the reason."""
         _, expected = messages_of(handler)
-        known = {"features": num_features} if num_features else {}
+        known = {"features": num_features, "entries": packed_size(num_features)} if num_features else {}
 
         def admit(client: int, body: bytes) -> Message:
             message, envelope = decode(expected, body, known)
@@ -74,6 +80,7 @@ class Link:
                 raise MessageError(f"a reply for round {envelope.round} of site {envelope.client} came in round {round}")
             plausibility.refuse_huge(message)
             message.check()
+            self._enter(handler, client, round, frame, body, message)
             return message
 
         patient = self.policy.absent == "wait" or round == 0  # whoever is to take part must be there at the start
@@ -82,6 +89,13 @@ class Link:
             self.last |= {(handler.__name__, client): reply for client, reply in replies.items()}
         self.journal("exchange", round=round, handler=handler.__name__, answered=len(replies), missing=len(reasons))
         return replies, reasons
+
+    def _enter(self, handler: Handler, client: int, round: int, frame: bytes, body: bytes, reply: Message) -> None:
+        """A request and its answer in the ledger."""
+        shared = {"site": self.job.sites[client], "round": round, "exchange": self.exchange, "purpose": handler.__name__}
+        request = messages_of(handler)[0]
+        self.ledger(**shared, direction="downlink", kind=request.kind, fields=list(request.specs()), bytes=len(frame))
+        self.ledger(**shared, direction="uplink", kind=reply.kind, fields=list(reply.specs()), bytes=len(body))
 
     def new_epoch(self) -> None:
         """What sites did in this round is over: they go back to where it began."""
@@ -122,23 +136,25 @@ class Link:
         numbers = {self.job.sites[client]: client for client in pending}
         frames = {}
         for name, client in numbers.items():
-            frames[name] = Packet(kind, self.run, self.epoch, self.exchange, client, body).encode()
+            packet = Packet(kind, self.run, self.epoch, self.exchange, client, self.settled[client], body)
+            frames[name] = packet.encode()
             status = self.statuses[client]
             status.state, status.downlink_bytes = "asked", status.downlink_bytes + len(body)
         reasons = {client: f"site '{name}' did not answer" for name, client in numbers.items()}
         refused: list[int] = []
+        heard: set[int] = set()
         started = time.monotonic()
         for arrival in self.transport.exchange(frames, self.policy.timeout_seconds):
             client = numbers.get(arrival.site, -1)
-            if client not in reasons:
+            if client < 0 or client in heard:
                 self.journal("rejected", site=arrival.site, reason="an answer that nobody asked for, or a second one")
                 continue
+            heard.add(client)
             status = self.statuses[client]
             status.seconds = time.monotonic() - started
             try:
                 accepted[client] = admit(client, self._body(arrival, client, refused))
             except MessageError as error:
-                # A failure keeps its place among the reasons, so that a second answer is told from a first.
                 reasons[client] = f"site '{arrival.site}': {error}"
                 state = "refused" if client in refused else "away" if arrival.failure else "rejected"
                 status.state, status.detail = state, str(error)
@@ -159,13 +175,14 @@ class Link:
         if arrival.failure:
             raise MessageError(arrival.failure)
         packet = Packet.decode(arrival.payload, self.policy.largest_bytes)
-        if packet.kind == REFUSAL and packet.run in (self.run, bytes(16)):
+        expected = (self.run, self.epoch, self.exchange, client)
+        found = (packet.run, packet.epoch, packet.exchange, packet.site)
+        if packet.kind == REFUSAL and found in (expected, UNREADABLE):
             refused.append(client)
-            raise MessageError(f"refuses: {packet.body.decode(errors='replace')}")
-        expected = (ANSWER, self.run, self.epoch, self.exchange, client)
-        if (packet.kind, packet.run, packet.epoch, packet.exchange, packet.site) != expected:
+            raise MessageError(f"refuses: {_sentence(packet.body)}")
+        if packet.kind != ANSWER or found != expected:
             raise MessageError(
-                f"a {KINDS[packet.kind]} of epoch {packet.epoch}, exchange {packet.exchange}, site {packet.site} came "
+                f"the {KINDS[packet.kind]} of epoch {packet.epoch}, exchange {packet.exchange}, site {packet.site} came "
                 f"where that of epoch {self.epoch}, exchange {self.exchange}, site {client} was expected: a replay?"
             )
         return packet.body
@@ -173,16 +190,28 @@ class Link:
     def _compared(self, accepted: dict[int, Any]) -> dict[int, str]:
         """Take out replies that cannot be true beside the others; report those that are merely strange."""
         reasons = {}
+        for client, misfit in plausibility.misfits(accepted).items():
+            del accepted[client]
+            reasons[client] = self._reject(client, misfit)
         for oddity in plausibility.compare(accepted):
-            name = self.job.sites[oddity.client]
-            impossible = oddity.ratio > plausibility.IMPOSSIBLE
-            self.journal("rejected" if impossible else "suspicious", site=name, reason=str(oddity))
-            if impossible and oddity.client in accepted:
-                del accepted[oddity.client]
-                reasons[oddity.client] = f"site '{name}': {oddity}"
-                self.statuses[oddity.client].state = "rejected"
-                self.statuses[oddity.client].rejected += 1
+            if not oddity.impossible:
+                self.journal("suspicious", site=self.job.sites[oddity.client], reason=str(oddity))
+            elif accepted.pop(oddity.client, None) is not None:
+                reasons[oddity.client] = self._reject(oddity.client, str(oddity))
         return reasons
+
+    def _reject(self, client: int, why: str) -> str:
+        """Note that an answer was taken out again; the reason, with the site's name."""
+        status = self.statuses[client]
+        status.state, status.detail, status.rejected = "rejected", why, status.rejected + 1
+        self.journal("rejected", site=status.name, reason=why)
+        return f"site '{status.name}': {why}"
+
+
+def _sentence(body: bytes) -> str:
+    """What a site says, fit to be shown: not too long, and nothing that would move a terminal's cursor."""
+    text = body[:LONGEST_SENTENCE].decode(errors="replace")
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 
 def new_run() -> bytes:

@@ -30,7 +30,10 @@ class NetworkedCohort(Cohort):
         self.link = link
         if total_weights is None:
             link.open()
-            self._register()
+            try:
+                self._register()
+            except SitesLost as lost:
+                raise FederationError(f"the run cannot start: {lost}") from None
         else:  # a run that goes on knows its sites already
             self.total_weights = total_weights
             self.weights = total_weights / total_weights.sum()
@@ -54,6 +57,9 @@ class NetworkedCohort(Cohort):
         lost = reasons or {client: f"site '{self.link.job.sites[client]}' is away"}
         # Where others may speak for it the next try leaves it out of this exchange only.
         raise SitesLost(lost, exclude=not (self._reuses and messages_of(handler)[1].stand_in == "others"))
+
+    def _label(self, client: int) -> str:
+        return f"site '{self.link.job.sites[client]}'"
 
     def _asked(self, handler: Handler) -> Self:
         if messages_of(handler)[1].stand_in != "others" or not self.link.away:
@@ -81,20 +87,25 @@ class NetworkedCohort(Cohort):
                     link.away, excluded = set(), set()
                 link.new_epoch()
                 continue
+            for client in self._reached(self.ids):
+                link.settled[client] = self.session.round + 1
             return self._noted(outcome)
 
     def evaluate(self, w: NDArray[np.float64]) -> Evaluation:
         """The objective over the sites that can be reached, outside the meter; the sites' own ledgers have it."""
         session = self.session
         metered, session.metered = session.metered, False
+        reasons: dict[int, str] = {}
         try:
             for _ in range(self.num_clients + 1):
                 try:
                     return evaluate(session.problem, self, w)
                 except SitesLost as lost:
+                    if self.link.policy.absent == "wait":
+                        raise FederationError(f"the objective after round {session.round} lacks a site: {lost}") from None
                     self.link.away |= set(lost.reasons)
-                    failure = lost
-            raise FederationError(f"no site can be asked for the objective: {failure}")
+                    reasons = lost.reasons | reasons  # the first word on a site tells most
+            raise FederationError(f"no site can be asked for the objective: {'; '.join(reasons.values())}")
         finally:
             session.metered = metered
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import struct
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from fedns.core.errors import MessageError
@@ -12,7 +13,7 @@ from fedns.core.errors import MessageError
 MAGIC, VERSION = 0xFD, 1
 OPEN, ASK, ANSWER, REFUSAL = 1, 2, 3, 4
 KINDS = {OPEN: "open", ASK: "ask", ANSWER: "answer", REFUSAL: "refusal"}
-_HEAD = struct.Struct("<BBB16sIIIQ")
+_HEAD = struct.Struct("<BBB16sIIIIQ")
 LARGEST_BYTES = 256 * 2**20
 
 
@@ -25,15 +26,15 @@ class Packet:
     epoch: int  # grows when a round is played again; an older one is over
     exchange: int  # grows with every request; asking again for the same one repeats the same answer
     site: int  # the site's number in this run
+    settled: int = 0  # what the site did in rounds before this one has been used; the rest it has to take back
     body: bytes = b""
 
     def encode(self) -> bytes:
-        return (
-            _HEAD.pack(MAGIC, VERSION, self.kind, self.run, self.epoch, self.exchange, self.site, len(self.body)) + self.body
-        )
+        numbers = self.epoch, self.exchange, self.site, self.settled, len(self.body)
+        return _HEAD.pack(MAGIC, VERSION, self.kind, self.run, *numbers) + self.body
 
     def reply(self, kind: int, body: bytes) -> Packet:
-        return Packet(kind, self.run, self.epoch, self.exchange, self.site, body)
+        return replace(self, kind=kind, body=body)
 
     @classmethod
     def decode(cls, data: bytes, largest_bytes: int = LARGEST_BYTES) -> Packet:
@@ -42,12 +43,12 @@ class Packet:
             raise MessageError(f"a packet of {len(data)} bytes is over the limit of {largest_bytes}")
         if len(data) < _HEAD.size:
             raise MessageError(f"a packet of {len(data)} bytes is cut short")
-        magic, version, kind, run, epoch, exchange, site, length = _HEAD.unpack_from(data)
+        magic, version, kind, run, epoch, exchange, site, settled, length = _HEAD.unpack_from(data)
         if magic != MAGIC or version != VERSION or kind not in KINDS:
             raise MessageError(f"not a fedns packet of version {VERSION}: it starts with {bytes(data[:3]).hex()}")
         if length != len(data) - _HEAD.size:
             raise MessageError(f"a packet of {length} bytes arrived with {len(data) - _HEAD.size}")
-        return cls(kind, run, epoch, exchange, site, bytes(data[_HEAD.size :]))
+        return cls(kind, run, epoch, exchange, site, settled, bytes(data[_HEAD.size :]))
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ class Job:
     sites: tuple[str, ...]  # in order: a site's number is its place here
 
     def to_json(self) -> bytes:
-        return json.dumps(asdict(self), separators=(",", ":")).encode()
+        return json.dumps(vars(self), separators=(",", ":")).encode()
 
     @classmethod
     def from_json(cls, data: bytes) -> Job:
@@ -81,6 +82,8 @@ class Job:
         for name, kind in kinds.items():
             if type(values[name]) is not kind:
                 raise MessageError(f"the description of the run has {name} = {values[name]!r}, not a {kind.__name__}")
+        if not math.isfinite(values["strength"]):
+            raise MessageError(f"the description of the run has strength = {values['strength']}, not a finite number")
         if not all(isinstance(site, str) for site in values["sites"]):
             raise MessageError("the description of the run names sites that are not texts")
         return cls(**values | {"sites": tuple(values["sites"])})

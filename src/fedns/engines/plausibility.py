@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -20,7 +21,13 @@ class Oddity:
 
     client: int
     field: str
+    norm: float
     ratio: float  # its norm over the median
+
+    @property
+    def impossible(self) -> bool:
+        """Large by itself too: where most sites have nothing but rounding errors left to send, the ratio proves nothing."""
+        return min(self.norm, self.ratio) > IMPOSSIBLE
 
     def __str__(self) -> str:
         return f"field '{self.field}' is {self.ratio:.3g} times as large as that of the median site"
@@ -34,6 +41,28 @@ def refuse_huge(message: Message) -> None:
             raise MessageError(f"field '{name}' of {message.kind} holds {np.abs(values).max():.3g}")
 
 
+def misfits(replies: Mapping[int, Message]) -> dict[int, str]:
+    """Who is wrong, and how, where the shapes of replies differ that are to be added up: all, if no majority agrees."""
+    shapes = {client: _fixed_shapes(message) for client, message in replies.items()}
+    votes = Counter(shapes.values()).most_common(1)
+    if not votes or votes[0][1] == len(shapes):
+        return {}
+    usual = votes[0][0] if 2 * votes[0][1] > len(shapes) else None
+    found = {}
+    for client, own in sorted(shapes.items()):
+        if own != usual:
+            others = usual or next(shape for shape in shapes.values() if shape != own)
+            name, shape, other = next((*a, b[1]) for a, b in zip(own, others, strict=True) if a != b)
+            found[client] = f"field '{name}' has shape {shape}, {'most others have' if usual else 'another has'} {other}"
+    return found
+
+
+def _fixed_shapes(message: Message) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    """The shape of every field, without the axis that may differ from site to site."""
+    specs = message.specs().items()
+    return tuple((name, np.shape(getattr(message, name))[int(spec.ragged) :]) for name, spec in specs)
+
+
 def compare(replies: Mapping[int, Message]) -> list[Oddity]:
     """Fields whose norm is far above the median over sites; needs three sites to tell who is the odd one."""
     if len(replies) < 3:
@@ -43,8 +72,8 @@ def compare(replies: Mapping[int, Message]) -> list[Oddity]:
     for name in first.specs():
         norms = {client: _norm(getattr(message, name)) for client, message in replies.items()}
         middle = float(np.median(list(norms.values())))
-        if middle > 0:
-            found += [Oddity(c, name, norm / middle) for c, norm in norms.items() if norm > SUSPICIOUS * middle]
+        odd = [(client, norm) for client, norm in norms.items() if norm > (SUSPICIOUS * middle or IMPOSSIBLE)]
+        found += [Oddity(client, name, norm, norm / middle if middle else np.inf) for client, norm in odd]
     return found
 
 

@@ -41,7 +41,7 @@ class Policy:
     def __post_init__(self) -> None:
         if self.absent not in ABSENT:
             raise ConfigError(f"absent must be one of {', '.join(ABSENT)}, got {self.absent!r}")
-        if self.timeout_seconds <= 0 or self.patience_seconds < 0:
+        if not (self.timeout_seconds > 0 and self.patience_seconds >= 0):
             raise ConfigError("timeout_seconds must be above 0 and patience_seconds at least 0")
         if self.quorum < 1:
             raise ConfigError(f"quorum must be at least 1, got {self.quorum}")

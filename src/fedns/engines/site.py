@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from fedns.core.clients import ClientMemory, Clients, Handler, messages_of
-from fedns.core.errors import FednsError, MessageError
+from fedns.core.errors import ConfigError, FednsError, MessageError
 from fedns.core.messages import (
     WIRE_PRECISIONS,
     Envelope,
@@ -45,6 +45,12 @@ class Permissions:
     wire: tuple[str, ...] = tuple(WIRE_PRECISIONS)
     rounds: int = 1000
     largest_bytes: int = LARGEST_BYTES
+
+    def __post_init__(self) -> None:
+        if not self.largest_sketch_fraction >= 0:  # every comparison with nan is false: it would permit anything
+            raise ConfigError(f"largest_sketch_fraction must be at least 0, got {self.largest_sketch_fraction}")
+        if not set(self.wire) <= set(WIRE_PRECISIONS):
+            raise ConfigError(f"wire must name {' or '.join(WIRE_PRECISIONS)}, got {list(self.wire)}")
 
     def check_job(self, job: Job, num_rows: int) -> None:
         if num_rows < self.smallest_rows:
@@ -89,6 +95,7 @@ class SiteService:
         self._folder = folder
         self._shards: Shards | None = None
         self._built: tuple[Job, Problem, Mapping[str, Handler]] | None = None
+        self._latest: tuple[tuple[Any, ...], RunMemory] | None = None  # what a file holds, and how to tell it is that one
 
     def answer(self, frame: bytes) -> bytes:
         """The packet to send back; a request that cannot or may not be answered gets a refusal that says why."""
@@ -112,8 +119,7 @@ class SiteService:
             raise MessageError(f"this is site '{self.name}', not site {packet.site} of the run")
         path = self._path(packet.run)
         if path.exists():
-            memory = RunMemory.load(path)
-            if memory.job != job:
+            if self._recall(packet.run).job != job:
                 raise MessageError("the run has been opened before, with other settings")
         else:
             shards = self._data()
@@ -125,36 +131,39 @@ class SiteService:
         return json.dumps({"site": self.name}).encode()
 
     def _ask(self, packet: Packet) -> bytes:
-        path = self._path(packet.run)
-        if not path.exists():
-            raise MessageError("the run has not been opened here")
-        memory = RunMemory.load(path)
+        memory = self._recall(packet.run)
         if packet.site != memory.number:
             raise MessageError(f"this is site {memory.number} of the run, the request is for site {packet.site}")
         digest = hashlib.sha256(packet.body).hexdigest()
         if (packet.epoch, packet.exchange) == (memory.epoch, memory.exchange) and digest == memory.digest:
+            self._note(packet, "downlink", "Repetition", {}, len(packet.body), "asks again", memory.round)
+            self._note(packet, "uplink", "Repetition", {}, len(memory.answer), "the same answer again", memory.round)
             return memory.answer
         if packet.epoch == memory.epoch and packet.exchange <= memory.exchange:
             raise MessageError(f"exchange {packet.exchange} is over: a request cannot be replayed")
         problem, handlers = self._handlers(memory.job)
-        name, request, envelope = self._request(packet.body, handlers)
-        memory.enter(packet.epoch, envelope.round)
+        name, request, envelope = self._request(packet.body, problem, handlers)
+        memory.enter(packet.epoch, envelope.round, packet.settled)
+        self._latest = None  # until it is on disk again, what is in memory may be half of a change
         reply = self._reply(memory, problem, handlers[name], request)
         shapes = {field: list(np.shape(getattr(reply, field))) for field in reply.specs()}
         answer = encode(reply, Envelope(envelope.round, memory.number), WIRE_PRECISIONS[memory.job.wire])
         memory.exchange, memory.digest, memory.answer = packet.exchange, digest, answer
         # On disk first: once an answer has left, the same request must get it again, whatever happens to this process.
-        memory.save(path)
+        memory.save(self._path(packet.run))
+        self._latest = self._mark(packet.run), memory
         asked = {field: list(np.shape(getattr(request, field))) for field in request.specs()}
         self._note(packet, "downlink", request.kind, asked, len(packet.body), name, envelope.round)
         self._note(packet, "uplink", reply.kind, shapes, len(answer), name, envelope.round)
         return answer
 
-    def _request(self, frame: bytes, handlers: Mapping[str, Handler]) -> tuple[str, Message, Envelope]:
+    def _request(self, frame: bytes, problem: Problem, handlers: Mapping[str, Handler]) -> tuple[str, Message, Envelope]:
         name = handler_named_in(frame)
         if name not in handlers:
             raise MessageError(f"the request is for '{name}', which the method does not have")
-        request, envelope = decode(messages_of(handlers[name])[0], frame)
+        # The kernels trust lengths: a vector that is too short would be read past its end.
+        known = {"features": problem.num_features(self._data().num_columns)}
+        request, envelope = decode(messages_of(handlers[name])[0], frame, known)
         self._permissions.check_request(name, envelope.round)
         return name, request, envelope
 
@@ -169,6 +178,20 @@ class SiteService:
         for name in reply.specs():
             refuse_non_finite(reply.kind, name, np.asarray(getattr(reply, name)))
         return reply
+
+    def _recall(self, run: bytes) -> RunMemory:
+        mark = self._mark(run)
+        if self._latest is None or self._latest[0] != mark:
+            self._latest = mark, RunMemory.load(self._path(run))
+        return self._latest[1]
+
+    def _mark(self, run: bytes) -> tuple[Any, ...]:
+        """Changes when the file of this run does: another process may have answered in the meantime."""
+        path = self._path(run)
+        if not path.exists():
+            raise MessageError("the run has not been opened here")
+        found = path.stat()
+        return run, found.st_ino, found.st_mtime_ns, found.st_size
 
     def _data(self) -> Shards:
         if self._shards is None:
@@ -188,7 +211,7 @@ class SiteService:
     def _refuse(self, packet: Packet, reason: str) -> bytes:
         sentence = " ".join(reason.split())
         self._note(packet, "uplink", "Refusal", {}, len(sentence), sentence)
-        return packet.reply(REFUSAL, sentence.encode()).encode()
+        return packet.reply(REFUSAL, sentence.encode(errors="replace")).encode()
 
     def _note(
         self, packet: Packet, direction: str, kind: str, shapes: dict[str, Any], length: int, purpose: str, round: int = 0

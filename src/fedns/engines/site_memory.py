@@ -32,16 +32,16 @@ class RunMemory:
     arrays: Arrays = field(default_factory=dict)  # as they are now
     before_round: Arrays = field(default_factory=dict)  # as they were when the round began
 
-    def enter(self, epoch: int, round: int) -> None:
-        """Get ready for a request of this epoch and round: go on, or back to where the round began."""
+    def enter(self, epoch: int, round: int, settled: int) -> None:
+        """Get ready for a request of this epoch and round: go on, or take back a round that was not used."""
         if epoch < self.epoch:
             raise MessageError(f"epoch {epoch} is over: this site is in epoch {self.epoch}")
-        if round > self.round:
-            self.before_round = {name: array.copy() for name, array in self.arrays.items()}
-        elif round < self.round:
+        if round < self.round:
             raise MessageError(f"round {round} is over: this site is in round {self.round}")
-        elif epoch > self.epoch:  # the round is played again
-            self.arrays = {name: array.copy() for name, array in self.before_round.items()}
+        if (epoch, round) != (self.epoch, self.round):
+            # The round is played again; or it was, without this site, whose answers came late or not at all.
+            kept = self.arrays if self.round < settled else self.before_round
+            self.arrays, self.before_round = ({name: array.copy() for name, array in kept.items()} for _ in range(2))
         self.epoch, self.round = epoch, round
 
     def save(self, path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from fedns.algorithms.blocks import LINE_SEARCHES, line_search
 from fedns.core.algorithm import Algorithm
@@ -11,6 +12,7 @@ from fedns.core.errors import ConfigError
 from fedns.engines.packets import Job
 from fedns.experiments.methods import parse_method
 from fedns.experiments.suggestions import unknown
+from fedns.problems import effective_dimension, evaluation, landmarks  # noqa: F401 (for the handlers they mark)
 from fedns.problems.losses import LOSSES
 from fedns.problems.penalties import Ridge
 from fedns.problems.problem import Problem
@@ -33,10 +35,9 @@ def algorithm_of(job: Job) -> Algorithm:
 
 def at_site(job: Job) -> tuple[Problem, Mapping[str, Handler]]:
     """What a site computes with: the problem, and every handler that the method may ask for, by name."""
-    algorithm = algorithm_of(job)
+    algorithm: Any = algorithm_of(job)
     searches = []
     if hasattr(algorithm, "armijo_slope"):
-        searches = [
-            line_search(kind, algorithm.armijo_slope, algorithm.backtrack_factor) for kind in LINE_SEARCHES if kind != "none"
-        ]
+        slope, factor = algorithm.armijo_slope, algorithm.backtrack_factor
+        searches = [line_search(kind, slope, factor) for kind in LINE_SEARCHES if kind != "none"]
     return problem_of(job), handlers_of(*searches, algorithm)

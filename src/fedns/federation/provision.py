@@ -1,0 +1,142 @@
+"""Writing a federation: keys through the engine's own provisioning, and a small file and a page for everyone in it."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from fedns.core.errors import ConfigError
+from fedns.experiments.suggestions import unknown
+from fedns.federation.config import ENGINES, EXPERIMENT_FILE, KIT_FOLDER, SITE_FILE
+
+AUTHORITY_FOLDER = "authority"
+
+
+def init_federation(folder: Path, engine: str, sites: Sequence[str], server: str) -> None:
+    """A working folder for this engine; sites that are there already keep their keys and their files.
+
+    server: host:port that sites connect to.
+    """
+    if engine not in ENGINES:
+        raise ConfigError(unknown("engine", engine, ENGINES))
+    if not sites or len(set(sites)) < len(sites):
+        raise ConfigError(f"a federation needs sites, each with its own name, got {', '.join(sites) or 'none'}")
+    host, _, port = server.rpartition(":")
+    if not host or not port.isdigit():
+        raise ConfigError(f"the server must be given as host:port, got '{server}'")
+    coordinator, kits = _provision(folder, engine, sites, host, int(port))
+    _place(coordinator, folder / "coordinator" / KIT_FOLDER)
+    _write_new(folder / "coordinator" / EXPERIMENT_FILE, _experiment(engine, sites, f"{_listen(host)}:{port}"))
+    for site in sites:
+        _place(kits[site], folder / "sites" / site / KIT_FOLDER)
+        _write_new(folder / "sites" / site / SITE_FILE, _site(engine, site))
+        _write_new(folder / "sites" / site / "README.md", _SITE_README.format(site=site, server=server, engine=engine))
+    _write_new(folder / "README.md", _README.format(engine=engine, server=server))
+
+
+def _provision(folder: Path, engine: str, sites: Sequence[str], host: str, port: int) -> tuple[Path, dict[str, Path]]:
+    authority = folder / AUTHORITY_FOLDER
+    if engine == "flower":
+        from fedns.engines.flower_credentials import provision as provision_flower
+
+        provision_flower(authority, sites, f"{host}:{port}")
+        return authority / "coordinator", {site: authority / "sites" / site for site in sites}
+    from fedns.engines.nvflare_processes import provision as provision_nvflare
+
+    made = provision_nvflare(authority, sites, host, port)
+    return made.server, dict(made.sites)
+
+
+def _place(kit: Path, target: Path) -> None:
+    """Copy a kit to where its owner gets it, whole or not at all; one that is there already is brought up to date."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
+        shutil.copytree(kit, Path(scratch) / KIT_FOLDER)
+        if target.exists():
+            target.rename(Path(scratch) / "old")
+        (Path(scratch) / KIT_FOLDER).rename(target)
+
+
+def _listen(host: str) -> str:
+    """Where the coordinator listens: on the loopback address if sites are told that, else on all of the machine's."""
+    return "127.0.0.1" if host in ("localhost", "127.0.0.1", "[::1]") else "0.0.0.0"
+
+
+def _write_new(path: Path, text: str) -> None:
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+
+def _experiment(engine: str, sites: Sequence[str], listen: str) -> str:
+    names = ", ".join(f'"{site}"' for site in sites)
+    return f"""engine = "{engine}"
+sites = [{names}]
+listen = "{listen}"
+
+method = "fedns"        # any that `fedns methods` lists, parameters behind a colon
+sketch = "srht"
+sketch_size = 16
+loss = "logistic"       # or squared
+strength = 1e-3         # s of the penalty (s/2)|w|^2
+intercept = true
+rounds = 30
+gradient_tol = 1e-8
+seed = 0
+wire = "float64"
+out = "run"
+
+[policy]
+absent = "wait"         # or renormalise (over those present), or reuse (an absent site's last curvature)
+quorum = {len(sites)}              # fewer sites than this, and a round waits
+timeout_seconds = 60
+patience_seconds = 600
+"""
+
+
+def _site(engine: str, site: str) -> str:
+    return f"""name = "{site}"
+engine = "{engine}"
+
+[data]
+dataset = "data.csv"    # LIBSVM text, .npz, .csv or .parquet, from this folder
+target = "target"       # the column to predict
+
+[permit]
+smallest_rows = 10              # with fewer rows this site takes no part
+largest_sketch_fraction = 0.5   # rows of a sketch, relative to the rows here
+wire = ["float64", "float32"]
+rounds = 200
+# handlers = ["register", "curvature", "losses_along", "evaluate_locally"]   # nothing but these is answered
+"""
+
+
+_README = """# A fedns federation on {engine}
+
+| folder | goes to | holds |
+|---|---|---|
+| `authority/` | nobody: it stays with whoever runs the federation | the keys that vouch for everyone else's |
+| `coordinator/` | the machine that sites connect to, {server} | its key, and `experiment.toml` |
+| `sites/NAME/` | the administrator of that site, over a channel you trust | that site's key, and `site.toml` |
+
+1. Send every folder under `sites/` to its administrator, who follows the `README.md` in it.
+2. On the coordinator: `fedns coordinate coordinator/experiment.toml`. It waits for all sites, then trains.
+3. Interrupted? `fedns coordinate coordinator/experiment.toml --resume` goes on to the same result.
+
+Another site: run `fedns init-federation` again with all names; keys that exist are kept.
+"""
+
+_SITE_README = """# Site {site}
+
+This folder makes your machine a site of a federation on {engine}. Your rows stay on it.
+
+1. Install: `pip install 'fedns[{engine}]'` (Python 3.11 or newer).
+2. In `site.toml`, name your data and its target, and look at what you permit.
+3. Start: `fedns site site.toml`. It connects out to {server}; nothing connects in, no port has to be opened here.
+
+`kit/` holds this site's private key: keep it to yourself. `state/ledger.jsonl` lists every message that left or reached this
+site: its kind, its fields and their shapes, its bytes, and what it was for. Stop with Ctrl-C at any time; started again, the
+site goes on where it was. A request outside what `site.toml` permits is refused, and the coordinator is told why.
+"""

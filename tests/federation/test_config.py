@@ -1,0 +1,205 @@
+"""The files of sites and coordinators: read into typed settings, or refused in one sentence that names file and key."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fedns.core.errors import ConfigError
+from fedns.engines.policy import Policy
+from fedns.engines.site import Permissions
+from fedns.federation.config import DataSource, Experiment, SiteConfig
+
+SITE = """
+name = "north"
+engine = "flower"
+"""
+DATA = """
+[data]
+dataset = "rows.csv"
+"""
+EXPERIMENT = """
+engine = "nvflare"
+sites = ["north", "south"]
+"""
+
+
+def site(tmp_path, text):
+    (tmp_path / "site.toml").write_text(text)
+    return SiteConfig.read(tmp_path / "site.toml")
+
+
+def experiment(tmp_path, text):
+    (tmp_path / "experiment.toml").write_text(text)
+    return Experiment.read(tmp_path / "experiment.toml")
+
+
+def refused(read, tmp_path, text):
+    """The sentence, which must name the file and take one line."""
+    with pytest.raises(ConfigError) as error:
+        read(tmp_path, text)
+    sentence = str(error.value)
+    assert "\n" not in sentence
+    name = tmp_path / f"{read.__name__}.toml"
+    assert str(name) in sentence
+    return sentence.replace(str(name), "FILE")
+
+
+def test_a_short_site_file_takes_the_defaults(tmp_path):
+    assert site(tmp_path, SITE + DATA) == SiteConfig("north", "flower", tmp_path, DataSource("rows.csv"))
+
+
+def test_a_full_site_file(tmp_path):
+    text = """
+        name = "north"
+        engine = "nvflare"
+        state = "memory"
+
+        [data]
+        dataset = "rows.csv"
+        target = "outcome"
+        weight = "w"
+        positive = "yes"
+
+        [permit]
+        handlers = ["register", "curvature"]
+        smallest_rows = 50
+        largest_sketch_fraction = 1
+        wire = ["float32"]
+        rounds = 20
+        largest_bytes = 1000000
+    """
+    data = DataSource("rows.csv", "outcome", "w", "yes")
+    permit = Permissions(("register", "curvature"), 50, 1.0, ("float32",), 20, 1000000)
+    found = site(tmp_path, text)
+    assert found == SiteConfig("north", "nvflare", tmp_path, data, "memory", permit)
+    assert type(found.permit.largest_sketch_fraction) is float
+    assert found.kit == tmp_path / "kit"
+
+
+def test_a_short_experiment_file_takes_the_defaults(tmp_path):
+    found = experiment(tmp_path, EXPERIMENT)
+    assert found == Experiment("nvflare", ("north", "south"), tmp_path)
+    assert found.policy == Policy() and found.outputs == tmp_path / "run"
+
+
+def test_a_full_experiment_file(tmp_path):
+    text = """
+        engine = "flower"
+        sites = ["a", "b", "c"]
+        method = "fedndes:line_search=local"
+        sketch = "sjlt"
+        sketch_size = 32
+        loss = "squared"
+        strength = 1
+        intercept = true
+        rounds = 7
+        gradient_tol = 1e-6
+        seed = 3
+        wire = "float32"
+        listen = "0.0.0.0:9000"
+        out = "results"
+
+        [policy]
+        timeout_seconds = 5
+        quorum = 2
+        absent = "reuse"
+        patience_seconds = 10.5
+        largest_bytes = 1000
+    """
+    found = experiment(tmp_path, text)
+    assert found.policy == Policy(5.0, 2, "reuse", 10.5, 1000)
+    assert found.outputs == tmp_path / "results" and found.gradient_tol == 1e-6
+    job = found.job
+    assert (job.method, job.sketch, job.sketch_size, job.loss) == ("fedndes:line_search=local", "sjlt", 32, "squared")
+    assert (job.strength, job.intercept, job.seed, job.wire, job.rounds) == (1.0, True, 3, "float32", 7)
+    assert job.sites == ("a", "b", "c")
+    assert type(job).from_json(job.to_json()) == job  # what the coordinator sends is what the sites read
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (SITE + "nmae = 'x'" + DATA, "FILE: unknown setting 'nmae': did you mean name? Known are"),
+        (SITE + DATA + "tarqet = 'y'", "FILE, [data]: unknown setting 'tarqet': did you mean target or dataset? Known"),
+        (SITE + DATA + "[permit]\nsmalest_rows = 3", "FILE, [permit]: unknown setting 'smalest_rows': did you mean"),
+        (SITE + DATA + "[premit]\nrounds = 3", "FILE: unknown setting 'premit'"),
+        (SITE + "folder = '/etc'" + DATA, "FILE: unknown setting 'folder'"),
+        (SITE, "FILE, [data] lacks 'dataset'"),
+        ("name = 'north'" + DATA, "FILE lacks 'engine'"),
+        (DATA, "FILE lacks 'name' and 'engine'"),
+        (SITE + "data = 3", "FILE, [data] must be a table"),
+        (SITE + DATA + "[[permit]]\nrounds = 3", "FILE, [permit] must be a table"),
+        ("name = 3\nengine = 'flower'" + DATA, "FILE: name must be a text, got 3"),
+        (SITE + DATA + "target = 5", "FILE, [data]: target must be a text, got 5"),
+        (SITE + DATA + "[permit]\nrounds = 3.5", "FILE, [permit]: rounds must be a whole number, got 3.5"),
+        (SITE + DATA + "[permit]\nrounds = true", "FILE, [permit]: rounds must be a whole number, got True"),
+        (SITE + DATA + "[permit]\nhandlers = 'learn'", "FILE, [permit]: handlers must be a list of texts, got 'learn'"),
+        (SITE + DATA + "[permit]\nhandlers = [1]", "FILE, [permit]: handlers must be a list of texts, got [1]"),
+        (SITE + DATA + "[permit]\nwire = 'float32'", "FILE, [permit]: wire must be a list of texts, got 'float32'"),
+        (SITE + DATA + "[permit]\nwire = ['float16']", "FILE, [permit]: wire must name float64 or float32, got ['float16']"),
+        (SITE + DATA + "[permit]\nlargest_sketch_fraction = nan", "FILE, [permit]: largest_sketch_fraction must be"),
+        ("name = 'north'\nengine = 'flowr'" + DATA, "FILE: unknown engine 'flowr': did you mean flower? Known are"),
+        ("name = north", "'FILE' is not TOML: "),
+        (SITE + SITE, "'FILE' is not TOML: "),
+    ],
+)  # fmt: skip
+def test_a_bad_site_file_is_refused_in_a_sentence(text, sentence, tmp_path):
+    assert refused(site, tmp_path, text).startswith(sentence)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (EXPERIMENT + "metod = 'fedns'", "FILE: unknown setting 'metod': did you mean method"),
+        (EXPERIMENT + "[policy]\nqorum = 2", "FILE, [policy]: unknown setting 'qorum': did you mean quorum? Known are"),
+        (EXPERIMENT + "[polic]\nquorum = 2", "FILE: unknown setting 'polic'"),
+        ("engine = 'flower'", "FILE lacks 'sites'"),
+        ("", "FILE lacks 'engine' and 'sites'"),
+        ("engine = 'floower'\nsites = ['a']", "FILE: unknown engine 'floower': did you mean flower"),
+        ("engine = 'flower'\nsites = 'a'", "FILE: sites must be a list of texts, got 'a'"),
+        ("engine = 'flower'\nsites = ['a', 2]", "FILE: sites must be a list of texts, got ['a', 2]"),
+        ("engine = 'flower'\nsites = []", "FILE: sites must be names, each once, got []"),
+        ("engine = 'flower'\nsites = ['a', 'b', 'a']", "FILE: sites must be names, each once, got ['a', 'b', 'a']"),
+        (EXPERIMENT + "[policy]\nquorum = 3", "FILE: a quorum of 3 is more than the sites there are"),
+        (EXPERIMENT + "[policy]\nquorum = 0", "FILE, [policy]: quorum must be at least 1, got 0"),
+        (EXPERIMENT + "[policy]\nabsent = 'ignore'", "FILE, [policy]: absent must be one of wait, renormalise, reuse, got"),
+        (EXPERIMENT + "[policy]\ntimeout_seconds = 0", "FILE, [policy]: timeout_seconds must be above 0"),
+        (EXPERIMENT + "[policy]\ntimeout_seconds = nan", "FILE, [policy]: timeout_seconds must be above 0"),
+        (EXPERIMENT + "[policy]\npatience_seconds = -1", "FILE, [policy]: timeout_seconds must be above 0 and patience"),
+        (EXPERIMENT + "[policy]\nquorum = 1.5", "FILE, [policy]: quorum must be a whole number, got 1.5"),
+        (EXPERIMENT + "policy = 'wait'", "FILE, [policy] must be a table"),
+        (EXPERIMENT + "strength = 'big'", "FILE: strength must be a number, got 'big'"),
+        (EXPERIMENT + "strength = true", "FILE: strength must be a number, got True"),
+        (EXPERIMENT + "gradient_tol = 'none'", "FILE: gradient_tol must be a number, got 'none'"),
+        (EXPERIMENT + "intercept = 1", "FILE: intercept must be true or false, got 1"),
+        (EXPERIMENT + "rounds = 1e3", "FILE: rounds must be a whole number, got 1000.0"),
+        (EXPERIMENT + "listen = '9092'", "FILE: listen must be a host and a port, like 127.0.0.1:9092, got '9092'"),
+        (EXPERIMENT + "listen = 'here:there'", "FILE: listen must be a host and a port"),
+        (EXPERIMENT + "listen = 'here:70000'", "FILE: listen must be a host and a port"),
+        ("engine = ", "'FILE' is not TOML: "),
+    ],
+)  # fmt: skip
+def test_a_bad_experiment_file_is_refused_in_a_sentence(text, sentence, tmp_path):
+    assert refused(experiment, tmp_path, text).startswith(sentence)
+
+
+@pytest.mark.parametrize("read", [SiteConfig.read, Experiment.read])
+def test_a_file_that_is_not_there(read, tmp_path):
+    with pytest.raises(ConfigError, match=r"cannot read '.*gone\.toml': no such file or directory"):
+        read(tmp_path / "gone.toml")
+
+
+def test_the_folder_is_that_of_the_file_wherever_one_is(tmp_path, monkeypatch):
+    site(tmp_path, SITE + DATA)
+    monkeypatch.chdir(tmp_path)
+    assert SiteConfig.read(Path("site.toml")).folder == tmp_path
+
+
+def test_reading_the_files_needs_neither_engine():
+    """Somebody who has installed one of them, or none, gets a sentence about it later and not an ImportError here."""
+    code = "import sys, fedns.federation.config, fedns.federation.site, fedns.federation.coordinate\n"
+    code += "print([name for name in ('flwr', 'nvflare') if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout.strip() == "[]"

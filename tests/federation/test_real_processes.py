@@ -1,0 +1,163 @@
+"""Whole federations as a user starts them: a coordinator, sites as processes of their own, TLS and keys, on loopback."""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fedns.core.history import History
+from fedns.engines.policy import Policy
+from fedns.federation.config import EXPERIMENT_FILE, Experiment
+from fedns.federation.coordinate import Watcher, coordinate, open_transport
+from fedns.federation.demo import Demo, _simulated, prepare, run_demo, site_processes, start_site
+
+
+@contextlib.contextmanager
+def nobody(method):
+    yield []
+
+
+def test_the_demonstration_gives_the_simulators_bits_and_bytes(engine, tmp_path):
+    demo = Demo(engine, tmp_path / "federation", methods=("fedns", "fedndes", "fednl", "fedavg"), rounds=6)
+    shown = list(run_demo(demo, nobody))
+    assert [one.method for one in shown] == list(demo.methods)
+    assert all(one.same_bits and one.same_bytes for one in shown)
+    assert all(one.report.is_file() for one in shown)
+    for site in ("site-1", "site-2", "site-3"):
+        lines = (tmp_path / "federation" / "sites" / site / "state" / "ledger.jsonl").read_text().splitlines()
+        sent = sum(line["bytes"] for line in map(json.loads, lines) if line["kind"] == "SketchedCurvature")
+        admitted = [json.loads(line) for line in (shown[0].report.parent / "ledger.jsonl").read_text().splitlines()]
+        admitted += [json.loads(line) for line in (shown[1].report.parent / "ledger.jsonl").read_text().splitlines()]
+        assert sent == sum(m["bytes"] for m in admitted if m["kind"] == "SketchedCurvature" and m["site"] == site)
+
+
+class Gremlin(Watcher):
+    """Kills, stops and restarts sites at chosen moments of a run."""
+
+    def __init__(self, folder, processes):
+        self.folder, self.processes = folder, processes
+        self.statuses, self.deeds, self.threads = [], {}, []
+
+    def on_start(self, statuses):
+        self.statuses = statuses
+
+    def on_round(self, record, state):
+        if record.round in self.deeds:
+            thread = threading.Thread(target=self.deeds[record.round])
+            thread.start()
+            self.threads.append(thread)
+
+    def on_end(self, history):
+        for thread in self.threads:
+            thread.join()
+
+    def kill(self, site, when=None):
+        """SIGKILL, at once or as soon as the coordinator sees the site in a state."""
+        deadline = time.monotonic() + 20
+        while when and self.statuses[int(site[-1]) - 1].state != when and time.monotonic() < deadline:
+            time.sleep(0.0005)
+        os.killpg(self.processes[site].pid, signal.SIGKILL)
+        self.processes[site].wait()
+
+    def restart(self, site):
+        self.processes[site] = start_site(self.folder / "sites" / site)
+
+    def stop_for(self, site, seconds):
+        os.killpg(self.processes[site].pid, signal.SIGSTOP)
+        time.sleep(seconds)
+        os.killpg(self.processes[site].pid, signal.SIGCONT)
+
+
+def federation(engine, folder, **settings):
+    shards = prepare(Demo(engine, folder))
+    experiment = replace(Experiment.read(folder / "coordinator" / EXPERIMENT_FILE), gradient_tol=None, **settings)
+    return experiment, shards
+
+
+def test_killed_stopped_and_restarted_sites_change_nothing(engine, tmp_path):
+    """FedNL keeps a Hessian at every site: a lost or doubled update would show."""
+    policy = Policy(timeout_seconds=4.0, absent="wait", patience_seconds=120.0)
+    experiment, shards = federation(engine, tmp_path / "f", method="fednl", rounds=10, policy=policy)
+    logs = tmp_path / "logs"
+    with site_processes(tmp_path / "f") as processes, open_transport(experiment, logs=logs) as transport:
+        gremlin = Gremlin(tmp_path / "f", processes)
+        gremlin.deeds = {
+            2: lambda: (gremlin.kill("site-2"), gremlin.restart("site-2")),  # before its answer
+            4: lambda: (gremlin.kill("site-3", when="asked"), gremlin.restart("site-3")),  # during
+            6: lambda: (gremlin.kill("site-2", when="answered"), gremlin.restart("site-2")),  # after
+            8: lambda: gremlin.stop_for("site-1", 6.0),  # longer than the timeout
+        }
+        result = coordinate(experiment, transport, watchers=[gremlin])
+    here = _simulated(experiment, shards)
+    assert result.history.coefficients.tobytes() == here.coefficients.tobytes()
+    assert [r.uplink_bytes for r in result.history.records] == [r.uplink_bytes for r in here.records]
+    events = [json.loads(line) for line in (experiment.outputs / "log.jsonl").read_text().splitlines()]
+    assert {event["site"] for event in events if event["event"] == "away"} == {"site-1", "site-2", "site-3"}
+
+
+def test_a_site_that_stays_away_is_left_out_and_named(engine, tmp_path):
+    policy = Policy(timeout_seconds=4.0, quorum=2, absent="renormalise")
+    experiment, _ = federation(engine, tmp_path / "f", rounds=5, sketch_size=64, policy=policy)
+    with site_processes(tmp_path / "f") as processes, open_transport(experiment, logs=tmp_path / "logs") as transport:
+        gremlin = Gremlin(tmp_path / "f", processes)
+        gremlin.deeds = {2: lambda: gremlin.kill("site-3")}
+        result = coordinate(experiment, transport, watchers=[gremlin])
+    records = result.history.records
+    assert [record.diagnostics.get("sites_present") for record in records[3:]] == [2.0] * 3
+    assert np.diff([record.seconds for record in records]).max() < 3 * policy.timeout_seconds
+    assert result.statuses[2].state == "away"
+
+
+def start_coordinator(experiment_file, *flags):
+    command = [sys.executable, "-m", "fedns.cli", "coordinate", str(experiment_file), *flags]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def test_a_killed_coordinator_resumes_to_the_same_bits(engine, tmp_path):
+    folder = tmp_path / "f"
+    experiment, shards = federation(engine, folder, method="fednl", rounds=8)
+    file = folder / "coordinator" / EXPERIMENT_FILE
+    text = file.read_text().replace('method = "fedns"', 'method = "fednl"').replace("rounds = 30", "rounds = 8")
+    file.write_text(text.replace("gradient_tol = 1e-8", "gradient_tol = 0.0"))
+    rounds = experiment.outputs / "rounds.jsonl"
+    with site_processes(folder):
+        for flags in ((), ("--resume",)):
+            process = start_coordinator(file, *flags)
+            seen = len(rounds.read_text().splitlines()) if rounds.exists() else 0
+            deadline = time.monotonic() + 90
+            while (len(rounds.read_text().splitlines()) if rounds.exists() else 0) < seen + 3:
+                assert process.poll() is None, process.stdout.read()
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            process.kill()
+            process.communicate()
+        process = start_coordinator(file, "--resume")
+        output, _ = process.communicate(timeout=120)
+    history = History.load(experiment.outputs / "history.jsonl")
+    here = _simulated(experiment, shards)
+    assert history.coefficients.tobytes() == here.coefficients.tobytes(), output
+    assert history.ledger == here.ledger
+
+
+@pytest.mark.skipif(shutil.which("unshare") is None, reason="there is no unshare to make a network namespace with")
+def test_it_works_where_there_is_no_network_but_loopback(engine, tmp_path):
+    demo = f"{sys.executable} -m fedns.cli demo-federation --engine {engine} --rounds 2 --out {tmp_path / 'f'}"
+    probe = subprocess.run(["unshare", "-rn", "true"], capture_output=True, check=False)
+    if probe.returncode != 0:
+        pytest.skip("network namespaces are not permitted here")
+    raise_flag = "fcntl.ioctl(socket.socket(), 0x8914, struct.pack('16sh', b'lo', 0x49))"  # SIOCSIFFLAGS: lo is up
+    up = f'{sys.executable} -c "import fcntl, socket, struct; {raise_flag}"'
+    done = subprocess.run(
+        ["unshare", "-rn", "sh", "-c", f"{up} && {demo}"], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "DIFFERENT" not in done.stdout
