@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 from fedns.core.history import Record
 from fedns.experiments.compare import Comparison
 from fedns.experiments.prepare import Fact
-from fedns.experiments.report import render, sentence
+from fedns.experiments.report import html_table, page, pairs, render, section, sentence
 from fedns.experiments.results import LedgerLine, Run
 from fedns.experiments.spec import Spec
 from fedns.experiments.summary import summarise
@@ -45,25 +45,25 @@ def comparison(tmp_path, runs, **changes):
 
 
 def test_one_page_with_everything_and_nothing_from_outside(tmp_path):
-    svg = '<svg xmlns="http://www.w3.org/2000/svg"><path id="p" d="M0 0"/></svg>'
-    page = render(comparison(tmp_path, [run(), run(trial=1)]), {"rounds": svg}, ["a note with <angles>"])
+    figure = '<figure class="chart"><svg xmlns="http://www.w3.org/2000/svg"><path id="p" d="M0 0"/></svg></figure>'
+    page = render(comparison(tmp_path, [run(), run(trial=1)]), figure, ["a note with <angles>"])
     checker = Checker()
     checker.feed(page)
     assert checker.open == []
     assert all(link.startswith("#") for link in checker.links)
-    assert not re.search(r"@import|url\(h|<script|<link", page)
+    assert not re.search(r"@import|url\(h|<script src|<link|fetch\(|XMLHttp|import\(", page)
     text = "".join(checker.text)
     for expected in (
         "a<b>.csv: fedns", "10 x 2 & more", "a note with <angles>", "converged in all 2 trials: 2 rounds",
         "gradient, root", "1 kB", "sketch_size", "numpy", "numba", "Python", "fedns compare 'a<b>.csv' --methods fedns,gd",
     ):  # fmt: skip
         assert expected in text
-    assert svg in page
+    assert figure in page
     assert "interrupted" not in page
 
 
 def test_an_interrupted_page_says_so(tmp_path):
-    page = render(comparison(tmp_path, [run(reason="interrupted", converged=False)], interrupted=True), {}, [])
+    page = render(comparison(tmp_path, [run(reason="interrupted", converged=False)], interrupted=True), "", [])
     assert "This run was interrupted" in page
     assert "<h2>Figures" not in page
 
@@ -82,3 +82,14 @@ def test_sentences_are_plain():
         "did not converge in any of 3 trials (plateau); the median gap at the end is 1.0e-01"
     )
     assert sentence(mixed, 4).startswith("converged in 1 of 2 trials (converged 1/2, plateau 1/2); the median gap")
+
+
+def test_the_pieces_of_a_page_escape_what_is_text():
+    body = section("a <b>", html_table(("to 1e-6", "n"), [("x & y", "1")]) + pairs([("<key>", "value")]))
+    checker = Checker()
+    checker.feed(page("title </title>", body))
+    assert checker.open == []
+    text = "".join(checker.text)
+    for expected in ("a <b>", "x & y", "<key>", "title </title>", "to 1e\u20116"):
+        assert expected in text
+    assert body.count('class="text"') == 3

@@ -7,7 +7,10 @@ from pathlib import Path
 
 from fedns.core.errors import ConfigError
 from fedns.experiments import plots, tables
+from fedns.experiments.charts import Chart
 from fedns.experiments.compare import Comparison
+from fedns.experiments.gap_charts import HasRecords, gap_chart
+from fedns.experiments.interactive import figure_html
 from fedns.experiments.report import render
 from fedns.experiments.summary import Summary, summarise, write_summary
 
@@ -31,30 +34,26 @@ def write_outputs(comparison: Comparison) -> Outputs:
     notes = tables.notes(summaries, comparison.spec.tol) + comparison.notes
     outputs = Outputs(summaries, notes, folder / REPORT_FILE)
     write_summary(folder / SUMMARY_FILE, summaries)
-    figures: dict[str, str] = {}
-    try:
-        figures = draw_figures(comparison)
-    except ConfigError as error:  # without matplotlib all else is still worth having
-        outputs.warnings.append(str(error))
-    outputs.report.write_text(render(comparison, figures, notes), encoding="utf-8")
+    outputs.report.write_text(render(comparison, _figure(comparison, outputs), notes), encoding="utf-8")
     return outputs
 
 
-def draw_figures(comparison: Comparison) -> dict[str, str]:
-    """PNG and SVG files in the folder; the SVG texts by what they are against."""
-    groups: dict[str, list[plots.HasRecords]] = {}
+def comparison_chart(comparison: Comparison) -> Chart:
+    """The gap of every method against rounds, bytes and seconds."""
+    groups: dict[str, list[HasRecords]] = {}
     for run in comparison.runs:
         groups.setdefault(run.method, []).append(run)
-    figures = {}
-    for against in plots.AXES:
-        if against == "bytes" and all(run.last.uplink_bytes == 0 for run in comparison.runs):
-            continue
-        figure = plots.plot_histories(
-            groups,
-            against,
-            clients=comparison.num_clients,
-            title=f"{comparison.spec.dataset}, {comparison.num_clients} clients",
-            tol=comparison.spec.tol,
-        )
-        figures[against] = plots.save_figure(figure, comparison.folder / f"gap_{against}")
-    return figures
+    title = f"{comparison.spec.dataset}, {comparison.num_clients} clients"
+    return gap_chart(groups, comparison.num_clients, title, comparison.spec.tol)
+
+
+def _figure(comparison: Comparison, outputs: Outputs) -> str:
+    """Write the figure's files and give it for the page; what cannot be had is said in a warning."""
+    if not comparison.runs:
+        return ""
+    chart, pictures = comparison_chart(comparison), {}
+    try:
+        pictures = plots.save_chart(chart, comparison.folder)
+    except ConfigError as error:  # without matplotlib all else is still worth having
+        outputs.warnings.append(str(error))
+    return figure_html(chart, next(iter(pictures.values()), ""))

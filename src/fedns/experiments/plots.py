@@ -1,28 +1,25 @@
-"""Figures of the gap against rounds, bytes and seconds. The only module that draws; needs `pip install 'fedns[plots]'`."""
+"""Figures on paper: PNG, SVG and PDF files. The only module that uses matplotlib; needs `pip install 'fedns[plots]'`."""
 
 from __future__ import annotations
 
 import io
+import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any
 
 from fedns.core.errors import ConfigError
-from fedns.core.history import History, Record
+from fedns.core.history import History
+from fedns.experiments.charts import Chart, Line, Scale
+from fedns.experiments.gap_charts import AXES, HasRecords, gap_chart
 from fedns.experiments.tables import one_parameter_a_line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-FloatArray = NDArray[np.float64]
-FLOOR = 1e-16  # gaps at or below are rounding errors, drawn here
-WIDE_RANGE = 30.0  # from this ratio on, bytes are drawn on a log scale
 # Okabe and Ito's colours, which people with any colour vision can tell apart; yellow is left out, too pale on white.
 INK, GRID = "#1b1c1e", "#9a9ca0"
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", INK)
@@ -30,53 +27,28 @@ LINES = ("-", "--", "-.", ":")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
 
-class HasRecords(Protocol):
-    """A run as the figures see it: `History` and `Run` both are."""
-
-    @property
-    def records(self) -> Sequence[Record]: ...
-
-
 @dataclass(frozen=True)
-class Axis:
-    """What a figure has on its horizontal axis."""
+class Look:
+    """How a line is told apart, on paper and on the page; dash and marker are matplotlib's names."""
 
-    name: str
-    label: str
-    value: Callable[[Record, int], float]  # of a record, with this many clients
-    may_be_logarithmic: bool = False
-
-
-AXES = {
-    "rounds": Axis("rounds", "communication rounds", lambda record, clients: record.round),
-    "bytes": Axis(
-        "bytes", "bytes sent per client", lambda record, clients: record.uplink_bytes / clients, may_be_logarithmic=True
-    ),
-    "seconds": Axis("seconds", "seconds of computation", lambda record, clients: record.seconds),
-}
+    colour: str
+    dash: str
+    marker: str
 
 
-@dataclass(frozen=True)
-class Curve:
-    """Round by round: the middle of x, and the middle and the range of the gap over trials."""
+def look(line: Line, number: int) -> Look:
+    """The look of a chart's line of this number: a reference has no markers."""
+    colour = COLOURS[number % len(COLOURS)]
+    if line.dashed:
+        return Look(colour, "--", "")
+    # Shifted by one with every turn of the colours, or both would come round together.
+    return Look(colour, LINES[number % len(LINES)], MARKERS[(number + number // len(COLOURS)) % len(MARKERS)])
 
-    x: FloatArray
-    middle: FloatArray
-    low: FloatArray
-    high: FloatArray
 
-
-def curve(runs: Sequence[HasRecords], axis: Axis, num_clients: int) -> Curve:
-    """A run that ended keeps its last gap, so that the middle is over all trials to the end."""
-    length = max(len(run.records) for run in runs)
-    gaps, xs = np.empty((len(runs), length)), np.full((len(runs), length), np.nan)
-    for row, run in enumerate(runs):
-        own = [FLOOR if r.suboptimality is None else max(r.suboptimality, FLOOR) for r in run.records]
-        gaps[row] = own + own[-1:] * (length - len(own))
-        xs[row, : len(own)] = [axis.value(record, num_clients) for record in run.records]
-    # The middle of x is over the runs still going; when slow ones drop out it must not step back.
-    x = np.maximum.accumulate(np.nanmedian(xs, axis=0))
-    return Curve(x, np.median(gaps, axis=0), gaps.min(axis=0), gaps.max(axis=0))
+def marked_points(number: int, size: int) -> tuple[int, int]:
+    """The first point with a marker and the step to the next: about a dozen on a line, not all lines at the same x."""
+    every = max(1, size // 12)
+    return number % every, every
 
 
 def plot_histories(
@@ -97,37 +69,74 @@ def plot_histories(
         raise ConfigError(f"a figure can be against {', '.join(AXES)}, not '{against}'")
     if not runs:
         raise ConfigError("there is no run to draw")
-    axis = AXES[against]
-    curves = {label: curve(group, axis, clients) for label, group in _grouped(runs).items()}
-    with _style():
-        figure = _figure()
-        axes = figure.add_subplot()
-        for number, (label, found) in enumerate(curves.items()):
-            if found.x[-1] > 0:  # a method on pooled data has no place among the bytes
-                _draw(axes, label, found, number)
-        _finish(axes, axis, list(curves.values()), title, tol)
-        if path is not None:
+    figure = draw_chart(gap_chart(_grouped(runs), clients, title, tol), against)
+    if path is not None:
+        with _style():
             figure.savefig(path)
     return figure
 
 
-def save_figure(figure: Figure, stem: Path) -> str:
-    """Write PNG and SVG beside each other; give the SVG with its lines and letters in the colour of the page."""
+def draw_chart(chart: Chart, against: str | None = None) -> Figure:
+    """The figure of a chart against one of its horizontal scales, the first if none is named."""
+    against = against or next(iter(chart.x))
+    if against not in chart.x:
+        raise ConfigError(f"chart '{chart.name}' can be drawn against {', '.join(chart.x)}, not '{against}'")
     with _style():
-        figure.savefig(stem.with_suffix(".png"), dpi=160, facecolor="white")
-        buffer = io.StringIO()
-        # Without a date the same run gives the same file.
-        figure.savefig(buffer, format="svg", metadata={"Date": None}, transparent=True)
-    text = buffer.getvalue()
-    on_white = re.sub(r"(<svg [^>]*>)", r'\1<rect width="100%" height="100%" fill="white"/>', text, count=1)
-    stem.with_suffix(".svg").write_text(on_white, encoding="utf-8")
-    return for_page(text, stem.name)
+        figure = _figure()
+        axes = figure.add_subplot()
+        for number, line in enumerate(chart.lines):
+            if against in line.x:
+                _draw(axes, line, line.x[against], number)
+        _set_scales(axes, chart, chart.x[against])
+        axes.grid(True, which="major", color=GRID, alpha=0.3, linewidth=0.6)
+        axes.set_title(_plain(chart.title), gid="title")
+        _legend(axes)
+        # Found once, the layout holds for every file.
+        figure.draw_without_rendering()
+        figure.set_layout_engine("none")
+    return figure
+
+
+def save_chart(chart: Chart, folder: Path) -> dict[str, str]:
+    """Write PNG, SVG and PDF, one of each for every horizontal scale; give the SVG texts for a page by scale.
+
+    Files are called `name_scale`, or `name` alone where there is one scale. The same chart gives the same bytes.
+    """
+    texts = {}
+    for against in chart.x:
+        stem = folder / (chart.name if len(chart.x) == 1 else f"{chart.name}_{against}")
+        figure = draw_chart(chart, against)
+        with _style():
+            figure.savefig(stem.with_suffix(".png"), dpi=160)
+            figure.savefig(stem.with_suffix(".pdf"), metadata={"CreationDate": None})
+        text = _svg_text(figure)
+        stem.with_suffix(".svg").write_text(text, encoding="utf-8")
+        texts[against] = for_page(text, stem.name)
+    return texts
+
+
+def page_svg(chart: Chart) -> str:
+    """The first view of a chart as an SVG to be set into a page."""
+    return for_page(_svg_text(draw_chart(chart)), chart.name)
+
+
+def _svg_text(figure: Figure) -> str:
+    buffer = io.StringIO()
+    with _style():
+        figure.savefig(buffer, format="svg", metadata={"Date": None})
+    return buffer.getvalue()
 
 
 def for_page(svg: str, prefix: str) -> str:
-    """An SVG to be set into a page: no prologue, its own identifiers, and ink that follows the page's colours."""
+    """An SVG to be set into a page: no prologue, its own identifiers, and ink that follows the page's colours.
+
+    Its title and its white paper are hidden there by the page's style.
+    """
+    prefix = re.sub(r"\W+", "-", prefix)
     body = svg[svg.index("<svg") :]
     body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
+    # Hundredths of a point are finer than any screen, and a page may have forty of these.
+    body = re.sub(r'\bd="[^"]*"', lambda path: re.sub(r"(\.\d\d)\d+", r"\1", path[0]), body)
     body = re.sub(r'\bid="', f'id="{prefix}-', body)
     body = re.sub(r'(url\(|href=")#', rf"\1#{prefix}-", body)
     body = re.sub(r'(<svg [^>]*?) width="[^"]*"', r"\1", body, count=1)
@@ -146,68 +155,59 @@ def _grouped(
     return {**groups}
 
 
-def _draw(axes: Axes, label: str, found: Curve, number: int) -> None:
-    colour = COLOURS[number % len(COLOURS)]
-    every = max(1, found.x.size // 12)
+def _draw(axes: Axes, line: Line, x: Sequence[float], number: int) -> None:
+    style = look(line, number)
     axes.plot(
-        found.x,
-        found.middle,
-        label=label,
-        color=colour,
-        linestyle=LINES[number % len(LINES)],
-        # Shifted by one with every turn of the colours, or both would come round together.
-        marker=MARKERS[(number + number // len(COLOURS)) % len(MARKERS)],
-        markevery=(number % every, every),
-        linewidth=1.8,
+        x,
+        line.y,
+        label=_plain(line.label),
+        color=style.colour,
+        linestyle=style.dash,
+        marker=style.marker or "None",
+        markevery=marked_points(number, len(x)),
+        linewidth=1.2 if line.dashed else 1.8,
         markersize=5,
     )
-    if (found.low < found.high).any():
-        axes.fill_between(found.x, found.low, found.high, color=colour, alpha=0.18, linewidth=0)
+    if line.low is not None and line.high is not None:
+        axes.fill_between(x, line.low, line.high, color=style.colour, alpha=0.18, linewidth=0)
 
 
-def _finish(axes: Axes, axis: Axis, curves: list[Curve], title: str, tol: float | None) -> None:
-    axes.set_yscale("log")
-    if axis.may_be_logarithmic and _is_wide(curves):
-        axes.set_xscale("log")
-    if axis.name == "bytes":
-        axes.xaxis.set_major_formatter(lambda value, _: _bytes(value))
-    lowest, highest = min(found.low.min() for found in curves), max(found.high.max() for found in curves)
-    axes.set_ylim(min(lowest, tol or lowest) / 3, 3 * highest)
-    if tol:
-        axes.axhline(tol, color=GRID, linewidth=1, linestyle=(0, (1, 2)), zorder=0)
-    axes.set_xlabel(axis.label)
-    axes.set_ylabel("suboptimality  F(w) - F*")
-    axes.grid(True, which="major", color=GRID, alpha=0.3, linewidth=0.6)
-    if title:
-        axes.set_title(title)
-    _legend(axes)
+def _set_scales(axes: Axes, chart: Chart, horizontal: Scale) -> None:
+    for scale, which, set_scale in ((horizontal, axes.xaxis, axes.set_xscale), (chart.y, axes.yaxis, axes.set_yscale)):
+        if scale.logarithmic:
+            set_scale("log")
+        if scale.unit == "bytes":
+            which.set_major_formatter(lambda value, _: _bytes(value))
+        which.set_label_text(_plain(scale.label))
+    values = [v for line in chart.lines for part in (line.y, line.low, line.high) for v in part or () if 0 < v < math.inf]
+    if chart.y.logarithmic and values:
+        axes.set_ylim(min([*values, chart.level or values[0]]) / 3, 3 * max(values))
+    if chart.level is not None:
+        axes.axhline(chart.level, color=GRID, linewidth=1, linestyle=(0, (1, 2)), zorder=0)
 
 
 def _legend(axes: Axes) -> None:
-    """In the empty corner while it is small, below the figure, which grows for it, otherwise."""
+    """Below the figure, which grows for it: inside, it would lie on a line sooner or later."""
     lines, labels = axes.get_legend_handles_labels()
     figure = axes.get_figure(root=True)
     if not labels or figure is None:
         return
     labels = [one_parameter_a_line(label) for label in labels]
-    longest, tallest = max(len(line) for label in labels for line in label.split("\n")), max(map(_num_lines, labels))
-    if len(labels) <= 5 and tallest == 1:
-        axes.legend(loc="upper right", frameon=False)
-        return
+    longest = max(len(line) for label in labels for line in label.split("\n"))
     columns = max(1, min(4, 72 // (longest + 8)))
-    rows = -(-len(labels) // columns) + tallest - 1
-    figure.set_figheight(figure.get_figheight() + 0.2 * rows)
+    deep = -(-len(labels) // columns)
+    tallest = max(sum(map(_num_lines, labels[start : start + deep])) for start in range(0, len(labels), deep))
+    figure.set_figheight(figure.get_figheight() + 0.2 * tallest)
     figure.legend(lines, labels, loc="outside lower left", ncols=columns, frameon=False, fontsize=9)
+
+
+def _plain(text: str) -> str:
+    """A text in which a dollar is a dollar, not the beginning of a formula."""
+    return text.replace("$", r"\$")
 
 
 def _num_lines(text: str) -> int:
     return 1 + text.count("\n")
-
-
-def _is_wide(curves: list[Curve]) -> bool:
-    """Whether the first round of one method and the last of another are far apart."""
-    positive = np.concatenate([found.x[1:][found.x[1:] > 0] for found in curves] or [np.empty(0)])
-    return positive.size > 0 and float(positive.max() / positive.min()) > WIDE_RANGE
 
 
 def _bytes(value: float) -> str:
@@ -221,7 +221,9 @@ def _bytes(value: float) -> str:
 def _figure() -> Figure:
     from matplotlib.figure import Figure
 
-    return Figure(figsize=(6.4, 4.2), layout="constrained")
+    figure = Figure(figsize=(6.4, 4.2), layout="constrained", facecolor="white")
+    figure.patch.set_gid("paper")
+    return figure
 
 
 def _style() -> Any:
@@ -234,8 +236,10 @@ def _style() -> Any:
     settings: dict[Any, Any] = {
         "svg.fonttype": "none",  # letters stay letters: they can be searched, and take the page's colour
         "svg.hashsalt": "fedns",
+        "pdf.fonttype": 42,  # letters as publishers want them
         "font.family": "sans-serif",
         "font.size": 10,
+        "axes.facecolor": "none",
         "axes.spines.top": False,
         "axes.spines.right": False,
         **dict.fromkeys(ink, INK),

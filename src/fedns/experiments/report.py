@@ -2,42 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from html import escape
 from importlib.resources import files
 
 from fedns.experiments.compare import Comparison
+from fedns.experiments.interactive import page_script
 from fedns.experiments.spec import Spec
 from fedns.experiments.summary import Summary, Traffic, summarise, traffic
 from fedns.experiments.tables import HEADINGS, bytes_text, cells, ending_text, gap_text, rounds_text, seconds_text
 from fedns.experiments.versions import versions
 
-CAPTIONS = {
-    "rounds": "Gap to the pooled optimum against communication rounds.",
-    "bytes": "The same against what each client has sent.",
-    "seconds": "The same against the time of computation of server and clients together, without evaluation.",
-}
 
-
-def render(comparison: Comparison, figures: dict[str, str], notes: Sequence[str]) -> str:
-    """The page; `figures` are SVG texts by what they are against, `notes` stand under the table."""
+def render(comparison: Comparison, figures: str, notes: Sequence[str]) -> str:
+    """The page about a comparison; `figures` is HTML that `figure_html` made, `notes` stand under the table."""
     spec = comparison.spec
     summaries = summarise(comparison.runs, comparison.num_clients)
     title = f"{spec.dataset}: {_named([summary.method for summary in summaries])}"
     body = [
         f"<h1>{escape(title)}</h1>",
         _lead(comparison),
-        _section("In words", _sentences(summaries, comparison)),
-        _section("Rounds, bytes and seconds", _comparison_table(summaries) + _notes(notes)),
-        _section("Figures", _figures(figures, spec.trials)) if figures else "",
+        section("In words", _sentences(summaries, comparison)),
+        section("Rounds, bytes and seconds", _comparison_table(summaries) + _notes(notes)),
+        section("Figures", f'<div class="figures">{figures}</div>') if figures else "",
         *_traffic_sections(traffic(comparison.runs, comparison.num_clients)),
-        _section("Data", _pairs((fact.name, fact.value) for fact in comparison.facts)),
-        _section("Settings", _pairs((key, _shown(value)) for key, value in (spec.as_dict() | _in_force(spec)).items())),
-        _section("To run it again", f"<pre><code>{escape(spec.to_command())}</code></pre>"),
-        _section("Versions", _pairs(versions().items())),
+        section("Data", pairs((fact.name, fact.value) for fact in comparison.facts)),
+        section("Settings", pairs((key, _shown(value)) for key, value in (spec.as_dict() | _in_force(spec)).items())),
+        section("To run it again", f"<pre><code>{escape(spec.to_command())}</code></pre>"),
+        section("Versions", pairs(versions().items())),
     ]
+    return page(title, "\n".join(filter(None, body)))
+
+
+def page(title: str, body_html: str) -> str:
+    """A whole page with the style and the script of every report inline; `title` is text, the body HTML."""
     style = files("fedns.experiments").joinpath("report.css").read_text(encoding="utf-8")
-    return _PAGE.format(title=escape(title), style=style, body="\n".join(filter(None, body)))
+    return _PAGE.format(title=escape(title), style=style, body=body_html, script=page_script())
 
 
 _PAGE = """<!doctype html>
@@ -51,9 +51,36 @@ _PAGE = """<!doctype html>
 </head>
 <body>
 {body}
+{script}
 </body>
 </html>
 """
+
+
+def section(heading: str, content_html: str) -> str:
+    """A part of a page under a heading; the heading is text, the content HTML."""
+    return f"<section>\n<h2>{escape(heading)}</h2>\n{content_html}\n</section>"
+
+
+def html_table(headings: Sequence[str], rows: Iterable[Sequence[str]], text_columns: Container[int] = frozenset({0})) -> str:
+    """A table of texts, which scrolls where the page is narrow; columns that hold no numbers are aligned to the left."""
+
+    def kind(column: int) -> str:
+        return ' class="text"' if column in text_columns else ""
+
+    unbroken = [text.replace("-", "\u2011") for text in headings]  # 1e-6 must not be torn apart
+    head = "".join(f"<th{kind(column)}>{escape(text)}</th>" for column, text in enumerate(unbroken))
+    body = "".join(
+        "<tr>" + "".join(f"<td{kind(column)}>{escape(cell)}</td>" for column, cell in enumerate(row)) + "</tr>\n"
+        for row in rows
+    )
+    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody></table></div>'
+
+
+def pairs(named: Iterable[tuple[str, str]]) -> str:
+    """A table of names and values without headings."""
+    rows = [f'<tr><td class="name">{escape(name)}</td><td class="text">{escape(value)}</td></tr>' for name, value in named]
+    return f'<div class="scroll"><table><tbody>{"".join(rows)}</tbody></table></div>'
 
 
 def sentence(summary: Summary, num_clients: int) -> str:
@@ -99,10 +126,6 @@ def _lead(comparison: Comparison) -> str:
     return lead
 
 
-def _section(heading: str, content: str) -> str:
-    return f"<section>\n<h2>{escape(heading)}</h2>\n{content}\n</section>"
-
-
 def _sentences(summaries: Sequence[Summary], comparison: Comparison) -> str:
     items = [
         f"<li><strong>{escape(summary.method)}</strong> {escape(sentence(summary, comparison.num_clients))}</li>"
@@ -112,7 +135,7 @@ def _sentences(summaries: Sequence[Summary], comparison: Comparison) -> str:
 
 
 def _comparison_table(summaries: Sequence[Summary]) -> str:
-    return _table(HEADINGS, (cells(summary) for summary in summaries), text_columns={0, len(HEADINGS) - 1})
+    return html_table(HEADINGS, (cells(summary) for summary in summaries), text_columns={0, len(HEADINGS) - 1})
 
 
 def _notes(notes: Sequence[str]) -> str:
@@ -123,20 +146,10 @@ def _notes(notes: Sequence[str]) -> str:
     return "".join(f'<p class="notes">{escape(note)}</p>' for note in (explained, *notes))
 
 
-def _figures(figures: dict[str, str], trials: int) -> str:
-    items = [
-        f'<figure role="img" aria-label="{escape(CAPTIONS[name])}">{svg}'
-        f"<figcaption>{escape(CAPTIONS[name])}</figcaption></figure>"
-        for name, svg in figures.items()
-    ]
-    spread = '<p class="notes">Lines are medians over trials, bands reach from the smallest to the largest.</p>'
-    return f'<div class="figures">{"".join(items)}</div>' + (spread if trials > 1 else "")
-
-
 def _traffic_sections(lines: Sequence[Traffic]) -> list[str]:
     headings = {"uplink": "What left each site", "downlink": "What reached each site"}
     return [
-        _section(heading, _traffic_table([line for line in lines if line.direction == direction]))
+        section(heading, _traffic_table([line for line in lines if line.direction == direction]))
         for direction, heading in headings.items()
     ]
 
@@ -156,25 +169,7 @@ def _traffic_table(lines: Sequence[Traffic]) -> str:
         for line in lines
     ]
     headings = ("method", "message", "what it holds", "messages per client", "bytes of each", "bytes per client and run")
-    return _table(headings, rows, text_columns={0, 1, 2})
-
-
-def _table(headings: Sequence[str], rows: Iterable[Sequence[str]], text_columns: set[int]) -> str:
-    def kind(column: int) -> str:
-        return ' class="text"' if column in text_columns else ""
-
-    unbroken = [text.replace("-", "\u2011") for text in headings]  # 1e-6 must not be torn apart
-    head = "".join(f"<th{kind(column)}>{escape(text)}</th>" for column, text in enumerate(unbroken))
-    body = "".join(
-        "<tr>" + "".join(f"<td{kind(column)}>{escape(cell)}</td>" for column, cell in enumerate(row)) + "</tr>\n"
-        for row in rows
-    )
-    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody></table></div>'
-
-
-def _pairs(pairs: Iterable[tuple[str, str]]) -> str:
-    rows = [f'<tr><td class="name">{escape(name)}</td><td class="text">{escape(value)}</td></tr>' for name, value in pairs]
-    return f'<div class="scroll"><table><tbody>{"".join(rows)}</tbody></table></div>'
+    return html_table(headings, rows, text_columns={0, 1, 2})
 
 
 def _in_force(spec: Spec) -> dict[str, object]:
