@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -10,6 +11,7 @@ from fedns.algorithms.blocks import (
     Model,
     SketchedCurvature,
     line_search,
+    resized,
     sketched_curvature,
 )
 from fedns.core.algorithm import Algorithm, Outcome, State
@@ -21,6 +23,7 @@ from fedns.problems.problem import Problem
 from fedns.sketches import SRHT, Sketch
 
 AGGREGATIONS = ("gram", "sum")
+GROWTHS = ("none", "log2")
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,8 @@ class FedNS(Algorithm):
     aggregation="sum" is the form of the paper's proof: one sketch Y = sum_j sqrt(p_j) Y_j of size k for all clients.
     It can be summed securely, but needs k of the order of the effective dimension and a line search; the Gram per client
     has the accuracy of a sketch of size m k.
+
+    growth="log2" sketches to k log2(1 + t)^2 rows in round t = 1, 2, ..., which Theorem 1's accuracy 1 / log(1 + t) takes.
     """
 
     sketch: Sketch = field(default_factory=lambda: SRHT(16))
@@ -38,6 +43,7 @@ class FedNS(Algorithm):
     line_search: str = "none"
     armijo_slope: float = 0.1
     backtrack_factor: float = 0.5
+    growth: str = "none"
 
     name: ClassVar[str] = "fedns"
     summary: ClassVar[str] = (
@@ -51,15 +57,24 @@ class FedNS(Algorithm):
     def __post_init__(self) -> None:
         if self.aggregation not in AGGREGATIONS:
             raise ConfigError(f"aggregation must be {' or '.join(AGGREGATIONS)}, got {self.aggregation!r}")
+        if self.growth not in GROWTHS:
+            raise ConfigError(f"growth must be {' or '.join(GROWTHS)}, got {self.growth!r}")
         line_search(self.line_search, self.armijo_slope, self.backtrack_factor)
 
     @on_client(Model, SketchedCurvature)
     def curvature(self, problem: Problem, clients: Clients, request: Model) -> SketchedCurvature:
-        return sketched_curvature(problem, clients, request.coefficients, self.sketch)
+        return sketched_curvature(problem, clients, request.coefficients, self.sketch_in(clients.round))
+
+    def sketch_in(self, round_number: int) -> Sketch:
+        """The sketch of this round. Clients know the round from every request, so the size need not be sent."""
+        if self.growth == "none":
+            return self.sketch
+        return resized(self.sketch, math.ceil(self.sketch.size * math.log2(1 + round_number) ** 2))
 
     def round(self, problem: Problem, state: State, cohort: Cohort) -> Outcome:
         w = state.coefficients
-        gradient, hessian = self._fold(cohort.ask(self.curvature, Model(w)))
+        size = self.sketch_in(cohort.session.round).size
+        gradient, hessian = self._fold(cohort.ask(self.curvature, Model(w)), size)
         newton = problem.newton_step(w, gradient, hessian)
         diagnostics = {"newton_decrement": newton.newton_decrement, "step_size": self.step_size}
         search = line_search(self.line_search, self.armijo_slope, self.backtrack_factor)
@@ -67,11 +82,11 @@ class FedNS(Algorithm):
             diagnostics["step_size"], _ = search.step_size(problem, w, newton, cohort)
         return Outcome(State(w + diagnostics["step_size"] * newton.step), diagnostics)
 
-    def _fold(self, replies: Replies) -> tuple[FloatArray, FloatArray]:
+    def _fold(self, replies: Replies, size: int) -> tuple[FloatArray, FloatArray]:
         if self.aggregation == "gram":
             gradient, hessian = replies.fold(mean("gradient"), mean_gram("sketched_root"))
             return gradient, hessian
-        gradient, total = replies.fold(mean("gradient"), root_weighted_sum("sketched_root", self.sketch.size))
+        gradient, total = replies.fold(mean("gradient"), root_weighted_sum("sketched_root", size))
         return gradient, total.T @ total
 
 
