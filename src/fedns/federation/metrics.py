@@ -37,6 +37,7 @@ class Metrics(Watcher):
     def __init__(self) -> None:
         self._record: Record | None = None
         self._statuses: Sequence[SiteStatus] = ()
+        self.port = 0  # where it is served
 
     def on_start(self, statuses: Sequence[SiteStatus]) -> None:
         self._statuses = statuses
@@ -64,7 +65,7 @@ def _heading(name: str, kind: str, words: str) -> list[str]:
 
 @contextlib.contextmanager
 def serve_metrics(port: int) -> Iterator[Metrics]:
-    """Answer GET /metrics on this loopback port for as long as the block lasts."""
+    """Answer GET /metrics on this loopback port, any free one for 0, for as long as the block lasts."""
     metrics = Metrics()
 
     class Answer(BaseHTTPRequestHandler):
@@ -80,6 +81,7 @@ def serve_metrics(port: int) -> Iterator[Metrics]:
             """Requests are not worth a line each."""
 
     server = ThreadingHTTPServer(("127.0.0.1", port), Answer)
+    metrics.port = server.server_port
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:

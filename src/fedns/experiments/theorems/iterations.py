@@ -154,6 +154,7 @@ def summarise(cases: list[Case], far: list[tuple[float, Case]]) -> dict[str, flo
         "far_reached": min(case.reached for _, case in far if case.label == "FedNDES"),
         "far_reached_without_search": min(case.reached for _, case in far if case.label == "FedNS"),
         "rows_enough": _from_where(sized, lambda case: case.reached == 1.0),
+        "fewest_clients": float(min(case.setting.clients for case in sized)),
         "rows_unit_step": _from_where(sized, lambda case: case.unit_steps == 1.0),
     }
     for scale in ("m k", "k"):

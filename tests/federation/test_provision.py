@@ -1,0 +1,59 @@
+"""A federation folder: keys, files, and what happens when it is written again."""
+
+import stat
+
+import pytest
+
+from fedns.core.errors import ConfigError
+from fedns.federation.config import Experiment, SiteConfig
+from fedns.federation.provision import init_federation
+
+
+def private_keys(folder):
+    found = [path for path in folder.rglob("*") if path.is_file() and b"PRIVATE KEY" in path.read_bytes()]
+    return {path.relative_to(folder): path.read_bytes() for path in found}
+
+
+def test_the_folder_has_what_everyone_needs_and_its_files_can_be_read(engine, tmp_path):
+    init_federation(tmp_path / "f", engine, ["north", "south"], "localhost:9092")
+    experiment = Experiment.read(tmp_path / "f" / "coordinator" / "experiment.toml")
+    assert experiment.sites == ("north", "south") and experiment.engine == engine and experiment.kit.is_dir()
+    for name in experiment.sites:
+        site = SiteConfig.read(tmp_path / "f" / "sites" / name / "site.toml")
+        assert site.name == name and site.kit.is_dir() and site.permit.largest_sketch_fraction == 0.5
+        assert "fedns site site.toml" in (site.folder / "README.md").read_text()
+
+
+def test_a_site_gets_its_own_private_key_and_nobody_elses(engine, tmp_path):
+    init_federation(tmp_path / "f", engine, ["north", "south"], "localhost:9092")
+    north, south = (private_keys(tmp_path / "f" / "sites" / name) for name in ("north", "south"))
+    assert len(north) == len(south) == 1
+    assert set(north.values()).isdisjoint(south.values())
+    assert set(north.values()).isdisjoint(private_keys(tmp_path / "f" / "coordinator").values())
+    for path in north:
+        assert not (tmp_path / "f" / "sites" / "north" / path).stat().st_mode & (stat.S_IRGRP | stat.S_IROTH)
+
+
+def test_written_again_with_another_site_it_keeps_keys_and_edited_files(engine, tmp_path):
+    init_federation(tmp_path / "f", engine, ["north"], "localhost:9092")
+    before = private_keys(tmp_path / "f" / "sites" / "north")
+    edited = tmp_path / "f" / "sites" / "north" / "site.toml"
+    edited.write_text(edited.read_text().replace("rounds = 200", "rounds = 7"))
+    init_federation(tmp_path / "f", engine, ["north", "south"], "localhost:9092")
+    assert private_keys(tmp_path / "f" / "sites" / "north") == before
+    assert SiteConfig.read(edited).permit.rounds == 7
+    assert (tmp_path / "f" / "sites" / "south" / "site.toml").is_file()
+
+
+@pytest.mark.parametrize(
+    ("sites", "server", "sentence"),
+    [
+        ([], "localhost:9092", "needs sites"),
+        (["a", "a"], "localhost:9092", "each with its own name"),
+        (["a"], "localhost", "host:port"),
+        (["a/b"], "localhost:9092", "a/b"),
+    ],
+)
+def test_what_cannot_be_provisioned_is_said_in_a_sentence(engine, sites, server, sentence, tmp_path):
+    with pytest.raises(ConfigError, match=sentence):
+        init_federation(tmp_path / "f", engine, sites, server)
