@@ -18,7 +18,7 @@ ALLOWED = {
     "algorithms": {"core", "numerics", "problems", "sketches"},
     "engines": {"core", "numerics", "problems"},
     "experiments": {"core", "numerics", "problems", "sketches", "data", "algorithms", "engines"},
-    "federation": {"core", "numerics", "problems", "data", "algorithms", "engines", "experiments"},
+    "federation": {"core", "numerics", "problems", "sketches", "data", "algorithms", "engines", "experiments"},
 }
 OWNERS = {
     "matplotlib": {"experiments/plots.py"},

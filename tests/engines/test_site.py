@@ -122,6 +122,29 @@ def test_a_sketch_may_not_be_larger_than_permitted(method, tmp_path):
         assert site.ask("curvature", SketchRequest(w, np.int32(15)), 3, 1).kind == ANSWER
 
 
+def test_all_sketches_together_may_not_have_more_rows_than_permitted_in_any_number_of_runs(tmp_path):
+    site = Site(tmp_path, "fedns", Permissions(smallest_rows=1, largest_total_sketch_fraction=0.5), sketch_size=10)
+    request = Model(np.zeros(FEATURES))
+    for run in (RUN, OTHER_RUN):
+        site.restart()
+        site.open(run=run)
+        first = site.ask("curvature", request, 2, 1, run=run)
+        assert first.kind == ANSWER
+        assert site.ask("curvature", request, 2, 1, run=run) == first  # the same answer again tells nothing new
+    assert site.ask("curvature", request, 3, 2, run=OTHER_RUN).kind == ANSWER
+    found = refusal(site.ask("curvature", request, 4, 3, run=OTHER_RUN))
+    assert found == "with 30 sketched rows sent before, 10 more would be over 0.5 of its 60 rows"
+
+
+def test_rows_that_changed_during_a_run_are_not_answered_for(tmp_path):
+    site = Site(tmp_path, "fedns")
+    site.open()
+    assert site.ask("curvature", Model(np.zeros(FEATURES)), 2, 1).kind == ANSWER
+    site.arguments = (site.arguments[0], lambda: make_shards(rows=60, columns=5, sizes=(60,), seed=1), *site.arguments[2:])
+    site.restart()
+    assert "rows have changed" in refusal(site.ask("curvature", Model(np.zeros(FEATURES)), 3, 2))
+
+
 def test_a_packet_over_the_permitted_size_is_refused(tmp_path):
     site = Site(tmp_path, permissions=Permissions(smallest_rows=1, largest_bytes=1000))
     site.open()

@@ -45,12 +45,14 @@ class Gremlin(Watcher):
 
     def __init__(self, folder, processes):
         self.folder, self.processes = folder, processes
-        self.statuses, self.deeds, self.threads = [], {}, []
+        self.statuses, self.deeds, self.threads = [], {}, []  # deeds are done while the next round runs
+        self.before_round = {}  # and these before it begins
 
     def on_start(self, statuses):
         self.statuses = statuses
 
     def on_round(self, record, state):
+        self.before_round.get(record.round + 1, lambda: None)()
         if record.round in self.deeds:
             thread = threading.Thread(target=self.deeds[record.round])
             thread.start()
@@ -90,8 +92,8 @@ def test_killed_stopped_and_restarted_sites_change_nothing(engine, tmp_path):
     logs = tmp_path / "logs"
     with site_processes(tmp_path / "f") as processes, open_transport(experiment, logs=logs) as transport:
         gremlin = Gremlin(tmp_path / "f", processes)
+        gremlin.before_round = {3: lambda: (gremlin.kill("site-2"), gremlin.restart("site-2"))}  # before its answer
         gremlin.deeds = {
-            2: lambda: (gremlin.kill("site-2"), gremlin.restart("site-2")),  # before its answer
             4: lambda: (gremlin.kill("site-3", when="asked"), gremlin.restart("site-3")),  # during
             6: lambda: (gremlin.kill("site-2", when="answered"), gremlin.restart("site-2")),  # after
             8: lambda: gremlin.stop_for("site-1", 6.0),  # longer than the timeout
@@ -109,7 +111,7 @@ def test_a_site_that_stays_away_is_left_out_and_named(engine, tmp_path):
     experiment, _ = federation(engine, tmp_path / "f", rounds=5, sketch_size=64, policy=policy)
     with site_processes(tmp_path / "f") as processes, open_transport(experiment, logs=tmp_path / "logs") as transport:
         gremlin = Gremlin(tmp_path / "f", processes)
-        gremlin.deeds = {2: lambda: gremlin.kill("site-3")}
+        gremlin.before_round = {3: lambda: gremlin.kill("site-3")}
         result = coordinate(experiment, transport, watchers=[gremlin])
     records = result.history.records
     assert [record.diagnostics.get("sites_present") for record in records[3:]] == [2.0] * 3

@@ -5,8 +5,8 @@ import time
 from pathlib import Path
 
 from fedns.engines.flower_credentials import CoordinatorKit
-from fedns.engines.flower_processes import ended_by_sigterm
 from fedns.engines.flower_server import open_transport
+from fedns.engines.processes import ended_by_sigterm
 
 if __name__ == "__main__":
     folder, run, port = sys.argv[1:]

@@ -22,7 +22,7 @@ def make(_: str) -> Callable[[bytes], bytes]:
 if __name__ == "__main__":
     from fedns.engines.flower_client import serve
     from fedns.engines.flower_credentials import SiteKit
-    from fedns.engines.flower_processes import ended_by_sigterm
+    from fedns.engines.processes import ended_by_sigterm
 
     with ended_by_sigterm():
         serve(SiteKit.load(Path(sys.argv[1])), make(""))

@@ -29,8 +29,9 @@ from flwr.supercore.runtime import RuntimeHttpClient
 from fedns.core.errors import ConfigError
 from fedns.engines.flower_client import serve
 from fedns.engines.flower_credentials import CoordinatorKit, SiteKit, provision
-from fedns.engines.flower_processes import EngineError, free_port, listening, start_superlink, start_supernode
+from fedns.engines.flower_processes import start_superlink, start_supernode
 from fedns.engines.flower_server import FlowerTransport, open_transport
+from fedns.engines.processes import EngineError, free_port, listening
 from fedns.engines.transport import Arrival
 
 HERE = Path(__file__).parent

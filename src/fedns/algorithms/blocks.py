@@ -186,7 +186,7 @@ def local_gradient(problem: Problem, clients: Clients, request: Model) -> LocalG
 def refuse_impossible_hessian(kind: str, packed: FloatArray, num_features: int) -> None:
     """Raise unless the packed matrix has the right length and is positive semidefinite up to rounding."""
     expected = packed_size(num_features)
-    if packed.size != expected:
+    if packed.size != expected or not expected:
         raise MessageError(f"field 'packed_hessian' of {kind} has {packed.size} entries, expected {expected}")
     smallest, largest = np.linalg.eigvalsh(unpack_symmetric(packed, num_features))[[0, -1]]
     # Rounded to float32 on the way, a matrix of this size may have eigenvalues this far below zero.

@@ -42,7 +42,7 @@ from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from fedns.engines.flower_credentials import SiteKit
-from fedns.engines.flower_processes import EngineError
+from fedns.engines.processes import EngineError
 
 Answer = Callable[[bytes], bytes]
 

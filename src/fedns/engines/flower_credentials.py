@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import cast
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -26,8 +27,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fedns.core.errors import ConfigError
+from fedns.engines.processes import LOOPBACK
 
-LOOPBACK = "127.0.0.1"
 AUTHORITY_YEARS = 10
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
@@ -92,7 +93,7 @@ def provision(
     start = starting or datetime.now(UTC) - timedelta(minutes=5)  # clocks at sites may be a little behind
     coordinator = folder / "coordinator"
     if not (coordinator / "server.crt").exists():
-        _write_certificates(folder, host.strip("[]"), start, start + valid_for)
+        _write_server(folder, host.strip("[]"), start, start + valid_for)
     authority = (coordinator / "authority.crt").read_bytes()
     for site in sites:
         kit = folder / "sites" / site
@@ -108,28 +109,42 @@ def provision(
     return folder
 
 
-def _write_certificates(folder: Path, host: str, start: datetime, end: datetime) -> None:
-    authority_key, server_key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
-    authority_name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "fedns federation authority")])
-    authority = (
+def _authority(folder: Path, start: datetime) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
+    """The key that vouches for the coordinator, and its certificate: kept, or every site would need a new folder."""
+    key_file, certificate_file = folder / "authority.key", folder / "coordinator" / "authority.crt"
+    if key_file.exists() and certificate_file.exists():
+        found = serialization.load_pem_private_key(key_file.read_bytes(), password=None)
+        return cast(ec.EllipticCurvePrivateKey, found), x509.load_pem_x509_certificate(certificate_file.read_bytes())
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "fedns federation authority")])
+    certificate = (
         x509.CertificateBuilder()
-        .subject_name(authority_name)
-        .issuer_name(authority_name)
-        .public_key(authority_key.public_key())
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(start)
         .not_valid_after(start + timedelta(days=365 * AUTHORITY_YEARS))
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_usage(signs_certificates=True), critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(authority_key.public_key()), critical=False)
-        .sign(authority_key, hashes.SHA256())
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .sign(key, hashes.SHA256())
     )
+    _write(key_file, _private(key, serialization.PrivateFormat.PKCS8), secret=True)
+    _write(certificate_file, certificate.public_bytes(serialization.Encoding.PEM))
+    return key, certificate
+
+
+def _write_server(folder: Path, host: str, start: datetime, end: datetime) -> None:
+    """A key and a certificate for the coordinator's server."""
+    authority_key, authority = _authority(folder, start)
+    server_key = ec.generate_private_key(ec.SECP256R1())
     # The coordinator also talks to its own server, over loopback.
     names = [_general_name(name) for name in dict.fromkeys([host, "localhost", LOOPBACK])]
     server = (
         x509.CertificateBuilder()
         .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "fedns coordinator")]))
-        .issuer_name(authority_name)
+        .issuer_name(authority.subject)
         .public_key(server_key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(start)
@@ -141,9 +156,7 @@ def _write_certificates(folder: Path, host: str, start: datetime, end: datetime)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()), critical=False)
         .sign(authority_key, hashes.SHA256())
     )
-    _write(folder / "authority.key", _private(authority_key, serialization.PrivateFormat.PKCS8), secret=True)
     _write(folder / "coordinator" / "server.key", _private(server_key, serialization.PrivateFormat.PKCS8), secret=True)
-    _write(folder / "coordinator" / "authority.crt", authority.public_bytes(serialization.Encoding.PEM))
     _write(folder / "coordinator" / "server.crt", server.public_bytes(serialization.Encoding.PEM))
 
 

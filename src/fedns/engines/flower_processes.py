@@ -15,7 +15,6 @@ import os
 import secrets
 import shlex
 import signal
-import socket
 import ssl
 import subprocess
 import sys
@@ -23,20 +22,15 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from urllib.error import URLError
 from urllib.request import HTTPSHandler, ProxyHandler, build_opener
 
-from fedns.core.errors import FednsError
 from fedns.engines import flower_settings
-from fedns.engines.flower_credentials import LOOPBACK, CoordinatorKit, SiteKit
+from fedns.engines.flower_credentials import CoordinatorKit, SiteKit
+from fedns.engines.processes import LOOPBACK, EngineError, refuse_taken_port
 
 GRACE_SECONDS = 3.0
 LOG_LINES = 8  # of a dead process's log, in the error
-
-
-class EngineError(FednsError):
-    """A process or connection of the engine that cannot be had."""
 
 
 @dataclass(frozen=True)
@@ -98,8 +92,7 @@ def start_superlink(
     command += ["--isolation", "process", "--superexec-auth-secret-file", str(secret_file)]
     command += ["--enable-supernode-auth", "--disable-runtime-dependency-installation"]
     local = LOOPBACK if host in ("0.0.0.0", LOOPBACK) else host
-    if listening(local, port):
-        raise EngineError(f"port {port} of {local} is taken: another coordinator may be running; choose another port")
+    refuse_taken_port(port, local)
     with _child("SuperLink", command, folder / "superlink.log", folder) as child:
         link = SuperLink(child, f"{local}:{port}", kit.authority, secret)
         try:
@@ -124,27 +117,6 @@ def start_supernode(
     command += ["--host", LOOPBACK, "--port", str(port), "--isolation", "subprocess", "--node-config", node_config]
     with _child(f"SuperNode of {kit.site}", command, folder / "supernode.log", folder, poll_seconds) as child:
         yield child
-
-
-@contextlib.contextmanager
-def ended_by_sigterm() -> Iterator[None]:
-    """Let SIGTERM unwind the stack like Ctrl-C does, so that the blocks above end their processes."""
-
-    def unwind(number: int, _: FrameType | None) -> None:
-        raise SystemExit(128 + number)
-
-    before = signal.signal(signal.SIGTERM, unwind)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def free_port() -> int:
-    """A loopback port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind((LOOPBACK, 0))
-        return int(probe.getsockname()[1])
 
 
 @contextlib.contextmanager
@@ -190,9 +162,3 @@ def _await_health(link: SuperLink, wait_seconds: float) -> None:
         if time.monotonic() > deadline:
             raise EngineError(f"SuperLink did not answer on {link.address} within {wait_seconds:g} s; see {link.child.log}")
         time.sleep(0.05)
-
-
-def listening(host: str, port: int) -> bool:
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
-        probe.settimeout(1.0)
-        return probe.connect_ex((host.strip("[]"), port)) == 0

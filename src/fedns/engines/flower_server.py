@@ -59,8 +59,9 @@ from flwr.supercore.protobuf.client import ProtobufCall, ProtobufClientIntercept
 from flwr.supercore.runtime import RuntimeHttpClient
 
 from fedns.engines.flower_client import MESSAGE_TYPE, leaf, pack, payload_of
-from fedns.engines.flower_credentials import LOOPBACK, CoordinatorKit
-from fedns.engines.flower_processes import EngineError, SuperLink, start_superlink
+from fedns.engines.flower_credentials import CoordinatorKit
+from fedns.engines.flower_processes import SuperLink, start_superlink
+from fedns.engines.processes import LOOPBACK, EngineError
 from fedns.engines.transport import Arrival, Transport
 
 HEARTBEAT_SECONDS = 10.0  # Flower gives a task up after 60

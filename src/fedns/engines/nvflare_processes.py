@@ -30,6 +30,7 @@ from fedns.core.errors import ConfigError
 
 PROJECT = "fedns"
 CONSOLE = "console.txt"  # in the kit: what the process printed, NVFlare's own log files beside it
+AUTHORITY_YEARS = 10
 REFUSED = 78  # exit status of a site whose service cannot be built (EX_CONFIG): starting it again would not help
 HEARTBEAT_SECONDS = 2  # how soon a site that was there before its coordinator is known to it
 UNHEARD_SECONDS = 10.0  # after which a heartbeat is sent again: one that was under way when a server ended is never answered
@@ -75,7 +76,7 @@ def provision(folder: Path, sites: Sequence[str], server_address: str = "localho
     builders = [
         WorkspaceBuilder(),
         StaticFileBuilder(config_folder="config", scheme="grpc"),
-        CertBuilder(),
+        CertBuilder(root_valid_days=365 * AUTHORITY_YEARS),  # a new authority would mean a new kit for everyone
         SignatureBuilder(),
     ]
     log = _Notes()
@@ -190,9 +191,13 @@ def _configure(kit: Path, resources: dict[str, Any]) -> None:
 
 def _start(kit: Path, module_and_arguments: list[str], **options: Any) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-u", "-m", *module_and_arguments]
+    # Why a visitor was refused stands in the console only if gRPC may speak; other libraries silence it for all children.
+    environment = {name: value for name, value in os.environ.items() if name != "GRPC_VERBOSITY"}
     with (kit / CONSOLE).open("wb") as console:
         # Its own group: Ctrl-C reaches us alone, and `stop` reaches everything that was started.
-        return subprocess.Popen(command, cwd=kit, stdout=console, stderr=console, start_new_session=True, **options)
+        return subprocess.Popen(
+            command, cwd=kit, env=environment, stdout=console, stderr=console, start_new_session=True, **options
+        )
 
 
 @contextlib.contextmanager

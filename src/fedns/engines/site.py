@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import math
 import time
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,12 +29,13 @@ from fedns.core.messages import (
     split_batch,
 )
 from fedns.core.shards import Shards
+from fedns.engines.files import write_whole
 from fedns.engines.packets import ANSWER, ASK, LARGEST_BYTES, OPEN, REFUSAL, Job, Packet
 from fedns.engines.site_memory import RunMemory
 from fedns.numerics.linalg import single_threaded_blas
 from fedns.problems.problem import Problem
 
-LEDGER_FILE = "ledger.jsonl"
+LEDGER_FILE, SKETCHED_FILE = "ledger.jsonl", "sketched-rows"
 
 
 @dataclass(frozen=True)
@@ -45,10 +48,12 @@ class Permissions:
     wire: tuple[str, ...] = tuple(WIRE_PRECISIONS)
     rounds: int = 1000
     largest_bytes: int = LARGEST_BYTES
+    largest_total_sketch_fraction: float = math.inf  # rows of all sketches ever sent: from 1 on, rows can be solved for
 
     def __post_init__(self) -> None:
-        if not self.largest_sketch_fraction >= 0:  # every comparison with nan is false: it would permit anything
-            raise ConfigError(f"largest_sketch_fraction must be at least 0, got {self.largest_sketch_fraction}")
+        for name in ("largest_sketch_fraction", "largest_total_sketch_fraction"):
+            if not getattr(self, name) >= 0:  # every comparison with nan is false: it would permit anything
+                raise ConfigError(f"{name} must be at least 0, got {getattr(self, name)}")
         if not set(self.wire) <= set(WIRE_PRECISIONS):
             raise ConfigError(f"wire must name {' or '.join(WIRE_PRECISIONS)}, got {list(self.wire)}")
 
@@ -66,15 +71,22 @@ class Permissions:
         if round > self.rounds:
             raise MessageError(f"it permits {self.rounds} rounds, this is round {round}")
 
-    def check_reply(self, batch: Message, num_rows: int) -> None:
-        for name, spec in batch.specs().items():
-            value = getattr(batch, name)
-            if isinstance(value, Ragged) and "rows" in spec.dimensions[:1]:
-                rows = int(value.counts[0])
-                if rows > self.largest_sketch_fraction * num_rows:
-                    raise MessageError(
-                        f"a sketch of {rows} rows is more than {self.largest_sketch_fraction:g} of its {num_rows} rows"
-                    )
+    def check_sketch(self, rows: int, sent_before: int, num_rows: int) -> None:
+        if rows > self.largest_sketch_fraction * num_rows:
+            raise MessageError(
+                f"a sketch of {rows} rows is more than {self.largest_sketch_fraction:g} of its {num_rows} rows"
+            )
+        if rows and sent_before + rows > self.largest_total_sketch_fraction * num_rows:
+            raise MessageError(
+                f"with {sent_before} sketched rows sent before, {rows} more would be over "
+                f"{self.largest_total_sketch_fraction:g} of its {num_rows} rows"
+            )
+
+
+def sketch_rows(batch: Message) -> int:
+    """The rows of the sketch in a reply; 0 where it has none."""
+    found = [getattr(batch, name) for name, spec in batch.specs().items() if spec.dimensions[:1] == ("rows",)]
+    return sum(int(value.counts[0]) for value in found if isinstance(value, Ragged))
 
 
 class SiteService:
@@ -126,7 +138,7 @@ class SiteService:
             self._permissions.check_job(job, shards.num_samples)
             problem, _ = self._handlers(job)
             problem.loss.check_targets(shards)
-            RunMemory(job, packet.site).save(path)
+            RunMemory(job, packet.site, _fingerprint(shards)).save(path)
         self._note(packet, "downlink", "Job", {}, len(packet.body), "opens a run")
         return json.dumps({"site": self.name}).encode()
 
@@ -134,6 +146,8 @@ class SiteService:
         memory = self._recall(packet.run)
         if packet.site != memory.number:
             raise MessageError(f"this is site {memory.number} of the run, the request is for site {packet.site}")
+        if memory.data != _fingerprint(self._data()):
+            raise MessageError("its rows have changed since the run began: start a new run")
         digest = hashlib.sha256(packet.body).hexdigest()
         if (packet.epoch, packet.exchange) == (memory.epoch, memory.exchange) and digest == memory.digest:
             self._note(packet, "downlink", "Repetition", {}, len(packet.body), "asks again", memory.round)
@@ -173,11 +187,19 @@ class SiteService:
         clients = Clients(shards, ids, memory.job.seed, memory.round, ClientMemory(ids, memory.arrays))
         with single_threaded_blas():
             batch = handler(problem, clients, request)
-        self._permissions.check_reply(batch, shards.num_samples)
         reply = split_batch(batch, 0)
         for name in reply.specs():
             refuse_non_finite(reply.kind, name, np.asarray(getattr(reply, name)))
+        self._count_sketch(sketch_rows(batch), shards.num_samples)
         return reply
+
+    def _count_sketch(self, rows: int, num_rows: int) -> None:
+        """Add to the rows of all sketches ever sent, in any run, before this one is."""
+        path = self._folder / SKETCHED_FILE
+        before = int(path.read_text()) if path.exists() else 0
+        self._permissions.check_sketch(rows, before, num_rows)
+        if rows:
+            write_whole(path, str(before + rows).encode(), durable=False)
 
     def _recall(self, run: bytes) -> RunMemory:
         mark = self._mark(run)
@@ -231,3 +253,8 @@ class SiteService:
         self._folder.mkdir(parents=True, exist_ok=True)
         with (self._folder / LEDGER_FILE).open("a", encoding="utf-8") as file:
             file.write(json.dumps(entry) + "\n")
+
+
+def _fingerprint(shards: Shards) -> str:
+    """Tells rows from other rows, as far as their number and their targets do."""
+    return f"{shards.num_samples} x {shards.num_columns}, {zlib.crc32(shards.targets.tobytes()):08x}"

@@ -24,6 +24,7 @@ class RunMemory:
 
     job: Job
     number: int  # the site's place in the run
+    data: str  # what the site's rows looked like when the run began
     epoch: int = 0
     exchange: int = 0
     round: int = 0
@@ -49,6 +50,7 @@ class RunMemory:
         head = {
             "job": self.job.to_json().decode(),
             "number": self.number,
+            "data": self.data,
             "epoch": self.epoch,
             "exchange": self.exchange,
             "round": self.round,

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from fedns.algorithms import METHODS
 from fedns.core.errors import ConfigError
+from fedns.engines.processes import ended_by_sigterm
 from fedns.federation.config import Experiment
 from fedns.federation.coordinate import Watcher, coordinate, open_transport
 from fedns.federation.demo import Demo, run_demo
@@ -24,7 +25,7 @@ from fedns.federation.view import site_table, view_on
 def run_coordinator(path: Path, *, resume: bool, metrics_port: int | None, quiet: bool, console: Console) -> bool:
     """Run an experiment file; whether it converged."""
     experiment = Experiment.read(path)
-    with contextlib.ExitStack() as stack:
+    with ended_by_sigterm(), contextlib.ExitStack() as stack:
         watchers: list[Watcher] = []
         if metrics_port is not None:
             watchers.append(stack.enter_context(serve_metrics(metrics_port)))

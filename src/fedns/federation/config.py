@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from importlib.util import find_spec
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
@@ -15,7 +16,7 @@ from fedns.engines.site import Permissions
 from fedns.experiments.spec import read_toml
 from fedns.experiments.suggestions import unknown
 
-ENGINES = ("flower", "nvflare")
+ENGINES = {"flower": "flwr", "nvflare": "nvflare"}  # by name, the package that each needs
 SITE_FILE, EXPERIMENT_FILE, KIT_FOLDER = "site.toml", "experiment.toml", "kit"
 T = TypeVar("T")
 
@@ -103,6 +104,14 @@ class Experiment:
         if not (host and port.isdecimal() and int(port) < 2**16):
             raise ConfigError(f"{path}: listen must be a host and a port, like 127.0.0.1:9092, got {experiment.listen!r}")
         return experiment
+
+
+def require_engine(engine: str) -> None:
+    """Raise unless the engine is one that is known and installed."""
+    if engine not in ENGINES:
+        raise ConfigError(unknown("engine", engine, ENGINES))
+    if find_spec(ENGINES[engine]) is None:
+        raise ConfigError(f"the engine {engine} is not installed: pip install 'fedns[{engine}]'")
 
 
 def _check_engine(path: Path, engine: str) -> None:

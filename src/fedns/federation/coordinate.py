@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -18,13 +19,14 @@ from fedns.engines.checkpoint import Checkpoint, Checkpointer
 from fedns.engines.files import write_whole
 from fedns.engines.link import Link, SiteStatus, new_run
 from fedns.engines.networked import NetworkedCohort
+from fedns.engines.processes import refuse_taken_port
 from fedns.engines.transport import Transport
-from fedns.federation.config import Experiment
+from fedns.federation.config import Experiment, require_engine
 from fedns.federation.jobs import algorithm_of, problem_of
 from fedns.federation.recorder import Recorder
 from fedns.numerics.linalg import single_threaded_blas
 
-CHECKPOINT_FILE, EPOCH_FILE, HISTORY_FILE = "checkpoint", "epoch", "history.jsonl"
+CHECKPOINT_FILE, EPOCH_FILE, HISTORY_FILE, SITES_FILE = "checkpoint", "epoch", "history.jsonl", "sites.json"
 
 
 class Watcher(Observer):
@@ -66,6 +68,8 @@ def coordinate(
         ledger=recorder.message,
         on_epoch=lambda epoch: write_whole(epoch_path, str(epoch).encode()),
     )
+    if saved is not None and (folder / SITES_FILE).exists():
+        link.statuses = [SiteStatus(**values) for values in json.loads((folder / SITES_FILE).read_text(encoding="utf-8"))]
     for watcher in watchers:
         watcher.on_start(link.statuses)
     weights = None
@@ -94,6 +98,7 @@ def coordinate(
         raise
     finally:
         recorder.close()
+        write_whole(folder / SITES_FILE, json.dumps([asdict(status) for status in link.statuses]).encode())
     history.save(folder / HISTORY_FILE)
     return Result(history, link.statuses)
 
@@ -101,6 +106,7 @@ def coordinate(
 @contextlib.contextmanager
 def open_transport(experiment: Experiment, *, logs: Path) -> Iterator[Transport]:
     """The experiment's engine, started from the coordinator's kit, for as long as the block lasts."""
+    require_engine(experiment.engine)
     if experiment.engine == "flower":
         from fedns.engines.flower_credentials import CoordinatorKit
         from fedns.engines.flower_server import open_transport as open_flower
@@ -111,5 +117,6 @@ def open_transport(experiment: Experiment, *, logs: Path) -> Iterator[Transport]
     else:
         from fedns.engines.nvflare_server import NVFlareTransport
 
+        refuse_taken_port(int(experiment.listen.rpartition(":")[2]))  # NVFlare would only say so in its log
         with contextlib.closing(NVFlareTransport(experiment.kit)) as nvflare:
             yield nvflare

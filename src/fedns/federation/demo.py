@@ -6,7 +6,6 @@ import contextlib
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -23,6 +22,7 @@ from fedns.core.shards import Shards
 from fedns.data.datasets import load
 from fedns.data.partition import split_dataset
 from fedns.data.scaling import scale
+from fedns.engines.processes import ended_by_sigterm, free_port
 from fedns.engines.simulation import simulate
 from fedns.federation.config import EXPERIMENT_FILE, SITE_FILE, Experiment
 from fedns.federation.coordinate import Result, Watcher, coordinate, open_transport
@@ -70,7 +70,11 @@ def run_demo(demo: Demo, watchers: Callable[[str], contextlib.AbstractContextMan
         sketch_size=demo.sketch_size,
         gradient_tol=1e-9,
     )
-    with site_processes(demo.folder), open_transport(experiment, logs=demo.folder / "coordinator" / "logs") as transport:
+    with (
+        ended_by_sigterm(),
+        site_processes(demo.folder),
+        open_transport(experiment, logs=demo.folder / "coordinator" / "logs") as transport,
+    ):
         for method in demo.methods:
             one = replace(experiment, method=method, out=f"run-{_plain(method)}")
             with watchers(method) as watching:
@@ -88,7 +92,7 @@ def prepare(demo: Demo) -> Shards:
     demo.folder.mkdir(parents=True)
     (demo.folder / MARKER).touch()
     names = [f"site-{number + 1}" for number in range(demo.sites)]
-    init_federation(demo.folder, demo.engine, names, f"localhost:{_free_port()}")
+    init_federation(demo.folder, demo.engine, names, f"localhost:{free_port()}")
     shards, _ = scale(split_dataset(load(demo.dataset), demo.sites, "iid", 0), "maxabs")
     for number, name in enumerate(names):
         mine = slice(int(shards.starts[number]), int(shards.stops[number]))
@@ -167,9 +171,3 @@ def _dense(shards: Shards) -> Any:
 
 def _plain(method: str) -> str:
     return "".join(letter if letter.isalnum() else "-" for letter in method)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

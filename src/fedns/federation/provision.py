@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedns.core.errors import ConfigError
-from fedns.experiments.suggestions import unknown
-from fedns.federation.config import ENGINES, EXPERIMENT_FILE, KIT_FOLDER, SITE_FILE
+from fedns.federation.config import EXPERIMENT_FILE, KIT_FOLDER, SITE_FILE, require_engine
 
 AUTHORITY_FOLDER = "authority"
 
@@ -19,8 +18,7 @@ def init_federation(folder: Path, engine: str, sites: Sequence[str], server: str
 
     server: host:port that sites connect to.
     """
-    if engine not in ENGINES:
-        raise ConfigError(unknown("engine", engine, ENGINES))
+    require_engine(engine)
     if not sites or len(set(sites)) < len(sites):
         raise ConfigError(f"a federation needs sites, each with its own name, got {', '.join(sites) or 'none'}")
     host, _, port = server.rpartition(":")
@@ -107,6 +105,7 @@ target = "target"       # the column to predict
 [permit]
 smallest_rows = 10              # with fewer rows this site takes no part
 largest_sketch_fraction = 0.5   # rows of a sketch, relative to the rows here
+# largest_total_sketch_fraction = 1.0   # of all sketches ever sent; from 1 on a curious coordinator can solve for the rows
 wire = ["float64", "float32"]
 rounds = 200
 # handlers = ["register", "curvature", "losses_along", "evaluate_locally"]   # nothing but these is answered

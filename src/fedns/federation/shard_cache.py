@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 
 from fedns import __version__
+from fedns.core.errors import DataError
 from fedns.core.shards import Shards
 from fedns.data.datasets import load
-from fedns.federation.config import DataSource, SiteConfig
+from fedns.federation.config import SITE_FILE, DataSource, SiteConfig
 from fedns.numerics.rows import DenseRows, SparseRows
 
 _ROW_ARRAYS = ("flat", "data", "indices", "indptr")  # of dense and of compressed rows
@@ -34,6 +35,8 @@ def site_shards(config: SiteConfig) -> Shards:
 
 def _located(config: SiteConfig) -> DataSource:
     beside = config.folder / config.data.dataset
+    if not beside.exists() and beside.suffix and ":" not in config.data.dataset:  # and no recipe such as synthetic:...
+        raise DataError(f"'{beside}' does not exist: 'dataset' in {SITE_FILE} is a path from the folder of that file")
     return DataSource(**asdict(config.data) | {"dataset": str(beside)}) if beside.exists() else config.data
 
 

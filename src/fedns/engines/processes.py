@@ -1,0 +1,55 @@
+"""What every engine needs of the operating system: ends that unwind, and ports."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from types import FrameType
+
+from fedns.core.errors import FednsError
+
+LOOPBACK = "127.0.0.1"
+
+
+class EngineError(FednsError):
+    """A process or connection of the engine that cannot be had."""
+
+
+@contextlib.contextmanager
+def ended_by_sigterm() -> Iterator[None]:
+    """Let SIGTERM unwind the stack like Ctrl-C does, so that whoever started processes ends them."""
+
+    def unwind(number: int, _: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    if threading.current_thread() is not threading.main_thread():  # only that one can handle signals
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, unwind)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def free_port() -> int:
+    """A loopback port that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind((LOOPBACK, 0))
+        return int(probe.getsockname()[1])
+
+
+def listening(host: str, port: int) -> bool:
+    """Whether somebody listens there."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.settimeout(1.0)
+        return probe.connect_ex((host.strip("[]"), port)) == 0
+
+
+def refuse_taken_port(port: int, host: str = LOOPBACK) -> None:
+    """Raise where somebody listens on this port already."""
+    if listening(host, port):
+        raise EngineError(f"port {port} of {host} is taken: another coordinator may be running; choose another port")
