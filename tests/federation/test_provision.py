@@ -3,6 +3,7 @@
 import stat
 
 import pytest
+from cryptography import x509
 
 from fedns.core.errors import ConfigError
 from fedns.federation.config import Experiment, SiteConfig
@@ -57,3 +58,20 @@ def test_written_again_with_another_site_it_keeps_keys_and_edited_files(engine, 
 def test_what_cannot_be_provisioned_is_said_in_a_sentence(engine, sites, server, sentence, tmp_path):
     with pytest.raises(ConfigError, match=sentence):
         init_federation(tmp_path / "f", engine, sites, server)
+
+
+def test_a_new_certificate_for_flowers_server_comes_from_the_same_authority(tmp_path):
+    pytest.importorskip("flwr")
+    folder = tmp_path / "f"
+    init_federation(folder, "flower", ["north"], "localhost:9092")
+    kit = folder / "coordinator" / "kit"
+    authority, certificate = (kit / "authority.crt").read_bytes(), (kit / "server.crt").read_bytes()
+    (folder / "authority" / "coordinator" / "server.crt").unlink()
+    init_federation(folder, "flower", ["north"], "elsewhere.example:9092")
+    assert (kit / "authority.crt").read_bytes() == authority != certificate
+    assert (kit / "server.crt").read_bytes() != certificate
+    issuer = x509.load_pem_x509_certificate(authority)
+    renewed = x509.load_pem_x509_certificate((kit / "server.crt").read_bytes())
+    renewed.verify_directly_issued_by(issuer)
+    names = renewed.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert "elsewhere.example" in names.get_values_for_type(x509.DNSName)
