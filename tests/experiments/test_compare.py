@@ -46,7 +46,7 @@ def finished(tmp_path_factory):
 def test_every_promised_file(finished):
     comparison, outputs = finished
     names = {path.name for path in comparison.folder.iterdir()}
-    figures = {f"gap_{against}.{kind}" for against in ("rounds", "bytes", "seconds") for kind in ("png", "svg")}
+    figures = {f"gap_{against}.{kind}" for against in ("rounds", "bytes", "seconds") for kind in ("png", "svg", "pdf")}
     assert names == {"rounds.jsonl", "runs.jsonl", "summary.csv", "report.html", "settings.toml"} | figures
     assert outputs.warnings == []
     assert all(path.stat().st_size > 0 for path in comparison.folder.iterdir())
@@ -137,12 +137,13 @@ def test_an_interrupted_run_keeps_its_rounds(finished, tmp_path):
 
 def test_a_folder_is_cleaned_of_earlier_results_only(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
-    for name in ("rounds.jsonl", "runs.jsonl", "report.html", "gap_rounds.png"):
+    for name in ("rounds.jsonl", "runs.jsonl", "report.html", "gap_rounds.png", "gap_rounds.pdf"):
         (tmp_path / name).write_text("old")
     compare(small(tmp_path, methods=("newton",), trials=1))
     assert (tmp_path / "notes.txt").read_text() == "mine"
     assert not (tmp_path / "report.html").exists()
     assert not (tmp_path / "gap_rounds.png").exists()
+    assert not (tmp_path / "gap_rounds.pdf").exists()
     assert len(read_runs(tmp_path)) == 1
 
 

@@ -8,7 +8,7 @@ import pytest
 from fedns.algorithms import METHODS
 from fedns.core.algorithm import Algorithm, Outcome
 from fedns.core.errors import ConfigError
-from fedns.experiments.methods import parameters, parse_method, parse_methods
+from fedns.experiments.methods import alternatives, parameters, parse_method, parse_methods
 from fedns.sketches import SJLT, SRHT, Sketch
 
 
@@ -98,3 +98,12 @@ def test_lists_are_neither_empty_nor_repetitive():
         parse_methods([])
     with pytest.raises(ConfigError, match="'fedns' is given twice"):
         parse_methods(["fedns", "fedns "])
+
+
+def test_alternatives_are_multiplied_out():
+    assert alternatives(" fedns ") == ["fedns"]
+    assert alternatives("fedns:sketch=srht|sjlt;sketch_size=4|8") == [
+        "fedns:sketch=srht;sketch_size=4", "fedns:sketch=srht;sketch_size=8",
+        "fedns:sketch=sjlt;sketch_size=4", "fedns:sketch=sjlt;sketch_size=8",
+    ]  # fmt: skip
+    assert alternatives("fedns:aggregation=sum") == ["fedns:aggregation=sum"]

@@ -5,7 +5,6 @@ import pytest
 from fedns import cli
 from fedns.core.errors import ConfigError
 from fedns.experiments import sweep as sweeps
-from fedns.experiments.display import Display
 from fedns.experiments.sweep import is_finished, is_sweep, read_sweep, run_sweep
 
 TEXT = """
@@ -58,7 +57,7 @@ def test_what_is_a_sweep():
 
 def test_the_table_has_a_row_per_method_and_a_column_per_case(config):
     sweep = read(config)
-    done, interrupted = run_sweep(sweep, Display(), lambda text: None)
+    done, interrupted = run_sweep(sweep)
     assert not interrupted and len(done) == 6
     with (sweep.folder / "table.csv").open() as file:
         rows = list(csv.reader(file))
@@ -70,20 +69,20 @@ def test_the_table_has_a_row_per_method_and_a_column_per_case(config):
 
 def test_what_is_finished_is_not_run_again_and_what_was_cut_off_is(config, monkeypatch):
     sweep = read(config)
-    run_sweep(sweep, Display(), lambda text: None)
+    run_sweep(sweep)
     before = {case.label: (case.spec.folder / "rounds.jsonl").read_text() for case in sweep.cases}
     (sweep.cases[2].spec.folder / "finished").unlink()  # as if the process had been killed there
     ran = []
     original = sweeps.compare
-    monkeypatch.setattr(sweeps, "compare", lambda spec, display: ran.append(spec) or original(spec, display))
-    run_sweep(sweep, Display(), lambda text: None)
+    monkeypatch.setattr(sweeps, "compare", lambda spec, *given, **named: ran.append(spec) or original(spec, *given, **named))
+    run_sweep(sweep)
     assert ran == [sweep.cases[2].spec]
     assert set(before) == {case.label for case in sweep.cases if is_finished(case.spec)}
 
 
 def test_other_settings_are_run_again(config):
     sweep = read(config)
-    run_sweep(sweep, Display(), lambda text: None)
+    run_sweep(sweep)
     assert not any(is_finished(case.spec) for case in read(config, rounds=2).cases)
 
 

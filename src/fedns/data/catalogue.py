@@ -106,6 +106,17 @@ def available() -> list[DatasetInfo]:
     return built_in + [_archive_info(name, path) for name, path in archives().items()] + shapes
 
 
+def shape_of(name: str) -> tuple[int, int] | None:
+    """Rows and columns of a named or synthetic set without reading it; None where that is not known."""
+    if name.startswith(synthetic.PREFIX):
+        spec = synthetic.parse(name)
+        return spec.rows, spec.columns
+    if name in BUILT_IN_SHAPES:
+        return BUILT_IN_SHAPES[name]
+    found = archives().get(name)
+    return None if found is None else peek_shape(found)
+
+
 def _archive_info(name: str, path: Path) -> DatasetInfo:
     try:
         rows, columns = peek_shape(path)

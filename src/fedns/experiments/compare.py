@@ -25,7 +25,7 @@ from fedns.experiments.prepare import (
     prepare_trial,
     split_and_scale,
 )
-from fedns.experiments.results import ROUNDS_FILE, RUNS_FILE, RoundsWriter, Run, read_runs
+from fedns.experiments.results import ROUNDS_FILE, RUNS_FILE, RoundsWriter, Run, keep_finished, read_runs
 from fedns.experiments.spec import Spec
 from fedns.problems.problem import Problem
 
@@ -47,14 +47,17 @@ class Comparison:
     interrupted: bool = False
 
 
-def compare(spec: Spec, display: Display | None = None) -> Comparison:
-    """Run a spec into its folder. After Ctrl-C, what was finished is still there and is returned."""
+def compare(spec: Spec, display: Display | None = None, *, resume: bool = False) -> Comparison:
+    """Run a spec into its folder. After Ctrl-C, what was finished is still there and is returned.
+
+    resume: keep the runs that an earlier process with the same settings finished there, and make only the others.
+    """
     display = display or Display()
     methods = parse_methods(spec.methods, spec.sketch, spec.sketch_size)
     comparison = Comparison(spec, spec.folder)
     with display.open([method.label for method in methods], spec.trials):
         try:
-            _run_all(comparison, methods, display)
+            _run_all(comparison, methods, display, resume)
         except KeyboardInterrupt:
             comparison.interrupted = True
     if (comparison.folder / ROUNDS_FILE).is_file() and comparison.num_clients:
@@ -62,7 +65,7 @@ def compare(spec: Spec, display: Display | None = None) -> Comparison:
     return comparison
 
 
-def _run_all(comparison: Comparison, methods: list[Method], display: Display) -> None:
+def _run_all(comparison: Comparison, methods: list[Method], display: Display, resume: bool) -> None:
     spec = comparison.spec
     display.stage(f"loading {spec.dataset}")
     dataset, problem = load_data(spec)
@@ -71,19 +74,26 @@ def _run_all(comparison: Comparison, methods: list[Method], display: Display) ->
     problem.loss.check_targets(shards)
     comparison.facts = describe(spec, dataset, problem, shards)
     comparison.notes = notes_on_sketches(methods, shards, problem.num_features(shards.num_columns))
-    prepare_folder(spec)
+    finished: set[tuple[str, int]] = set()
+    if resume and has_settings(spec):
+        finished = keep_finished(spec.folder)
+    else:
+        prepare_folder(spec)
     comparison.num_clients = shards.num_clients
-    writers = contextlib.ExitStack()
-    with writers:
+    pending = {
+        number: [method for method in methods if (method.label, number) not in finished] for number in range(spec.trials)
+    }
+    trials = [number for number, left in pending.items() if left]
+    with contextlib.ExitStack() as writers:
         files = [
-            writers.enter_context((comparison.folder / name).open("w", encoding="utf-8"))
+            writers.enter_context((comparison.folder / name).open("a", encoding="utf-8"))
             for name in (ROUNDS_FILE, RUNS_FILE)
         ]
-        for trial in _trials(spec, dataset, problem, shards, display):
-            if trial.number == 0:
+        for trial in _trials(spec, dataset, problem, shards, display, trials):
+            if trial.number == trials[0]:
                 display.stage("warming up")
                 _warm_up(spec, methods, problem, trial)
-            for method in methods:
+            for method in pending[trial.number]:
                 display.stage(f"trial {trial.number + 1} of {spec.trials}")
                 writer = RoundsWriter(files[0], files[1], method.label, trial.number)
                 simulate(
@@ -101,10 +111,12 @@ def _run_all(comparison: Comparison, methods: list[Method], display: Display) ->
                 )
 
 
-def _trials(spec: Spec, dataset: Dataset, problem: Problem, shards: Shards, display: Display) -> Iterator[Trial]:
-    """Every trial's data and optimum; a split that draws nothing is made once."""
+def _trials(
+    spec: Spec, dataset: Dataset, problem: Problem, shards: Shards, display: Display, numbers: list[int]
+) -> Iterator[Trial]:
+    """The data and optimum of these trials; a split that draws nothing is made once."""
     trial: Trial | None = None
-    for number in range(spec.trials):
+    for number in numbers:
         if trial is not None and spec.split in SAME_EVERY_TRIAL:
             trial = replace(trial, number=number, seed=spec.seed + number)
         else:
@@ -137,8 +149,14 @@ def prepare_folder(spec: Spec) -> None:
     (folder / SETTINGS_FILE).write_text(spec.to_toml(), encoding="utf-8")
 
 
+def has_settings(spec: Spec) -> bool:
+    """Whether the folder holds results of exactly these settings, complete or not."""
+    settings = spec.folder / SETTINGS_FILE
+    return settings.is_file() and settings.read_text(encoding="utf-8") == spec.to_toml()
+
+
 def earlier_results(folder: Path) -> list[Path]:
     """Files in a folder that an earlier comparison wrote; anything else there is left alone."""
     names = (ROUNDS_FILE, RUNS_FILE, SETTINGS_FILE, "summary.csv", "report.html", FINISHED_FILE)
-    figures = [path for suffix in ("png", "svg") for path in sorted(folder.glob(f"gap_*.{suffix}"))]
+    figures = [path for suffix in ("png", "svg", "pdf") for path in sorted(folder.glob(f"gap_*.{suffix}"))]
     return [path for name in names if (path := folder / name).is_file()] + figures

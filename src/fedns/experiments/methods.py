@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import types
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
@@ -73,6 +74,16 @@ def parse_method(text: str, sketch: str = "srht", sketch_size: int = 16) -> Meth
         return Method(text.strip(), kind(**arguments))
     except ConfigError as error:
         raise ConfigError(f"method '{text.strip()}': {error}") from None
+
+
+def alternatives(text: str) -> list[str]:
+    """Every method that a text with alternatives stands for: `fedns:sketch=srht|sjlt;sketch_size=4|8` is four."""
+    name, colon, rest = text.strip().partition(":")
+    choices = []
+    for part in rest.split(";") if colon else []:
+        key, equals, values = part.partition("=")
+        choices.append([f"{key}{equals}{value}" for value in values.split("|")])
+    return [f"{name}:{';'.join(chosen)}" for chosen in itertools.product(*choices)] if choices else [text.strip()]
 
 
 def split_methods(text: str) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ import numpy as np
 
 from fedns.core.shards import Shards
 from fedns.data.datasets import Dataset, as_binary, load
+from fedns.data.missing import treat_missing
 from fedns.data.partition import split_dataset
 from fedns.data.scaling import scale
 from fedns.experiments.methods import Method
@@ -44,6 +45,7 @@ class Fact:
 def load_data(spec: Spec) -> tuple[Dataset, Problem]:
     """The data set, and the problem that its targets and the settings pose."""
     dataset = load(spec.dataset, positive=spec.positive, target=spec.target, group=spec.group, weight=spec.weight)
+    dataset = treat_missing(dataset, spec.missing)
     name = spec.loss
     if name == "auto":
         name = "squared" if dataset.task == "regression" else "logistic"
@@ -77,6 +79,8 @@ def describe(spec: Spec, dataset: Dataset, problem: Problem, shards: Shards) -> 
         Fact("rows per client", f"{sizes.min()} / {np.median(sizes):g} / {sizes.max()} (smallest / median / largest)"),
         Fact("scaling", f"{spec.scale}; {scaling_cost(spec.scale, shards.num_columns)}"),
     ]
+    if spec.missing != "refuse":
+        facts.append(Fact("missing values", f"{spec.missing}: {dataset.description}"))
     if dataset.sample_weights is not None:
         facts.append(Fact("sample weights", f"column '{spec.weight}'" if spec.weight else "of the data set"))
     return facts

@@ -13,6 +13,7 @@ from fedns.core.errors import DataError
 from fedns.core.history import History, Record
 from fedns.core.meter import LedgerEntry
 from fedns.core.observers import Observer
+from fedns.experiments.files import write_whole
 
 ROUNDS_FILE, RUNS_FILE = "rounds.jsonl", "runs.jsonl"
 INTERRUPTED = "interrupted"
@@ -91,6 +92,19 @@ def read_runs(folder: Path) -> list[Run]:
         records.setdefault((line.pop("method"), line.pop("trial")), []).append(Record.from_dict(line))
     endings = {(line["method"], line["trial"]): line for line in _read_lines(folder / RUNS_FILE)}
     return [_run(*key, found, endings.get(key)) for key, found in records.items()]
+
+
+def keep_finished(folder: Path) -> set[tuple[str, int]]:
+    """Cut a folder's results down to the runs that have ended; which ones those are, by method and trial."""
+    if not (folder / ROUNDS_FILE).is_file() or not (folder / RUNS_FILE).is_file():
+        return set()
+    endings = _read_lines(folder / RUNS_FILE)
+    ended = {(line["method"], line["trial"]) for line in endings}
+    rounds = [line for line in _read_lines(folder / ROUNDS_FILE) if (line["method"], line["trial"]) in ended]
+    # Rounds first: a run whose ending is there has all its rounds, whenever this process is killed.
+    write_whole(folder / ROUNDS_FILE, "".join(json.dumps(line) + "\n" for line in rounds))
+    write_whole(folder / RUNS_FILE, "".join(json.dumps(line) + "\n" for line in endings))
+    return ended
 
 
 def _run(method: str, trial: int, records: list[Record], ending: dict[str, Any] | None) -> Run:

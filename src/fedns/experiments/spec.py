@@ -44,6 +44,7 @@ class Spec:
     participation: float = 1.0
     threads: int | None = None  # None: all cores
     out: str | None = None  # None: runs/<dataset>
+    missing: str = "refuse"  # or drop the rows, or fill in the mean
 
     def __post_init__(self) -> None:
         _check_ranges(self)
@@ -131,12 +132,19 @@ def _check_ranges(spec: Spec) -> None:
 def _check_names(spec: Spec) -> None:
     # Imported here so that a command line that only shows its help does not load the kernels.
     from fedns.core.messages import WIRE_PRECISIONS
+    from fedns.data.missing import MISSING_RULES
     from fedns.data.scaling import SCALINGS
     from fedns.experiments.methods import parse_methods
     from fedns.problems.losses import LOSSES
     from fedns.sketches import SKETCHES
 
-    choices = {"scale": SCALINGS, "loss": ("auto", *LOSSES), "sketch": tuple(SKETCHES), "wire": tuple(WIRE_PRECISIONS)}
+    choices = {
+        "missing": MISSING_RULES,
+        "scale": SCALINGS,
+        "loss": ("auto", *LOSSES),
+        "sketch": tuple(SKETCHES),
+        "wire": tuple(WIRE_PRECISIONS),
+    }
     for name, known in choices.items():
         value = getattr(spec, name)
         if value not in known:
@@ -164,7 +172,9 @@ def _as_methods(value: Any) -> tuple[str, ...]:
     texts = value.split(",") if isinstance(value, str) else value
     if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
         raise ConfigError(f"methods must be a list of texts, got {value!r}")
-    return tuple(text.strip() for text in texts if text.strip())
+    from fedns.experiments.methods import alternatives
+
+    return tuple(one for text in texts if text.strip() for one in alternatives(text))
 
 
 def _toml(value: Any) -> str:

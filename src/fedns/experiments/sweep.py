@@ -14,16 +14,19 @@ from rich.table import Table
 from rich.text import Text
 
 from fedns.core.errors import ConfigError
-from fedns.experiments.compare import FINISHED_FILE, SETTINGS_FILE, compare
-from fedns.experiments.display import Display
+from fedns.data.catalogue import shape_of
+from fedns.experiments.board import Board, SayingDisplay
+from fedns.experiments.compare import FINISHED_FILE, compare, has_settings
+from fedns.experiments.files import alone_in, write_whole
 from fedns.experiments.outputs import write_outputs
 from fedns.experiments.results import read_runs
 from fedns.experiments.spec import Spec, read_toml
 from fedns.experiments.summary import TARGETS, Summary, gap_name, summarise
 from fedns.experiments.tables import DASH, bytes_text, gap_text, one_parameter_a_line, rounds_text, target_text
+from fedns.experiments.workers import Say, Task, run_tasks
 
 TABLE_FILES = ("table.csv", "table.md")
-CASES = "cases"
+CASES, QUICK = "cases", "quick"
 
 
 @dataclass(frozen=True)
@@ -55,20 +58,26 @@ def is_sweep(values: Mapping[str, Any]) -> bool:
     return CASES in values or any(isinstance(v, list) for k, v in values.items() if k != "methods")
 
 
-def read_sweep(path: Path, overrides: Mapping[str, Any]) -> Sweep:
-    """Every combination that a file asks for, in its order."""
+def read_sweep(path: Path, overrides: Mapping[str, Any], *, quick: bool = False) -> Sweep:
+    """Every combination that a file asks for, in its order; `quick` takes the smaller settings that it has for that."""
     values = read_toml(path)
-    shared = {key: value for key, value in values.items() if key != CASES} | dict(overrides)
+    shared = _settled({key: value for key, value in values.items() if key != CASES}, quick) | dict(overrides)
     folder = Path(str(shared.pop("out", f"runs/{path.stem}")))
     cases = []
     for case in values.get(CASES, [{}]):
         if not isinstance(case, dict):
             raise ConfigError(f"{path}: cases must be tables, written [[cases]]")
-        cases += _combinations(path, shared | case, folder)
+        cases += _combinations(path, shared | _settled(case, quick) | dict(overrides), folder)
     labels = [case.label for case in cases]
     if len(set(labels)) < len(labels):
         raise ConfigError(f"{path}: two cases are both called '{max(labels, key=labels.count)}': let them differ in a list")
     return Sweep(folder, cases)
+
+
+def _settled(values: Mapping[str, Any], quick: bool) -> dict[str, Any]:
+    """The settings without their quick alternative, or with it in force."""
+    plain = {key: value for key, value in values.items() if key != QUICK}
+    return plain | values.get(QUICK, {}) if quick else plain
 
 
 def _combinations(path: Path, values: dict[str, Any], folder: Path) -> list[Case]:
@@ -86,27 +95,71 @@ def _combinations(path: Path, values: dict[str, Any], folder: Path) -> list[Case
     return found
 
 
-def run_sweep(sweep: Sweep, display: Display, say: Callable[[str], None]) -> tuple[list[Finished], bool]:
-    """Run what is not finished yet; what was, with the same settings, is read back. Also whether Ctrl-C cut it short."""
-    done: list[Finished] = []
-    for number, case in enumerate(sweep.cases, start=1):
-        say(f"[{number}/{len(sweep.cases)}] {case.label}{', finished before' if is_finished(case.spec) else ''}")
-        if not is_finished(case.spec):
-            comparison = compare(case.spec, display)
-            if comparison.interrupted:
-                return done, True
+def run_sweep(sweep: Sweep, board: Board | None = None, processes: int | None = None) -> tuple[list[Finished], bool]:
+    """Run what is not finished yet, on all cores; what was, with the same settings, is read back.
+
+    Also whether Ctrl-C cut it short. The results do not depend on the number of processes.
+    """
+    board = board or Board()
+    before = [case.label for case in sweep.cases if is_finished(case.spec)]
+    if before:
+        board.say(f"finished before: {', '.join(before)}")
+    sweep.folder.mkdir(parents=True, exist_ok=True)
+    interrupted = not run_all(tasks_of(sweep), board, processes, lambda: write_table(sweep.folder, read_finished(sweep)))
+    done = read_finished(sweep)
+    write_table(sweep.folder, done)
+    return done, interrupted
+
+
+def run_all(
+    tasks: Sequence[Task], board: Board, processes: int | None = None, after_each: Callable[[], None] = lambda: None
+) -> bool:
+    """Run tasks with progress on the board; False where Ctrl-C ended it."""
+    try:
+        with board.open(len(tasks)):
+            for task, _ in run_tasks(tasks, lambda task, text: board.working(task.label, text), processes):
+                after_each()
+                board.finished(task.label)
+    except KeyboardInterrupt:
+        return False
+    return True
+
+
+def tasks_of(sweep: Sweep, *, outputs: bool = True) -> list[Task]:
+    """A task for each case that is not finished, the longest first: last, it would leave the other cores idle."""
+    left = [case for case in sweep.cases if not is_finished(case.spec)]
+    return [Task(case.label, run_case, (case.spec, outputs)) for case in sorted(left, key=_work, reverse=True)]
+
+
+def run_case(spec: Spec, outputs: bool, say: Say) -> None:
+    """One case from where it stands to its end, with its report where asked for."""
+    with alone_in(spec.folder):
+        if is_finished(spec):  # by another process, while this one waited
+            return
+        comparison = compare(spec, SayingDisplay(say), resume=True)
+        if comparison.interrupted:
+            raise KeyboardInterrupt
+        if outputs:
+            say("writing the report")
             write_outputs(comparison)
-            (comparison.folder / FINISHED_FILE).write_text(f"{comparison.num_clients}\n", encoding="utf-8")
-        done.append(Finished(case.label, _read_summaries(case.spec)))
-        write_table(sweep.folder, done)
-    return done, False
+        write_whole(spec.folder / FINISHED_FILE, f"{comparison.num_clients}\n")
+
+
+def _work(case: Case) -> float:
+    """Numbers read in all rounds together: a rough measure of how long a case takes."""
+    spec = case.spec
+    rows, columns = shape_of(spec.dataset) or (0, 0)
+    return float(rows) * columns * spec.trials * spec.rounds * len(spec.methods)
 
 
 def is_finished(spec: Spec) -> bool:
     """Whether the folder holds a complete run of exactly these settings."""
-    settings = spec.folder / SETTINGS_FILE
-    marked = (spec.folder / FINISHED_FILE).is_file() and settings.is_file()
-    return marked and settings.read_text(encoding="utf-8") == spec.to_toml()
+    return (spec.folder / FINISHED_FILE).is_file() and has_settings(spec)
+
+
+def read_finished(sweep: Sweep) -> list[Finished]:
+    """The summaries of every finished case, in the order of the sweep."""
+    return [Finished(case.label, _read_summaries(case.spec)) for case in sweep.cases if is_finished(case.spec)]
 
 
 def _read_summaries(spec: Spec) -> list[Summary]:
