@@ -63,7 +63,7 @@ def test_a_claim_is_judged_by_where_it_holds():
     assert judge("c", "s", {"a": True, "b": True}, "e").outcome == "holds"
     assert judge("c", "s", {"a": False}, "e").outcome == "does not hold"
     some = judge("c", "s", {"x on a": True, "x on b": True, "y on a": False}, "e")
-    assert (some.outcome, some.condition) == ("holds if", "it is about x on a and b; it fails for y on a")
+    assert (some.outcome, some.condition) == ("holds if", "one looks at x on a and b; not at y on a")
     assert judge("c", "s", {}, "e") is None
     assert gathered(["a", "b"]) == "a, b"
 

@@ -35,7 +35,7 @@ def judge(claim: str, says: str, checks: Mapping[str, bool], evidence: str, *, i
     outcome: Outcome = "holds if" if good and bad else "holds" if good else "does not hold"
     if outcome != "holds if":
         return Verdict(claim, says, outcome, "", evidence)
-    where = f"it is about {gathered(good)}; it fails for {gathered(bad)}"
+    where = f"one looks at {gathered(good)}; not at {gathered(bad)}"
     return Verdict(claim, says, outcome, if_some or where, f"{evidence}; {where}" if if_some else evidence)
 
 

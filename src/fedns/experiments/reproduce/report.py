@@ -16,7 +16,7 @@ from fedns.experiments.charts import Chart
 from fedns.experiments.interactive import figure_html
 from fedns.experiments.report import html_table, page, pairs, section
 from fedns.experiments.reproduce.part import Part, in_order
-from fedns.experiments.verdict import Verdict
+from fedns.experiments.verdict import Outcome, Verdict
 from fedns.experiments.versions import versions
 from fedns.experiments.workers import Say, Task, run_tasks
 
@@ -46,14 +46,15 @@ def write_report(
 
 def verdict_html(verdicts: Sequence[Verdict]) -> str:
     """One row per claim."""
-    headings = ("claim", "the paper says", "outcome", "condition", "figures behind it")
-    rows = [(v.claim, v.says, v.outcome, v.condition, v.evidence) for v in verdicts]
-    return html_table(headings, rows, text_columns=set(range(len(headings))))
+    headings = ("claim", "the paper says", "outcome", "figures behind it")
+    rows = [(v.claim, v.says, f"{v.outcome} {v.condition}".strip(), v.evidence) for v in verdicts]
+    return f'<div class="verdicts">{html_table(headings, rows, text_columns=set(range(len(headings))))}</div>'
 
 
 def _lead(verdicts: Sequence[Verdict], quick: bool, left_out: Sequence[str]) -> str:
     counts = Counter(verdict.outcome for verdict in verdicts)
-    counted = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
+    words: dict[Outcome, str] = {"holds": "hold", "holds if": "hold under a condition", "does not hold": "do not hold"}
+    counted = ", ".join(f"{counts[outcome]} {text}" for outcome, text in words.items())
     size = "Few trials and rounds (--quick)." if quick else "All trials and rounds."
     text = f"{len(verdicts)} claims: {counted}. {size} Every outcome is computed from the runs."
     lead = f'<p class="lead">{escape(text)}</p>'
