@@ -183,15 +183,17 @@ class Relay(FLComponent):  # type: ignore[misc]
             self._give_up_lost()
 
     def _serve(self) -> None:
-        self._frames.send({"roster": self._connected()})
-        while (frame := self._frames.receive()) is not None:
-            header, payload = frame
-            if "roster" in header:
-                self._frames.send({"roster": self._connected()})
-            else:
-                # A thread for each: NVFlare's call blocks until the site has answered.
-                threading.Thread(target=self._ask, args=(header, payload), daemon=True).start()
-        os._exit(0)
+        try:
+            self._frames.send({"roster": self._connected()})
+            while (frame := self._frames.receive()) is not None:
+                header, payload = frame
+                if "roster" in header:
+                    self._frames.send({"roster": self._connected()})
+                else:
+                    # A thread for each: NVFlare's call blocks until the site has answered.
+                    threading.Thread(target=self._ask, args=(header, payload), daemon=True).start()
+        finally:  # also where the coordinator was gone before the first word to it
+            os._exit(0)
 
     def _connected(self) -> list[str]:
         return sorted(client.name for client in self._engine.get_clients() if self._can_be_asked(client))
