@@ -7,10 +7,12 @@ cache, passes by. Rows narrower than a strip use masked loads, so nothing outsid
 import numpy as np
 
 from fedns.numerics import simd
-from fedns.numerics.hadamard import butterfly_eight, transform_rows
+from fedns.numerics.hadamard import parity, transform_rows
 from fedns.numerics.jit import jit
 
 STRIP = 4 * simd.LANES
+_GROUP_BYTES = 32768
+_SIXTEEN = (0,) * 16
 
 
 @jit
@@ -134,77 +136,66 @@ def dense_add_to_buckets(flat, columns, first, last, slopes, total, buckets, coe
 
 
 @jit
-def dense_hadamard(flat, columns, first, last, coefficients, offset, intercept, block):
-    """block = H (coefficients[offset + i] x_i)_i: the first three butterfly stages happen on the way in."""
-    length, width = block.shape
-    cells = block.reshape(block.size)
-    for start in range(0, length, 8):
-        own = offset + start
-        if first + start + 8 <= last:
-            s0, s1, s2, s3 = (
-                simd.splat(coefficients[own]),
-                simd.splat(coefficients[own + 1]),
-                simd.splat(coefficients[own + 2]),
-                simd.splat(coefficients[own + 3]),
-            )
-            s4, s5, s6, s7 = (
-                simd.splat(coefficients[own + 4]),
-                simd.splat(coefficients[own + 5]),
-                simd.splat(coefficients[own + 6]),
-                simd.splat(coefficients[own + 7]),
-            )
-            for v in range(0, columns, 8):
-                p, n, q = (first + start) * columns + v, min(columns - v, 8), start * width + v
-                butterfly_eight(
-                    cells,
-                    q,
-                    width,
-                    simd.multiply(simd.load_first(flat, p, n), s0),
-                    simd.multiply(simd.load_first(flat, p + columns, n), s1),
-                    simd.multiply(simd.load_first(flat, p + 2 * columns, n), s2),
-                    simd.multiply(simd.load_first(flat, p + 3 * columns, n), s3),
-                    simd.multiply(simd.load_first(flat, p + 4 * columns, n), s4),
-                    simd.multiply(simd.load_first(flat, p + 5 * columns, n), s5),
-                    simd.multiply(simd.load_first(flat, p + 6 * columns, n), s6),
-                    simd.multiply(simd.load_first(flat, p + 7 * columns, n), s7),
-                )
-            if intercept:
-                for i in range(start, start + 8):
-                    block[i, columns] = coefficients[offset + i]
-                _transform_column(block, start, columns)
-        else:
-            block[start : start + 8] = 0.0
-            for i in range(start, min(start + 8, last - first)):
-                for c in range(columns):
-                    block[i, c] = coefficients[offset + i] * flat[(first + i) * columns + c]
-                if intercept:
-                    block[i, columns] = coefficients[offset + i]
-            for v in range(0, width, 8):
-                q = start * width + v
-                butterfly_eight(
-                    cells,
-                    q,
-                    width,
-                    simd.load(cells, q),
-                    simd.load(cells, q + width),
-                    simd.load(cells, q + 2 * width),
-                    simd.load(cells, q + 3 * width),
-                    simd.load(cells, q + 4 * width),
-                    simd.load(cells, q + 5 * width),
-                    simd.load(cells, q + 6 * width),
-                    simd.load(cells, q + 7 * width),
-                )
-    transform_rows(block, 8)
+def dense_add_srht(flat, columns, position, first, last, slopes, signed, intercept, total, chosen, inner, sketch):
+    """total += sum_i slopes[i] x_i, and sketch[r] += row chosen[r] of H (signed[i] x_i)_i, where row `first` is row
+    `position` of the client. Rows are transformed `inner` at a time; the client's last ones are padded by zeros."""
+    count = last - first
+    whole = count // inner * inner
+    _add_whole_blocks(
+        flat[first * columns :], columns, position, slopes, signed, intercept, total, whole, chosen, inner, sketch
+    )
+    if whole < count:
+        rest = np.zeros((2, inner))
+        rest[0, : count - whole] = slopes[whole:count]
+        rest[1, : count - whole] = signed[whole:count]
+        tail = np.zeros(inner * columns)
+        tail[: (count - whole) * columns] = flat[(first + whole) * columns : last * columns]
+        _add_whole_blocks(tail, columns, position + whole, rest[0], rest[1], intercept, total, inner, chosen, inner, sketch)
 
 
 @jit
-def _transform_column(block, start, column):
-    """Three butterfly stages of eight entries of one column."""
-    half = 1
-    while half < 8:
-        for group in range(start, start + 8, 2 * half):
-            for i in range(group, group + half):
-                a, b = block[i, column], block[i + half, column]
-                block[i, column] = a + b
-                block[i + half, column] = a - b
-        half *= 2
+def _add_whole_blocks(flat, columns, position, slopes, signed, intercept, total, count, chosen, inner, sketch):
+    """The same for the first `count` rows, whole blocks of them. A strip of eight columns of a group of rows at a time:
+    sixteen rows are transformed in registers, the rest of the way in the first-level cache. One function, since a call
+    counts a reference, atomically, to every array it is given."""
+    group = max(inner, _group_rows(columns))
+    scratch = aligned(group, 8)
+    cells, outputs, width = scratch.reshape(scratch.size), sketch.reshape(sketch.size), sketch.shape[1]
+    signs = np.empty(group // inner * chosen.size)
+    source, outer = 8 * (chosen % inner), chosen // inner
+    features = columns + 1 if intercept else columns
+    for start in range(0, count, group):
+        stop = min(start + group, count)
+        blocks = (stop - start) // inner
+        for b in range(blocks):
+            number = (position + start) // inner + b
+            for r in range(chosen.size):
+                signs[b * chosen.size + r] = 1.0 - 2.0 * parity(outer[r] & number)
+        for v in range(0, features, 8):
+            lanes = min(columns - v, 8)
+            t = simd.load(total, v)
+            for i in range(start, stop, 16):
+                rows = simd.load_strip(flat, i * columns + v, columns, lanes, _SIXTEEN)
+                if intercept and v + 8 > columns:
+                    rows = simd.add_to_each(rows, simd.unit(columns - v))
+                simd.store_row(cells, 8 * (i - start), simd.scaled_hadamard(rows, signed, i))
+                t = simd.combine(rows, slopes, i, t)
+            simd.store(total, v, t)
+            if inner > 16:
+                for b in range(blocks):
+                    transform_rows(scratch[b * inner : (b + 1) * inner], 16)
+            for r in range(chosen.size):
+                output = simd.load(outputs, r * width + v)
+                for b in range(blocks):
+                    entry = simd.load(cells, source[r] + 8 * b * inner)
+                    output = simd.fma(entry, simd.splat(signs[b * chosen.size + r]), output)
+                simd.store(outputs, r * width + v, output)
+
+
+@jit
+def _group_rows(columns):
+    """How many rows fit the first-level cache, 16 to 128, a power of two."""
+    rows = 128
+    while rows > 16 and rows * columns * 8 > _GROUP_BYTES:
+        rows //= 2
+    return rows

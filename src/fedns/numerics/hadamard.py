@@ -22,23 +22,6 @@ def parity(x):
 
 
 @jit
-def butterfly_eight(cells, q, stride, a, b, c, d, e, f, g, h):
-    """Three stages over eight vectors, written to cells at q, q + stride, ..."""
-    a, b, c, d = simd.add(a, b), simd.subtract(a, b), simd.add(c, d), simd.subtract(c, d)
-    e, f, g, h = simd.add(e, f), simd.subtract(e, f), simd.add(g, h), simd.subtract(g, h)
-    a, c, b, d = simd.add(a, c), simd.subtract(a, c), simd.add(b, d), simd.subtract(b, d)
-    e, g, f, h = simd.add(e, g), simd.subtract(e, g), simd.add(f, h), simd.subtract(f, h)
-    simd.store(cells, q, simd.add(a, e))
-    simd.store(cells, q + stride, simd.add(b, f))
-    simd.store(cells, q + 2 * stride, simd.add(c, g))
-    simd.store(cells, q + 3 * stride, simd.add(d, h))
-    simd.store(cells, q + 4 * stride, simd.subtract(a, e))
-    simd.store(cells, q + 5 * stride, simd.subtract(b, f))
-    simd.store(cells, q + 6 * stride, simd.subtract(c, g))
-    simd.store(cells, q + 7 * stride, simd.subtract(d, h))
-
-
-@jit
 def transform_rows(block, done):
     """block <- H block for the unnormalised Hadamard matrix H[r, i] = (-1)^popcount(r & i).
 

@@ -10,10 +10,11 @@ from numba import prange
 from fedns.numerics import pointwise
 from fedns.numerics.dense_rows import aligned, padded
 from fedns.numerics.jit import jit, parallel_jit
-from fedns.numerics.rows import add_combination, add_gram, margins, scaled_block
+from fedns.numerics.rows import add_combination, add_gram, add_sjlt_groups, margins, scaled_block
 from fedns.numerics.sketching import (
     GAUSSIAN,
     NO_SKETCH,
+    RADEMACHER,
     ROW_SAMPLING,
     SJLT,
     SRHT,
@@ -157,7 +158,7 @@ def gradient_and_sketch(
     for segment in range(low, high):
         largest = max(largest, starts[segment + 1] - starts[segment])
     cells = aligned(largest, padded(features))
-    block = aligned(inner if kind == SRHT else size, -(-features // 8) * 8)
+    block = aligned(inner if kind == SRHT else size if kind in (GAUSSIAN, RADEMACHER) else 0, -(-features // 8) * 8)
     for segment in range(low, high):
         client = segments.client[segment]
         scale = 1.0 / totals[client]
@@ -177,7 +178,12 @@ def gradient_and_sketch(
             chosen = sample_without_replacement(key0, ~key1, population, sketch.shape[0])
         else:
             chosen = np.empty(0, np.int64)
-        for first in range(segments.first[segment], segments.last[segment], size):
+        start = segments.first[segment]
+        if kind == SJLT and nonzeros == 1:
+            start = add_sjlt_groups(
+                rows, y, s, begin, start, segments.last[segment], w, scale, family, key0, key1, total, sketch
+            )
+        for first in range(start, segments.last[segment], size):
             last = min(first + size, segments.last[segment])
             count = last - first
             margins(rows, first, last, w, z)
@@ -204,10 +210,11 @@ def gradient_and_sketch(
                     sketch,
                 )
                 continue
-            add_combination(rows, first, last, slope, intercept, total)
             if kind == SRHT:
-                add_srht(rows, begin, first, last, root, intercept, chosen, key0, key1, signed, block, sketch)
-            elif kind == ROW_SAMPLING:
+                add_srht(rows, begin, first, last, slope, root, intercept, chosen, key0, key1, signed, block, total, sketch)
+                continue
+            add_combination(rows, first, last, slope, intercept, total)
+            if kind == ROW_SAMPLING:
                 add_sampled(rows, begin, first, last, root, intercept, chosen, population, sketch)
             elif kind != NO_SKETCH:
                 scaled_block(rows, first, last, root, intercept, block)

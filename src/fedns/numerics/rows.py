@@ -12,9 +12,10 @@ import numpy as np
 from numba.extending import overload
 from numpy.typing import NDArray
 
-from fedns.numerics.dense_rows import dense_add_combination, dense_add_to_buckets, dense_hadamard, dense_margins
-from fedns.numerics.hadamard import transform_rows
+from fedns.numerics.dense_rows import dense_add_combination, dense_add_srht, dense_add_to_buckets, dense_margins
+from fedns.numerics.hadamard import add_sampled_outputs, transform_rows
 from fedns.numerics.jit import REORDER
+from fedns.numerics.narrow_rows import narrow_sjlt
 
 
 class DenseRows(NamedTuple):
@@ -76,8 +77,16 @@ def add_to_buckets(rows, first, last, slopes, total, buckets, coefficients, inte
     raise NotImplementedError("compiled code only")
 
 
-def hadamard_of_scaled(rows, first, last, coefficients, offset, intercept, block):
-    """block = H (coefficients[offset + i] x_i)_i with the rows padded by zeros to the length of the block."""
+def add_sjlt_groups(rows, y, s, begin, first, last, w, scale, family, key0, key1, total, table):
+    """Margins, derivatives, gradient and SJLT, with one nonzero per column, of as many groups of rows as there is a fast
+    way for; returns where it stopped."""
+    raise NotImplementedError("compiled code only")
+
+
+def add_transformed(rows, position, first, last, slopes, signed, intercept, total, chosen, block, sketch):
+    """total += sum_i slopes[i] x_i, and sketch[r] += row chosen[r] of H (signed[i] x_i)_i, where row `first` is row
+    `position` of H's columns. Block is scratch space whose length, at least 16, is the number of rows that are
+    transformed together."""
     raise NotImplementedError("compiled code only")
 
 
@@ -164,19 +173,41 @@ def _add_to_buckets(rows, first, last, slopes, total, buckets, coefficients, int
     return sparse
 
 
-@_body(hadamard_of_scaled)
-def _hadamard_of_scaled(rows, first, last, coefficients, offset, intercept, block):
+@_body(add_sjlt_groups)
+def _add_sjlt_groups(rows, y, s, begin, first, last, w, scale, family, key0, key1, total, table):
     if _is_dense(rows):
 
-        def dense(rows, first, last, coefficients, offset, intercept, block):
-            dense_hadamard(rows.flat, rows.num_columns, first, last, coefficients, offset, intercept, block)
+        def dense(rows, y, s, begin, first, last, w, scale, family, key0, key1, total, table):
+            return narrow_sjlt(
+                rows.flat, rows.num_columns, y, s, begin, first, last, w, scale, family, key0, key1, total, table
+            )
 
         return dense
 
-    def sparse(rows, first, last, coefficients, offset, intercept, block):
-        scaled_block(rows, first, last, coefficients[offset:], intercept, block)
-        block[last - first :] = 0.0
-        transform_rows(block, 1)
+    return lambda rows, y, s, begin, first, last, w, scale, family, key0, key1, total, table: first
+
+
+@_body(add_transformed)
+def _add_transformed(rows, position, first, last, slopes, signed, intercept, total, chosen, block, sketch):
+    if _is_dense(rows):
+
+        def dense(rows, position, first, last, slopes, signed, intercept, total, chosen, block, sketch):
+            dense_add_srht(
+                rows.flat, rows.num_columns, position, first, last, slopes, signed, intercept, total, chosen, block.shape[0],
+                sketch,
+            )  # fmt: skip
+
+        return dense
+
+    def sparse(rows, position, first, last, slopes, signed, intercept, total, chosen, block, sketch):
+        add_combination(rows, first, last, slopes, intercept, total)
+        inner = block.shape[0]
+        for start in range(first, last, inner):
+            stop = min(start + inner, last)
+            scaled_block(rows, start, stop, signed[start - first :], intercept, block)
+            block[stop - start :] = 0.0
+            transform_rows(block, 1)
+            add_sampled_outputs(block, (position + start - first) // inner, chosen, sketch)
 
     return sparse
 

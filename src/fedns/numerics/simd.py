@@ -5,12 +5,13 @@ overlapping arrays, which at 18 or 54 columns costs more than the arithmetic. Pr
 same results from two or four instructions each. No function here checks bounds.
 """
 
+import operator
 from typing import Any
 
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic, models, register_model
+from numba.extending import intrinsic, models, overload, register_model
 
 LANES = 8
 _DOUBLES = ir.VectorType(ir.DoubleType(), LANES)
@@ -27,10 +28,24 @@ class Vector(types.Type):
 vector = Vector()
 
 
+class Vectors(types.Type):
+    """Several vectors, each in a register of its own: a row of a narrow matrix, or a strip of several rows."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        super().__init__(f"fedns.Vectors({count})")
+
+
 @register_model(Vector)
 class _VectorModel(models.PrimitiveModel):
     def __init__(self, manager: Any, numba_type: Any) -> None:
         super().__init__(manager, numba_type, _DOUBLES)
+
+
+@register_model(Vectors)
+class _VectorsModel(models.PrimitiveModel):
+    def __init__(self, manager: Any, numba_type: Any) -> None:
+        super().__init__(manager, numba_type, ir.ArrayType(_DOUBLES, numba_type.count))
 
 
 def _address(context: Any, builder: Any, array_type: Any, array: Any, index: Any) -> Any:
@@ -61,6 +76,24 @@ def _masked_load(builder: Any, element: Any, pointer: Any, mask: Any) -> Any:
 
 def _size(element: Any) -> int:
     return 8 if isinstance(element, ir.DoubleType) else 4
+
+
+def repeated(builder: Any, x: Any) -> Any:
+    """A double in every lane, for other intrinsics."""
+    empty = ir.Constant(_DOUBLES, ir.Undefined)
+    one = builder.insert_element(empty, x, ir.Constant(ir.IntType(32), 0))
+    return builder.shuffle_vector(one, empty, ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES))
+
+
+def _fma(builder: Any, a: Any, b: Any, c: Any) -> Any:
+    return builder.fadd(builder.fmul(a, b, flags=_FLAGS), c, flags=_FLAGS)
+
+
+def fused(builder: Any, a: Any, b: Any, c: Any) -> Any:
+    """a b + c as one operation wherever the processor has it, in the order given: reordering would undo the chains."""
+    name = f"llvm.fmuladd.{f'v{LANES}f64' if a.type == _DOUBLES else 'f64'}"
+    function = cgutils.get_or_insert_function(builder.module, ir.FunctionType(a.type, [a.type] * 3), name)
+    return builder.call(function, [a, b, c])
 
 
 def _widen(builder: Any, loaded: Any) -> Any:
@@ -108,12 +141,7 @@ def store(typing_context, array, index, value):
 def splat(typing_context, x):
     """The same double in every lane."""
 
-    def generate(context, builder, signature, arguments):
-        empty = ir.Constant(_DOUBLES, ir.Undefined)
-        one = builder.insert_element(empty, arguments[0], ir.Constant(ir.IntType(32), 0))
-        return builder.shuffle_vector(one, empty, ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES))
-
-    return vector(types.float64), generate
+    return vector(types.float64), lambda context, builder, signature, arguments: repeated(builder, arguments[0])
 
 
 @intrinsic
@@ -121,8 +149,7 @@ def fma(typing_context, a, b, c):
     """a b + c."""
 
     def generate(context, builder, signature, arguments):
-        product = builder.fmul(arguments[0], arguments[1], flags=_FLAGS)
-        return builder.fadd(product, arguments[2], flags=_FLAGS)
+        return _fma(builder, *arguments)
 
     return vector(vector, vector, vector), generate
 
@@ -160,3 +187,234 @@ def total(typing_context, a):
         return builder.extract_element(value, ir.Constant(ir.IntType(32), 0))
 
     return types.float64(vector), generate
+
+
+def _parts(builder: Any, vectors: Any) -> list[Any]:
+    return [builder.extract_value(vectors, i) for i in range(vectors.type.count)]
+
+
+def _joined(builder: Any, parts: list[Any]) -> Any:
+    vectors = ir.Constant(ir.ArrayType(_DOUBLES, len(parts)), ir.Undefined)
+    for i, part in enumerate(parts):
+        vectors = builder.insert_value(vectors, part, i)
+    return vectors
+
+
+def _at(builder: Any, index: Any, steps: int, stride: Any = LANES) -> Any:
+    """index + steps stride."""
+    stride = ir.Constant(index.type, stride) if isinstance(stride, int) else stride
+    return builder.add(index, builder.mul(stride, ir.Constant(index.type, steps)))
+
+
+@intrinsic
+def load_row(typing_context, array, index, rest, more, shape):
+    """A row from index on, in as many vectors as `shape`, a tuple, has items: `rest` elements in the last of them, to
+    which `more` is added."""
+
+    def generate(context, builder, signature, arguments):
+        element = context.get_value_type(signature.args[0].dtype)
+        mask = _lane_mask(builder, arguments[2])
+        parts = []
+        for i in range(shape.count):
+            pointer = _address(context, builder, signature.args[0], arguments[0], _at(builder, arguments[1], i))
+            if i < shape.count - 1:
+                pointer = builder.bitcast(pointer, ir.VectorType(element, LANES).as_pointer())
+                parts.append(_widen(builder, builder.load(pointer, align=_size(element))))
+            else:
+                last = _widen(builder, _masked_load(builder, element, pointer, mask))
+                parts.append(builder.fadd(last, arguments[3]))
+        return _joined(builder, parts)
+
+    return Vectors(shape.count)(array, types.intp, types.intp, vector, shape), generate
+
+
+@intrinsic
+def load_strip(typing_context, array, index, stride, count, shape):
+    """The first `count` elements, at most eight, at index, index + stride, ...: a vector for each item of `shape`."""
+
+    def generate(context, builder, signature, arguments):
+        element = context.get_value_type(signature.args[0].dtype)
+        mask = _lane_mask(builder, arguments[3])
+        parts = []
+        for i in range(shape.count):
+            index = _at(builder, arguments[1], i, arguments[2])
+            pointer = _address(context, builder, signature.args[0], arguments[0], index)
+            parts.append(_widen(builder, _masked_load(builder, element, pointer, mask)))
+        return _joined(builder, parts)
+
+    return Vectors(shape.count)(array, types.intp, types.intp, types.intp, shape), generate
+
+
+@intrinsic
+def store_row(typing_context, array, index, row):
+    """Write whole vectors, one after the other, to a contiguous float64 array."""
+
+    def generate(context, builder, signature, arguments):
+        for i, part in enumerate(_parts(builder, arguments[2])):
+            pointer = _address(context, builder, signature.args[0], arguments[0], _at(builder, arguments[1], i))
+            builder.store(part, builder.bitcast(pointer, _DOUBLES.as_pointer()), align=8)
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, row), generate
+
+
+@intrinsic
+def add_to_row(typing_context, array, index, row, scale):
+    """array[index : ...] += scale row, whole vectors of a contiguous float64 array."""
+
+    def generate(context, builder, signature, arguments):
+        for i, part in enumerate(_parts(builder, arguments[2])):
+            pointer = _address(context, builder, signature.args[0], arguments[0], _at(builder, arguments[1], i))
+            pointer = builder.bitcast(pointer, _DOUBLES.as_pointer())
+            builder.store(_fma(builder, part, arguments[3], builder.load(pointer, align=8)), pointer, align=8)
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, row, vector), generate
+
+
+@intrinsic
+def add_scaled(typing_context, a, scale, b):
+    """scale a + b, vector by vector."""
+
+    def generate(context, builder, signature, arguments):
+        pairs = zip(_parts(builder, arguments[0]), _parts(builder, arguments[2]), strict=True)
+        return _joined(builder, [_fma(builder, x, arguments[1], y) for x, y in pairs])
+
+    return a(a, vector, a), generate
+
+
+@intrinsic
+def dot(typing_context, a, b):
+    """The sum of a b over all vectors, lane by lane, in two chains."""
+
+    def generate(context, builder, signature, arguments):
+        chains = [ir.Constant(_DOUBLES, [0.0] * LANES)] * 2
+        for i, (x, y) in enumerate(zip(_parts(builder, arguments[0]), _parts(builder, arguments[1]), strict=True)):
+            chains[i % 2] = fused(builder, x, y, chains[i % 2])
+        return builder.fadd(*chains)
+
+    return vector(a, a), generate
+
+
+def _coefficient(context: Any, builder: Any, signature: Any, arguments: Any, i: int) -> Any:
+    """Element arguments[2] + i of the array arguments[1], in every lane."""
+    index = _at(builder, arguments[2], i, 1)
+    return repeated(builder, builder.load(_address(context, builder, signature.args[1], arguments[1], index)))
+
+
+@intrinsic
+def combine(typing_context, vectors, coefficients, index, total):
+    """total + the sum of the vectors times coefficients[index], coefficients[index + 1], ..., in two chains."""
+
+    def generate(context, builder, signature, arguments):
+        chains = [arguments[3], ir.Constant(_DOUBLES, [0.0] * LANES)]
+        for i, part in enumerate(_parts(builder, arguments[0])):
+            chains[i % 2] = fused(builder, part, _coefficient(context, builder, signature, arguments, i), chains[i % 2])
+        return builder.fadd(*chains)
+
+    return vector(vectors, coefficients, types.intp, vector), generate
+
+
+@intrinsic
+def scaled_hadamard(typing_context, vectors, coefficients, index):
+    """The Hadamard transform of the vectors times coefficients[index], coefficients[index + 1], ...; their number is a
+    power of two. The first stage is two fused operations on one product."""
+
+    def generate(context, builder, signature, arguments):
+        parts = _parts(builder, arguments[0])
+        for i in range(0, len(parts), 2):
+            first, second = (_coefficient(context, builder, signature, arguments, i + j) for j in range(2))
+            product = builder.fmul(parts[i + 1], second)
+            parts[i], parts[i + 1] = (
+                fused(builder, parts[i], first, product),
+                fused(builder, parts[i], first, builder.fneg(product)),
+            )
+        half = 2
+        while half < len(parts):
+            for i in (i for i in range(len(parts)) if not i & half):
+                a, b = parts[i], parts[i + half]
+                parts[i], parts[i + half] = builder.fadd(a, b), builder.fsub(a, b)
+            half *= 2
+        return _joined(builder, parts)
+
+    return vectors(vectors, coefficients, types.intp), generate
+
+
+@intrinsic
+def unit(typing_context, lane):
+    """1 in one lane, zeros in the others."""
+
+    def generate(context, builder, signature, arguments):
+        zeros = ir.Constant(_DOUBLES, [0.0] * LANES)
+        return builder.insert_element(zeros, ir.Constant(ir.DoubleType(), 1.0), builder.trunc(arguments[0], ir.IntType(32)))
+
+    return vector(types.intp), generate
+
+
+@intrinsic
+def add_to_each(typing_context, vectors, a):
+    """a added to every vector."""
+
+    def generate(context, builder, signature, arguments):
+        return _joined(builder, [builder.fadd(part, arguments[1]) for part in _parts(builder, arguments[0])])
+
+    return vectors(vectors, vector), generate
+
+
+@intrinsic
+def totals(typing_context, vectors):
+    """The sums of the lanes of eight vectors, one in each lane, by halving: always in the same order."""
+
+    def generate(context, builder, signature, arguments):
+        parts, step = _parts(builder, arguments[0]), 1
+        while step < LANES:
+            # Lanes whose number has the bit `step` change places with those of the partner that have not.
+            low = [i & ~step if not i & step else (i & ~step) + LANES for i in range(LANES)]
+            high = [i + step for i in low]
+            index = ir.VectorType(ir.IntType(32), LANES)
+            parts = [
+                builder.fadd(
+                    builder.shuffle_vector(a, b, ir.Constant(index, low)),
+                    builder.shuffle_vector(a, b, ir.Constant(index, high)),
+                )
+                for a, b in zip(parts[::2], parts[1::2], strict=True)
+            ]
+            step *= 2
+        return parts[0]
+
+    return vector(vectors), generate
+
+
+@intrinsic
+def square_root(typing_context, a):
+    """The square root of every lane."""
+
+    def generate(context, builder, signature, arguments):
+        function = ir.FunctionType(_DOUBLES, [_DOUBLES])
+        return builder.call(cgutils.get_or_insert_function(builder.module, function, f"llvm.sqrt.v{LANES}f64"), arguments)
+
+    return vector(vector), generate
+
+
+def _operator(symbol: Any, emit: str) -> None:
+    """Let compiled code write `symbol` between two vectors, or between a vector and a number."""
+
+    @intrinsic
+    def apply(typing_context, a, b):
+        def generate(context, builder, signature, arguments):
+            both = [x if x.type == _DOUBLES else repeated(builder, x) for x in arguments]
+            return getattr(builder, emit)(*both)
+
+        return vector(*(x if isinstance(x, Vector) else types.float64 for x in (a, b))), generate
+
+    @overload(symbol)
+    def between(a, b):
+        if isinstance(a, Vector) or isinstance(b, Vector):
+            return lambda a, b: apply(a, b)
+        return None
+
+
+_operator(operator.add, "fadd")
+_operator(operator.sub, "fsub")
+_operator(operator.mul, "fmul")
+_operator(operator.truediv, "fdiv")

@@ -5,10 +5,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedns.numerics.hadamard import add_sampled_outputs
 from fedns.numerics.jit import jit
 from fedns.numerics.rng import random_bits
-from fedns.numerics.rows import add_to_buckets, hadamard_of_scaled, scaled_block
+from fedns.numerics.rows import add_to_buckets, add_transformed, scaled_block
 
 
 class SketchPlan(NamedTuple):
@@ -30,11 +29,29 @@ _SHIFT_6, _SHIFT_11, _SHIFT_32, _LOW_6 = np.uint64(6), np.uint64(11), np.uint64(
 @jit
 def sample_without_replacement(key0, key1, population, count):
     """Floyd's algorithm: `count` distinct numbers below `population`, uniformly, in increasing order."""
-    taken = np.zeros(population, np.uint8)
-    for j in range(population - count, population):
-        t = np.int64(np.float64(random_bits(key0, key1, j) >> _SHIFT_11) * _UNIT * (j + 1))
-        taken[j if taken[t] else t] = 1
-    return np.flatnonzero(taken)
+    if count * count > population:
+        taken = np.zeros(population, np.uint8)
+        for j in range(population - count, population):
+            t = _below(key0, key1, j)
+            taken[j if taken[t] else t] = 1
+        return np.flatnonzero(taken)
+    chosen = np.empty(count, np.int64)  # a few numbers are kept in order at less cost than a mark for each candidate
+    for drawn in range(count):
+        j = population - count + drawn
+        t = _below(key0, key1, j)
+        place = np.searchsorted(chosen[:drawn], t)
+        if place < drawn and chosen[place] == t:
+            t, place = j, drawn  # j is above all earlier numbers
+        for r in range(drawn, place, -1):
+            chosen[r] = chosen[r - 1]
+        chosen[place] = t
+    return chosen
+
+
+@jit
+def _below(key0, key1, j):
+    """A uniform number among 0, ..., j."""
+    return np.int64(np.float64(random_bits(key0, key1, j) >> _SHIFT_11) * _UNIT * (j + 1))
 
 
 @jit
@@ -48,14 +65,12 @@ def _signs(key0, key1, position, count, scale, root, signed):
 
 
 @jit
-def add_srht(rows, begin, first, last, root, intercept, chosen, key0, key1, signed, block, sketch):
+def add_srht(rows, begin, first, last, slope, root, intercept, chosen, key0, key1, signed, block, total, sketch):
     """S = sqrt(1/k) R H diag(signs). With H_P = H_(P/B) (x) H_B: transform blocks of B rows in cache, then add row
-    (r mod B), with the sign of the outer Hadamard entry (r div B, block number), to each sampled output r."""
-    inner = block.shape[0]
+    (r mod B), with the sign of the outer Hadamard entry (r div B, block number), to each sampled output r. The gradient
+    goes along, total += sum_i slope[i] x_i."""
     _signs(key0, key1, first - begin, last - first, np.sqrt(1.0 / chosen.size), root, signed)
-    for start in range(first, last, inner):
-        hadamard_of_scaled(rows, start, min(start + inner, last), signed, start - first, intercept, block)
-        add_sampled_outputs(block, (start - begin) // inner, chosen, sketch)
+    add_transformed(rows, first - begin, first, last, slope, signed, intercept, total, chosen, block, sketch)
 
 
 @jit

@@ -26,8 +26,9 @@ class SRHT(Sketch):
     def plan(self, row_counts: NDArray[np.int64]) -> sketching.SketchPlan:
         padded = 1 << np.ceil(np.log2(row_counts)).astype(np.int64)
         sizes = np.minimum(self.size, padded)
-        # Eight rows is the shortest transform the kernel has; a longer one than needed gives the same entries.
-        return sketching.SketchPlan(sketching.SRHT, sizes, block_length=max(8, next_power_of_two(int(sizes.max()))))
+        # Any length gives the same entries. A row's share of the work is log B for the transform and k / B for the outputs;
+        # sixteen rows is the least, which the kernel does in registers.
+        return sketching.SketchPlan(sketching.SRHT, sizes, block_length=max(16, next_power_of_two(int(sizes.max())) // 2))
 
     def matrix(self, rows: int, key: Keys) -> FloatArray:
         padded = next_power_of_two(rows)
