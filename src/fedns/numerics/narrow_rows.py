@@ -68,14 +68,14 @@ def _add_groups(flat, columns, y, s, begin, first, stop, w, scale, family, key0,
         simd.store(scratch, 72, root)
         following = min(i + 8, stop - 8)  # after the last group its own margins again, which nobody reads
         for j in range(8):
-            coming = simd.load_row(flat, (following + j) * columns, rest, ones, shape)
-            simd.store(scratch, 8 * j, simd.dot(coming, weights))
             bits = random_bits(key0, key1, i + j - begin)
             bucket = np.int64(((bits >> _SHIFT_32) * size) >> _SHIFT_32)
             sign = 1.0 - 2.0 * np.float64(np.int64(bits & _ONE))
-            row = simd.load_row(flat, (i + j) * columns, rest, ones, shape)
-            sums = simd.add_scaled(row, simd.splat(scratch[64 + j]), sums)
-            simd.add_to_row(cells, bucket * width, row, simd.splat(sign * scratch[72 + j]))
+            products, sums = simd.add_row_looking_ahead(
+                flat, (i + j) * columns, rest, ones, simd.splat(scratch[64 + j]), sums,
+                cells, bucket * width, simd.splat(sign * scratch[72 + j]), (following + j) * columns, weights,
+            )  # fmt: skip
+            simd.store(scratch, 8 * j, products)
     simd.store_row(total, 0, sums)
 
 
