@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.conftest import make_shards
 from tests.engines.in_process import Federation, job
 
-from fedns.engines import files
+from fedns.core import files
 
 
 def die_at(step: int, federation: Federation) -> None:

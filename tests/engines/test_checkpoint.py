@@ -12,8 +12,8 @@ from tests.engines.in_process import Federation, job
 
 from fedns.algorithms import METHODS
 from fedns.core.errors import DataError
+from fedns.core.files import write_whole
 from fedns.engines.checkpoint import Checkpoint
-from fedns.engines.files import write_whole
 from fedns.engines.policy import Policy
 
 FEDERATED = [name for name in METHODS if not METHODS[name].pooled]

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from fedns.core.errors import DataError
+from fedns.core.files import write_whole
 from fedns.core.history import Record
 from fedns.core.messages import WIRE_PRECISIONS, Envelope, Message, decode, encode
 from fedns.core.meter import LedgerEntry, Meter
 from fedns.core.observers import Observer
 from fedns.core.run import Progress
-from fedns.engines.files import write_whole
 from fedns.engines.networked import NetworkedCohort
 from fedns.engines.packets import Job
 

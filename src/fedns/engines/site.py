@@ -17,6 +17,7 @@ import numpy as np
 
 from fedns.core.clients import ClientMemory, Clients, Handler, messages_of
 from fedns.core.errors import ConfigError, FednsError, MessageError
+from fedns.core.files import write_whole
 from fedns.core.messages import (
     WIRE_PRECISIONS,
     Envelope,
@@ -29,7 +30,6 @@ from fedns.core.messages import (
     split_batch,
 )
 from fedns.core.shards import Shards
-from fedns.engines.files import write_whole
 from fedns.engines.packets import ANSWER, ASK, LARGEST_BYTES, OPEN, REFUSAL, Job, Packet
 from fedns.engines.site_memory import RunMemory
 from fedns.numerics.linalg import single_threaded_blas

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedns.core.errors import MessageError
-from fedns.engines.files import write_whole
+from fedns.core.files import write_whole
 from fedns.engines.packets import Job
 
 Arrays = dict[str, NDArray[Any]]

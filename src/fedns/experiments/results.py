@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from fedns.core.errors import DataError
+from fedns.core.files import write_whole
 from fedns.core.history import History, Record
 from fedns.core.meter import LedgerEntry
 from fedns.core.observers import Observer
-from fedns.experiments.files import write_whole
 
 ROUNDS_FILE, RUNS_FILE = "rounds.jsonl", "runs.jsonl"
 INTERRUPTED = "interrupted"

@@ -14,10 +14,10 @@ from rich.table import Table
 from rich.text import Text
 
 from fedns.core.errors import ConfigError
+from fedns.core.files import alone_in, write_whole
 from fedns.data.catalogue import shape_of
 from fedns.experiments.board import Board, SayingDisplay
 from fedns.experiments.compare import FINISHED_FILE, compare, has_settings
-from fedns.experiments.files import alone_in, write_whole
 from fedns.experiments.outputs import write_outputs
 from fedns.experiments.results import read_runs
 from fedns.experiments.spec import Spec, read_toml

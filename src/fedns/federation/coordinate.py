@@ -12,11 +12,11 @@ import numpy as np
 
 from fedns.core.cohort import Session
 from fedns.core.errors import ConfigError
+from fedns.core.files import write_whole
 from fedns.core.history import History
 from fedns.core.observers import Observer
 from fedns.core.run import Stop, run
 from fedns.engines.checkpoint import Checkpoint, Checkpointer
-from fedns.engines.files import write_whole
 from fedns.engines.link import Link, SiteStatus, new_run
 from fedns.engines.networked import NetworkedCohort
 from fedns.engines.processes import refuse_taken_port

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedns.core.algorithm import Algorithm
+from fedns.core.files import write_whole
 from fedns.core.history import Record
 from fedns.core.observers import Observer
 from fedns.data.datasets import Dataset, load
@@ -21,7 +22,6 @@ from fedns.data.partition import split_dataset
 from fedns.data.scaling import scale
 from fedns.engines.simulation import simulate
 from fedns.experiments.charts import Chart, Line, Scale
-from fedns.experiments.files import write_whole
 from fedns.experiments.methods import parse_method
 from fedns.experiments.reproduce.part import Part, judge, judged
 from fedns.experiments.verdict import Verdict

@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from fedns.core.errors import FednsError
+from fedns.core.files import write_whole
 from fedns.data.datasets import available, load
 from fedns.data.missing import treat_missing
 from fedns.data.partition import split_dataset
 from fedns.data.scaling import scale
-from fedns.experiments.files import write_whole
 from fedns.experiments.workers import Say, Task
 from fedns.problems.effective_dimension import effective_dimension
 from fedns.problems.losses import LOSSES

@@ -7,8 +7,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from fedns.core.files import write_whole
 from fedns.experiments.charts import Chart, Line, Scale
-from fedns.experiments.files import write_whole
 from fedns.experiments.reproduce.part import Part
 from fedns.experiments.theorems import theorem1, theorem2, theorem3
 from fedns.experiments.verdict import Verdict

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from fedns.experiments.files import alone_in, write_whole
+from fedns.core.files import alone_in, write_whole
 
 
 def test_a_file_is_replaced_as_a_whole(tmp_path):
@@ -20,7 +20,7 @@ def test_a_file_is_replaced_as_a_whole(tmp_path):
 HOLDER = """
 import sys, time
 from pathlib import Path
-from fedns.experiments.files import alone_in
+from fedns.core.files import alone_in
 with alone_in(Path(sys.argv[1])):
     print("in", flush=True)
     time.sleep(60)

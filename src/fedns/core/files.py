@@ -1,0 +1,38 @@
+"""Files that another process may look at, or that are being written when this one is killed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+LOCK_FILE = ".lock"
+
+
+def write_whole(path: Path, content: bytes | str, *, durable: bool = True) -> None:
+    """Write a file so that whoever reads it, even after a crash in mid-write, sees the old or the new one entirely.
+
+    durable: it survives a power cut too, which costs some milliseconds; without, it survives the death of the process.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    with partial.open("wb") as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+        if durable:
+            file.flush()
+            os.fsync(file.fileno())
+    partial.replace(path)
+
+
+@contextlib.contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Wait until no other process is at work in a folder; a lock ends with its process, however that ends."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / LOCK_FILE).open("w", encoding="utf-8") as file:
+        if sys.platform != "win32":
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
