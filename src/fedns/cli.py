@@ -103,9 +103,13 @@ def methods(
     features: Annotated[
         int | None, typer.Option(help="Count bytes for so many coefficients, M.", show_default=False)
     ] = None,
-    sketch_size: Annotated[int, typer.Option(help="And this many rows of the sketch, k.")] = 16,
-    clients: Annotated[int, typer.Option(help="And this many clients, m.")] = 1,
-    wire: Annotated[str, typer.Option(help="And this precision of real numbers.")] = "float64",
+    sketch_size: Annotated[
+        int, typer.Option(help="And this many rows of the sketch, k.  [default: 16]", show_default=False)
+    ] = 16,
+    clients: Annotated[int, typer.Option(help="And this many clients, m.  [default: 1]", show_default=False)] = 1,
+    wire: Annotated[
+        str, typer.Option(help="And this precision of real numbers.  [default: float64]", show_default=False)
+    ] = "float64",
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the documentation page instead.")] = False,
 ) -> None:
     """What each method sends, its parameters, its paper; and all side by side, in theory and as measured.
@@ -202,8 +206,12 @@ def run(
 
 @app.command()
 def reproduce(
-    quick: Annotated[bool, typer.Option("--quick", help="Few trials and rounds: minutes instead of half an hour.")] = False,
-    out: Annotated[str, typer.Option(help="Folder of the results.")] = "runs/reproduce",
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Few trials and rounds: a few minutes instead of a quarter of an hour or more.")
+    ] = False,
+    out: Annotated[
+        str, typer.Option(help="Folder of the results.  [default: runs/reproduce]", show_default=False)
+    ] = "runs/reproduce",
     quiet: Quiet = False,
 ) -> None:
     """Run the paper's figures, tables and theorems, and say what became of each claim.

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -148,6 +149,50 @@ def test_a_killed_coordinator_resumes_to_the_same_bits(engine, tmp_path):
     here = _simulated(experiment, shards)
     assert history.coefficients.tobytes() == here.coefficients.tobytes(), output
     assert history.ledger == here.ledger
+
+
+def processes_naming(text):
+    """Command lines of living processes that hold this text, or whose folder does."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            said = (process / "cmdline").read_bytes().decode(errors="replace") + str((process / "cwd").readlink())
+            if text in said and int(process.name) != os.getpid():
+                found.append(said)
+    return found
+
+
+@pytest.mark.skipif(not Path("/proc/self/cwd").exists(), reason="processes are looked for in /proc")
+def test_ctrl_c_ends_the_demonstration_and_everything_it_started(engine, tmp_path):
+    folder = tmp_path / "f"
+    command = [
+        sys.executable,
+        "-m",
+        "fedns.cli",
+        "demo-federation",
+        "--engine",
+        engine,
+        "--methods",
+        "all",
+        "--out",
+        str(folder),
+    ]
+    # A shell that runs tests in its background has them ignore Ctrl-C, and children would inherit that.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    seen = []
+    for line in process.stdout:
+        seen.append(line)
+        if line.startswith("round 1 "):
+            break
+    assert len(processes_naming(str(folder))) > 3, seen
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert processes_naming(str(folder)) == []
 
 
 @pytest.mark.skipif(shutil.which("unshare") is None, reason="there is no unshare to make a network namespace with")

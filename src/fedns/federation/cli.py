@@ -10,7 +10,7 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
-Engine = Annotated[str, typer.Option(help="flower or nvflare.")]
+Engine = Annotated[str, typer.Option(help="flower or nvflare.  [default: flower]", show_default=False)]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing; the results are in the files.")]
 
 
@@ -56,7 +56,9 @@ def init_federation(
     folder: Annotated[Path, typer.Argument(hidden=True)],
     sites: Annotated[str, typer.Option(help="Names of the sites, separated by commas.")],
     engine: Engine = "flower",
-    server: Annotated[str, typer.Option(help="Host and port that sites connect to.")] = "localhost:9092",
+    server: Annotated[
+        str, typer.Option(help="Host and port that sites connect to.  [default: localhost:9092]", show_default=False)
+    ] = "localhost:9092",
 ) -> None:
     """Write keys and files for a coordinator and its sites into FOLDER."""
     from fedns.federation.provision import init_federation as write
@@ -67,12 +69,21 @@ def init_federation(
 
 def demo_federation(
     engine: Engine = "flower",
-    sites: Annotated[int, typer.Option(help="Sites, each a process of its own.")] = 3,
-    methods: Annotated[str, typer.Option(help="Methods, separated by commas, or all.")] = "fedns",
-    dataset: Annotated[str, typer.Option(help="Data to give to the sites.")] = "digits",
-    rounds: Annotated[int, typer.Option(help="Most rounds of a run.")] = 30,
-    sketch_size: Annotated[int, typer.Option(help="Rows of the sketch.")] = 64,
-    wire: Annotated[str, typer.Option(help="Precision of real numbers in messages: float64 or float32.")] = "float64",
+    sites: Annotated[int, typer.Option(help="Sites, each a process of its own.  [default: 3]", show_default=False)] = 3,
+    methods: Annotated[
+        str, typer.Option(help="Methods, separated by commas, or all.  [default: fedns]", show_default=False)
+    ] = "fedns",
+    dataset: Annotated[
+        str, typer.Option(help="Data to give to the sites.  [default: digits]", show_default=False)
+    ] = "digits",
+    rounds: Annotated[int, typer.Option(help="Most rounds of a run.  [default: 30]", show_default=False)] = 30,
+    sketch_size: Annotated[int, typer.Option(help="Rows of the sketch.  [default: 64]", show_default=False)] = 64,
+    wire: Annotated[
+        str,
+        typer.Option(
+            help="Precision of real numbers in messages: float64 or float32.  [default: float64]", show_default=False
+        ),
+    ] = "float64",
     out: Annotated[
         Path | None, typer.Option(help="Folder of the federation.  [default: runs/federation-ENGINE]", show_default=False)
     ] = None,
