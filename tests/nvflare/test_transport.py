@@ -312,6 +312,16 @@ def test_a_site_answers_the_server_alone_and_its_latest_request(running, monkeyp
     assert ask("server", 3, {"not": "bytes"}) == (ReturnCode.INVALID_REQUEST, None)
 
 
+def test_a_site_has_no_administration(running, monkeypatch):
+    """NVFlare's request processors would let the server and fellow sites run shell commands here."""
+    from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors
+
+    monkeypatch.setattr(ClientRequestProcessors, "request_processors", ["a processor"])
+    monkeypatch.syspath_prepend(running.folder)
+    SiteAnswers(SERVICE, str(running.config))
+    assert ClientRequestProcessors.request_processors == []
+
+
 @pytest.mark.parametrize("sites", [[], ["ankara", "ankara"], ["server"], ["localhost"], ["a.b"], ["a b"]])
 def test_names_that_cannot_be_are_refused(sites, tmp_path):
     with pytest.raises(ConfigError):

@@ -17,6 +17,7 @@ from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, ReturnCode
 from nvflare.fuel.f3.cellnet.fqcn import FQCN
 from nvflare.fuel.f3.cellnet.utils import make_reply
 from nvflare.fuel.f3.message import Message
+from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors
 
 from fedns.core.errors import ConfigError
 from fedns.engines.nvflare_processes import REFUSED
@@ -42,6 +43,10 @@ class SiteAnswers(FLComponent):  # type: ignore[misc]
 
     def __init__(self, service: str, config: str) -> None:
         super().__init__()
+        # NVFlare's administration (shell commands, deployment, shutdown, ...) asks for authorisation only if the sender
+        # wants it to, and takes requests from fellow sites too: without this anyone could read any file of this account.
+        # Emptied in place, since the admin agent, which starts later, holds this very list.
+        ClientRequestProcessors.request_processors.clear()
         try:
             self._service = load_service(service, Path(config))
         except Exception as error:
