@@ -25,10 +25,10 @@ from sklearn.linear_model import LogisticRegression
 import fedns
 from fedns.core.cohort import Session
 from fedns.core.shards import Shards
-from fedns.engines.simulation import SimulatedCohort
-from fedns.numerics import parallel
-from fedns.numerics.jit import jit, parallel_jit
+from fedns.numerics.cpu import parallel
+from fedns.numerics.cpu.jit import jit, parallel_jit
 from fedns.numerics.linalg import single_threaded_blas
+from fedns.simulation.simulator import SimulatedCohort
 
 SHAPES = {
     # name: rows, columns, clients, sketch size, allowed ratios for SJLT and SRHT

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 import fedns
-from fedns.experiments.measured import MEASURED_FILE, write_measured
+from fedns.comparison.measured import MEASURED_FILE, write_measured
 
 COMMAND = "fedns run configs/every_method.toml"
 

@@ -9,6 +9,7 @@ import fedns
 
 ROOT = Path(fedns.__file__).parent
 # What each package may import, besides itself.
+_BELOW_RUNS = {"core", "numerics", "problems", "sketches", "data", "algorithms"}
 ALLOWED = {
     "numerics": set(),
     "core": {"numerics"},
@@ -16,15 +17,19 @@ ALLOWED = {
     "sketches": {"core", "numerics"},
     "data": {"core", "numerics"},
     "algorithms": {"core", "numerics", "problems", "sketches"},
-    "engines": {"core", "numerics", "problems"},
-    "experiments": {"core", "numerics", "problems", "sketches", "data", "algorithms", "engines"},
-    "federation": {"core", "numerics", "problems", "sketches", "data", "algorithms", "engines", "experiments"},
+    "runs": _BELOW_RUNS,
+    "simulation": _BELOW_RUNS | {"runs"},
+    "reporting": _BELOW_RUNS,
+    "federation": _BELOW_RUNS | {"runs", "reporting", "transports"},
+    "transports": {"core", "federation"},
+    "comparison": _BELOW_RUNS | {"runs", "simulation", "reporting", "federation", "transports"},
+    "paper": _BELOW_RUNS | {"runs", "simulation", "reporting", "comparison"},
 }
 OWNERS = {
-    "matplotlib": {"experiments/plots.py"},
-    "llvmlite": {"numerics/simd.py", "numerics/pointwise.py"},
-    "flwr": {f"engines/flower_{part}.py" for part in ("client", "server", "superlink")},
-    "nvflare": {f"engines/nvflare_{part}.py" for part in ("client", "processes", "server")},
+    "matplotlib": {"reporting/plots.py"},
+    "llvmlite": {"numerics/cpu/simd.py", "numerics/cpu/pointwise.py"},
+    "flwr": {f"transports/flower/{part}.py" for part in ("client", "server", "superlink")},
+    "nvflare": {f"transports/nvflare/{part}.py" for part in ("client", "processes", "server")},
 }
 
 

@@ -35,11 +35,11 @@ _HOMES = {
     "fedns.data.datasets": ("Dataset", "as_binary", "available", "load"),
     "fedns.data.partition": ("split", "split_dataset"),
     "fedns.data.scaling": ("scale",),
-    "fedns.engines.simulation": ("simulate",),
-    "fedns.experiments.compare": ("Comparison", "compare"),
-    "fedns.experiments.plots": ("plot_histories",),
-    "fedns.experiments.results": ("read_runs",),
-    "fedns.experiments.spec": ("Spec",),
+    "fedns.simulation.simulator": ("simulate",),
+    "fedns.comparison.compare": ("Comparison", "compare"),
+    "fedns.reporting.plots": ("plot_histories",),
+    "fedns.comparison.results": ("read_runs",),
+    "fedns.runs.spec": ("Spec",),
     "fedns.problems.effective_dimension": ("effective_dimension", "estimate_effective_dimension"),
     "fedns.problems.feature_maps": ("Identity", "Nystroem", "OrthogonalRandom", "Polynomial", "RandomFourier"),
     "fedns.problems.landmarks": ("federated_landmarks", "federated_width"),
@@ -73,6 +73,8 @@ if TYPE_CHECKING:
         NewtonZero,
         QFedNew,
     )
+    from fedns.comparison.compare import Comparison, compare
+    from fedns.comparison.results import read_runs
     from fedns.core.errors import ConfigError, DataError, FednsError, MessageError
     from fedns.core.history import History, Record
     from fedns.core.observers import Observer
@@ -80,11 +82,6 @@ if TYPE_CHECKING:
     from fedns.data.datasets import Dataset, as_binary, available, load
     from fedns.data.partition import split, split_dataset
     from fedns.data.scaling import scale
-    from fedns.engines.simulation import simulate
-    from fedns.experiments.compare import Comparison, compare
-    from fedns.experiments.plots import plot_histories
-    from fedns.experiments.results import read_runs
-    from fedns.experiments.spec import Spec
     from fedns.problems.effective_dimension import effective_dimension, estimate_effective_dimension
     from fedns.problems.feature_maps import Identity, Nystroem, OrthogonalRandom, Polynomial, RandomFourier
     from fedns.problems.landmarks import federated_landmarks, federated_width
@@ -92,6 +89,9 @@ if TYPE_CHECKING:
     from fedns.problems.penalties import Ridge
     from fedns.problems.problem import Problem
     from fedns.problems.reference import Optimum, pooled_optimum
+    from fedns.reporting.plots import plot_histories
+    from fedns.runs.spec import Spec
+    from fedns.simulation.simulator import simulate
     from fedns.sketches import SJLT, SKETCHES, SRHT, Gaussian, Rademacher, RowSampling, Sketch
 
 

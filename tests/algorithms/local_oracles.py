@@ -12,7 +12,7 @@ import fedns
 from fedns.core.cohort import Session
 from fedns.core.messages import Envelope, decode, encode
 from fedns.core.shards import Shards
-from fedns.engines.simulation import SimulatedCohort
+from fedns.simulation.simulator import SimulatedCohort
 
 # (sparse, intercept, weighted): clients of 1, 90, 7, 150 and 52 rows in each
 VARIANTS = [(False, False, False), (True, False, True), (False, True, True), (True, True, False)]

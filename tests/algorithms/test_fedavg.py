@@ -11,9 +11,9 @@ from fedns.algorithms import FedAvg, FedProx, GradientDescent
 from fedns.algorithms.fedavg import ask_smoothness
 from fedns.core.cohort import Session
 from fedns.core.shards import Shards
-from fedns.engines.simulation import SimulatedCohort
-from fedns.numerics.local_sgd import shuffle
+from fedns.numerics.cpu.local_steps import shuffle
 from fedns.numerics.rng import stream_keys
+from fedns.simulation.simulator import SimulatedCohort
 
 PROBLEM = fedns.Problem(penalty=fedns.Ridge(1e-2))
 

@@ -11,7 +11,7 @@ from fedns.algorithms.fednew import FedNew, QFedNew, dequantise, pack_codes, qua
 from fedns.core.cohort import Session
 from fedns.core.errors import ConfigError
 from fedns.core.run import Stop, run
-from fedns.engines.simulation import SimulatedCohort
+from fedns.simulation.simulator import SimulatedCohort
 
 PROBLEM = fedns.Problem(penalty=fedns.Ridge(1e-2), intercept=True)
 ROUNDS = 7

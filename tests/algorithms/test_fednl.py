@@ -128,7 +128,7 @@ def test_both_ends_hold_the_same_hessian_even_when_numbers_are_rounded():
     """With 32-bit messages the server's mean is still that of the clients' Hessians, to 64 bits."""
     from fedns.core.cohort import Session
     from fedns.core.run import Stop, run
-    from fedns.engines.simulation import SimulatedCohort
+    from fedns.simulation.simulator import SimulatedCohort
 
     shards = make_shards()
     for compressor in ("rank1", "topk", "randk", "identity"):

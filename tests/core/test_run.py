@@ -117,7 +117,7 @@ def test_partial_participation_asks_some_clients_and_reweights_them():
 
 def test_participation_varies_by_round_and_is_reproducible():
     from fedns.core.cohort import Session
-    from fedns.engines.simulation import SimulatedCohort
+    from fedns.simulation.simulator import SimulatedCohort
 
     cohort = SimulatedCohort(make_shards(sizes=(10,) * 30), Session(PROBLEM, seed=3))
     chosen = []

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from fedns.core.errors import ConfigError
-from fedns.engines.policy import Policy
-from fedns.engines.site import Permissions
 from fedns.federation.config import DataSource, Experiment, SiteConfig
+from fedns.federation.protocol.policy import Policy
+from fedns.federation.site.service import Permissions
 
 SITE = """
 name = "north"
@@ -199,7 +199,7 @@ def test_the_folder_is_that_of_the_file_wherever_one_is(tmp_path, monkeypatch):
 
 def test_reading_the_files_needs_neither_engine():
     """Somebody who has installed one of them, or none, gets a sentence about it later and not an ImportError here."""
-    code = "import sys, fedns.federation.config, fedns.federation.site, fedns.federation.coordinate\n"
+    code = "import sys, fedns.federation.config, fedns.federation.site.serve, fedns.federation.coordinator.coordinate\n"
     code += "print([name for name in ('flwr', 'nvflare') if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout.strip() == "[]"

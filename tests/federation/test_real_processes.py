@@ -15,11 +15,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedns.comparison.federation_demo import Demo, _simulated, prepare, run_demo, site_processes, start_site
 from fedns.core.history import History
-from fedns.engines.policy import Policy
 from fedns.federation.config import EXPERIMENT_FILE, Experiment
-from fedns.federation.coordinate import Watcher, coordinate, open_transport
-from fedns.federation.demo import Demo, _simulated, prepare, run_demo, site_processes, start_site
+from fedns.federation.coordinator.coordinate import Watcher, coordinate, open_transport
+from fedns.federation.protocol.policy import Policy
 
 
 @contextlib.contextmanager

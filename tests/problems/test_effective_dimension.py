@@ -10,12 +10,12 @@ from fedns.core.cohort import Session
 from fedns.core.errors import ConfigError
 from fedns.core.shards import Shards
 from fedns.data.scaling import scale
-from fedns.engines.simulation import SimulatedCohort
 from fedns.problems.effective_dimension import DimensionEstimate, effective_dimension, estimate_effective_dimension
 from fedns.problems.feature_maps import RandomFourier
 from fedns.problems.losses import Logistic, Squared
 from fedns.problems.penalties import Ridge
 from fedns.problems.problem import Problem
+from fedns.simulation.simulator import SimulatedCohort
 
 
 def definition(problem: Problem, shards: Shards, w: np.ndarray) -> float:

@@ -16,9 +16,8 @@ import fedns
 from fedns.core.cohort import Session
 from fedns.core.errors import ConfigError, DataError
 from fedns.core.shards import Shards
-from fedns.engines.simulation import SimulatedCohort
-from fedns.numerics import parallel
-from fedns.numerics.rows import DenseRows
+from fedns.numerics.cpu import parallel
+from fedns.numerics.cpu.rows import DenseRows
 from fedns.problems import feature_maps
 from fedns.problems import landmarks as landmark_exchange
 from fedns.problems.feature_maps import (
@@ -35,6 +34,7 @@ from fedns.problems.losses import Squared
 from fedns.problems.penalties import Ridge
 from fedns.problems.problem import Problem
 from fedns.problems.reference import pooled_optimum
+from fedns.simulation.simulator import SimulatedCohort
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(60, 5))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fedns.core.errors import ConfigError
 from fedns.core.messages import Message
-from fedns.numerics import parallel, sketching
+from fedns.numerics.cpu import parallel, sketching
 from fedns.numerics.linalg import packed_size
 from fedns.numerics.spectral import add_low_rank, largest_eigenpairs, largest_entries
 

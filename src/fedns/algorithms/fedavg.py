@@ -14,7 +14,8 @@ from fedns.core.cohort import Cohort
 from fedns.core.errors import ConfigError
 from fedns.core.messages import Message, Payload, wire
 from fedns.core.reducers import mean
-from fedns.numerics import local_sgd, parallel
+from fedns.numerics.cpu import local_steps as local_sgd
+from fedns.numerics.cpu import parallel
 from fedns.numerics.rng import generator
 from fedns.problems.losses import Squared
 from fedns.problems.problem import Problem

@@ -10,11 +10,11 @@ from types import NoneType, UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from fedns.core.errors import ConfigError
-from fedns.engines.packets import Job
-from fedns.engines.policy import Policy
-from fedns.engines.site import Permissions
-from fedns.experiments.spec import read_toml
-from fedns.experiments.suggestions import unknown
+from fedns.core.suggestions import unknown
+from fedns.federation.protocol.policy import Policy
+from fedns.federation.site.service import Permissions
+from fedns.runs.job import Job
+from fedns.runs.spec import read_toml
 
 ENGINES = {"flower": "flwr", "nvflare": "nvflare"}  # by name, the package that each needs
 SITE_FILE, EXPERIMENT_FILE, KIT_FOLDER = "site.toml", "experiment.toml", "kit"

@@ -37,11 +37,11 @@ def init_federation(folder: Path, engine: str, sites: Sequence[str], server: str
 def _provision(folder: Path, engine: str, sites: Sequence[str], host: str, port: int) -> tuple[Path, dict[str, Path]]:
     authority = folder / AUTHORITY_FOLDER
     if engine == "flower":
-        from fedns.engines.flower_credentials import provision as provision_flower
+        from fedns.transports.flower.credentials import provision as provision_flower
 
         provision_flower(authority, sites, f"{host}:{port}")
         return authority / "coordinator", {site: authority / "sites" / site for site in sites}
-    from fedns.engines.nvflare_processes import provision as provision_nvflare
+    from fedns.transports.nvflare.processes import provision as provision_nvflare
 
     made = provision_nvflare(authority, sites, host, port)
     return made.server, dict(made.sites)

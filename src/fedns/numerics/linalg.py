@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from scipy.linalg import lapack
 from threadpoolctl import ThreadpoolController
 
-from fedns.numerics import parallel
-from fedns.numerics.jit import jit, parallel_jit
+from fedns.numerics.cpu import parallel
+from fedns.numerics.cpu.jit import jit, parallel_jit
 
 FloatArray = NDArray[np.float64]
 _GRAM_ROWS = 256  # enough for an efficient product, few enough that several threads find work

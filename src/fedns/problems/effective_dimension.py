@@ -21,7 +21,7 @@ from fedns.core.cohort import Cohort
 from fedns.core.errors import ConfigError
 from fedns.core.messages import Message, Payload, Ragged, wire
 from fedns.core.shards import Shards
-from fedns.numerics import sketching
+from fedns.numerics.cpu import sketching
 from fedns.numerics.linalg import single_threaded_blas, unpack_symmetric
 from fedns.numerics.rng import stream_keys
 from fedns.problems.problem import Problem

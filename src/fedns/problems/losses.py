@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedns.core.errors import DataError
 from fedns.core.shards import Shards
-from fedns.numerics import pointwise
+from fedns.numerics.cpu import pointwise
 
 FloatArray = NDArray[np.float64]
 

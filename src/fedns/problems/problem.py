@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from fedns.core.run import Evaluation
 from fedns.core.shards import Shards
-from fedns.numerics import kernels_cpu as kernels
-from fedns.numerics import parallel, sketching
+from fedns.numerics.cpu import kernels, parallel, sketching
 from fedns.numerics.linalg import packed_size, solve_positive, unpack_symmetric
 from fedns.problems.feature_maps import FeatureMap, Identity
 from fedns.problems.losses import Logistic, Loss

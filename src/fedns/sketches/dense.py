@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedns.numerics import sketching
+from fedns.numerics.cpu import sketching
 from fedns.sketches.sketch import FloatArray, Keys, Sketch, same_size
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedns.core.errors import ConfigError
-from fedns.numerics import sketching
+from fedns.numerics.cpu import sketching
 from fedns.numerics.rng import random_bits
 from fedns.sketches.sketch import FloatArray, Keys, Sketch, same_size
 

@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 from fedns.core.errors import ConfigError
 from fedns.core.messages import Ragged
 from fedns.core.shards import Shards
-from fedns.numerics import kernels_cpu as kernels
-from fedns.numerics import parallel, sketching
-from fedns.numerics.pointwise import SQUARED
+from fedns.numerics.cpu import kernels, parallel, sketching
+from fedns.numerics.cpu.pointwise import SQUARED
 
 FloatArray = NDArray[np.float64]
 Keys = NDArray[np.uint64]

@@ -8,8 +8,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedns.numerics import sketching
-from fedns.numerics.hadamard import hadamard_entries, next_power_of_two
+from fedns.numerics.cpu import sketching
+from fedns.numerics.cpu.hadamard import hadamard_entries, next_power_of_two
 from fedns.numerics.rng import random_bits
 from fedns.sketches.sketch import FloatArray, Keys, Sketch
 

@@ -1,0 +1,5 @@
+"""`python -m fedns.cli`."""
+
+from fedns.cli.app import main
+
+main()

@@ -1,0 +1,105 @@
+"""The commands of a federation. Whatever is heavy is imported inside the command that needs it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+Engine = Annotated[str, typer.Option(help="flower or nvflare.  [default: flower]", show_default=False)]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing; the results are in the files.")]
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Put the commands of a federation among the others."""
+    app.command("site")(site)
+    app.command("coordinate")(coordinate)
+    app.command("init-federation")(init_federation)
+    app.command("demo-federation")(demo_federation)
+
+
+def site(config: Annotated[Path, typer.Argument(hidden=True)]) -> None:
+    """Answer a coordinator about this site's rows, within what its file permits, until stopped.
+
+    CONFIG is the site's TOML file; `fedns init-federation` writes one.
+    """
+    from fedns.cli.federation_commands import log_to_console
+    from fedns.federation.site.serve import run_site
+
+    log_to_console()
+    run_site(config)
+
+
+def coordinate(
+    config: Annotated[Path, typer.Argument(hidden=True)],
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run that was interrupted.")] = False,
+    metrics_port: Annotated[
+        int | None, typer.Option(help="Serve metrics for Prometheus on this loopback port.", show_default=False)
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Train over the sites of a federation.
+
+    CONFIG is the experiment's TOML file; `fedns init-federation` writes one.
+    """
+    from fedns.cli.federation_commands import run_coordinator
+
+    if not run_coordinator(config, resume=resume, metrics_port=metrics_port, quiet=quiet, console=_console()):
+        raise typer.Exit(1)
+
+
+def init_federation(
+    folder: Annotated[Path, typer.Argument(hidden=True)],
+    sites: Annotated[str, typer.Option(help="Names of the sites, separated by commas.")],
+    engine: Engine = "flower",
+    server: Annotated[
+        str, typer.Option(help="Host and port that sites connect to.  [default: localhost:9092]", show_default=False)
+    ] = "localhost:9092",
+) -> None:
+    """Write keys and files for a coordinator and its sites into FOLDER."""
+    from fedns.federation.provision import init_federation as write
+
+    write(folder, engine, [name.strip() for name in sites.split(",") if name.strip()], server)
+    typer.echo(f"{folder}: read its README.md for what goes where")
+
+
+def demo_federation(
+    engine: Engine = "flower",
+    sites: Annotated[int, typer.Option(help="Sites, each a process of its own.  [default: 3]", show_default=False)] = 3,
+    methods: Annotated[
+        str, typer.Option(help="Methods, separated by commas, or all.  [default: fedns]", show_default=False)
+    ] = "fedns",
+    dataset: Annotated[
+        str, typer.Option(help="Data to give to the sites.  [default: digits]", show_default=False)
+    ] = "digits",
+    rounds: Annotated[int, typer.Option(help="Most rounds of a run.  [default: 30]", show_default=False)] = 30,
+    sketch_size: Annotated[int, typer.Option(help="Rows of the sketch.  [default: 64]", show_default=False)] = 64,
+    wire: Annotated[
+        str,
+        typer.Option(
+            help="Precision of real numbers in messages: float64 or float32.  [default: float64]", show_default=False
+        ),
+    ] = "float64",
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the federation.  [default: runs/federation-ENGINE]", show_default=False)
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Start a whole federation on this machine, with TLS and keys, train, and compare with the simulator."""
+    from fedns.cli.federation_commands import methods_to_show, run_demonstration
+    from fedns.comparison.federation_demo import Demo
+
+    folder = out or Path("runs") / f"federation-{engine}"
+    demo = Demo(engine, folder, sites, methods_to_show(methods), dataset, rounds, wire, sketch_size)
+    if not run_demonstration(demo, quiet, _console()):
+        raise typer.Exit(1)
+
+
+def _console() -> Console:
+    from fedns.cli.app import _console as console
+
+    return console()

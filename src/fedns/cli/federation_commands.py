@@ -1,0 +1,95 @@
+"""The commands of a federation, as the command line calls them."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from fedns.algorithms import METHODS
+from fedns.comparison.federation_demo import Demo, run_demo
+from fedns.core.errors import ConfigError
+from fedns.federation.config import Experiment
+from fedns.federation.coordinator.coordinate import Watcher, coordinate, open_transport
+from fedns.federation.coordinator.metrics import serve_metrics
+from fedns.federation.coordinator.report import write_report
+from fedns.federation.coordinator.view import site_table, view_on
+from fedns.transports.processes import ended_by_sigterm
+
+
+def run_coordinator(path: Path, *, resume: bool, metrics_port: int | None, quiet: bool, console: Console) -> bool:
+    """Run an experiment file; whether it converged."""
+    experiment = Experiment.read(path)
+    with ended_by_sigterm(), contextlib.ExitStack() as stack:
+        watchers: list[Watcher] = []
+        if metrics_port is not None:
+            watchers.append(stack.enter_context(serve_metrics(metrics_port)))
+        transport = stack.enter_context(open_transport(experiment, logs=experiment.folder / "logs"))
+        watchers += stack.enter_context(view_on(console, quiet))
+        result = coordinate(experiment, transport, resume=resume, watchers=watchers)
+    report = write_report(experiment, result)
+    if not quiet:
+        console.print(site_table(result.statuses))
+        console.print(result.history.stop_reason, markup=False)
+        console.print(f"report: {report}", markup=False, soft_wrap=True)
+    return result.history.converged
+
+
+def run_demonstration(demo: Demo, quiet: bool, console: Console) -> bool:
+    """Show a federation on this machine; whether every method gave the simulator's bits and bytes."""
+
+    @contextlib.contextmanager
+    def watching(method: str) -> Iterator[Sequence[Watcher]]:
+        if not quiet:
+            console.print(f"{method} on {demo.engine}, {demo.sites} sites as processes of their own", markup=False)
+        with view_on(console, quiet) as watchers:
+            yield watchers
+
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for heading in (
+        "method",
+        "rounds",
+        "gradient norm",
+        "seconds a round",
+        "simulator's bits",
+        "simulator's bytes",
+        "ended",
+    ):
+        table.add_column(heading, justify="left" if heading in ("method", "ended") else "right", overflow="fold")
+    everything_equal, report = True, None
+    for shown in run_demo(demo, watching):
+        last = shown.result.history.records[-1]
+        everything_equal &= shown.same_bits and shown.same_bytes
+        report = shown.report
+        table.add_row(
+            shown.method,
+            str(last.round),
+            f"{last.gradient_norm:.1e}",
+            f"{last.seconds / max(1, last.round):.2f}",
+            "same" if shown.same_bits else "DIFFERENT",
+            "same" if shown.same_bytes else "DIFFERENT",
+            shown.result.history.stop_reason,
+        )
+    if not quiet:
+        console.print(table)
+        console.print(f"report: {report}", markup=False, soft_wrap=True)
+    return everything_equal
+
+
+def methods_to_show(text: str) -> tuple[str, ...]:
+    """The methods of a comma-separated text, or all that sites can run."""
+    federated = tuple(name for name, kind in METHODS.items() if not kind.pooled)
+    chosen = federated if text == "all" else tuple(part.strip() for part in text.split(",") if part.strip())
+    if not chosen:
+        raise ConfigError(f"no method was given: choose from {', '.join(federated)}, or all")
+    return chosen
+
+
+def log_to_console() -> None:
+    """A site's own words, with times, on its standard error."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")

@@ -1,0 +1,162 @@
+"""Running every method on the same data, trial after trial, and writing down each round as it happens."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from fedns.comparison.display import Display
+from fedns.comparison.prepare import (
+    SAME_EVERY_TRIAL,
+    Fact,
+    Trial,
+    describe,
+    load_data,
+    notes_on_sketches,
+    prepare_trial,
+    split_and_scale,
+)
+from fedns.comparison.results import ROUNDS_FILE, RUNS_FILE, RoundsWriter, Run, keep_finished, read_runs
+from fedns.core.errors import ConfigError
+from fedns.core.shards import Shards
+from fedns.data.datasets import Dataset
+from fedns.problems.problem import Problem
+from fedns.runs.methods import Method, parse_methods
+from fedns.runs.spec import Spec
+from fedns.simulation.simulator import simulate
+
+SETTINGS_FILE = "settings.toml"
+FINISHED_FILE = "finished"  # in a sweep: the comparison need not be run again
+WARM_UP_ROWS = 64
+
+
+@dataclass
+class Comparison:
+    """What was asked for, what the data are, and every run that was made."""
+
+    spec: Spec
+    folder: Path
+    facts: list[Fact] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    num_clients: int = 0
+    runs: list[Run] = field(default_factory=list)
+    interrupted: bool = False
+
+
+def compare(spec: Spec, display: Display | None = None, *, resume: bool = False) -> Comparison:
+    """Run a spec into its folder. After Ctrl-C, what was finished is still there and is returned.
+
+    resume: keep the runs that an earlier process with the same settings finished there, and make only the others.
+    """
+    display = display or Display()
+    methods = parse_methods(spec.methods, spec.sketch, spec.sketch_size)
+    comparison = Comparison(spec, spec.folder)
+    with display.open([method.label for method in methods], spec.trials):
+        try:
+            _run_all(comparison, methods, display, resume)
+        except KeyboardInterrupt:
+            comparison.interrupted = True
+    if (comparison.folder / ROUNDS_FILE).is_file() and comparison.num_clients:
+        comparison.runs = read_runs(comparison.folder)
+    return comparison
+
+
+def _run_all(comparison: Comparison, methods: list[Method], display: Display, resume: bool) -> None:
+    spec = comparison.spec
+    display.stage(f"loading {spec.dataset}")
+    dataset, problem = load_data(spec)
+    display.stage("giving rows to clients")
+    shards = split_and_scale(spec, dataset, 0)
+    problem.loss.check_targets(shards)
+    comparison.facts = describe(spec, dataset, problem, shards)
+    comparison.notes = notes_on_sketches(methods, shards, problem.num_features(shards.num_columns))
+    finished: set[tuple[str, int]] = set()
+    if resume and has_settings(spec):
+        finished = keep_finished(spec.folder)
+    else:
+        prepare_folder(spec)
+    comparison.num_clients = shards.num_clients
+    pending = {
+        number: [method for method in methods if (method.label, number) not in finished] for number in range(spec.trials)
+    }
+    trials = [number for number, left in pending.items() if left]
+    with contextlib.ExitStack() as writers:
+        files = [
+            writers.enter_context((comparison.folder / name).open("a", encoding="utf-8"))
+            for name in (ROUNDS_FILE, RUNS_FILE)
+        ]
+        for trial in _trials(spec, dataset, problem, shards, display, trials):
+            if trial.number == trials[0]:
+                display.stage("warming up")
+                _warm_up(spec, methods, problem, trial)
+            for method in pending[trial.number]:
+                display.stage(f"trial {trial.number + 1} of {spec.trials}")
+                writer = RoundsWriter(files[0], files[1], method.label, trial.number)
+                simulate(
+                    method.algorithm,
+                    problem,
+                    trial.shards,
+                    rounds=spec.rounds,
+                    tol=spec.tol,
+                    seed=trial.seed,
+                    optimum=trial.optimum,
+                    participation=spec.participation,
+                    wire=spec.wire,
+                    threads=spec.threads,
+                    observers=(writer, display.watch(method.label, trial.number)),
+                )
+
+
+def _trials(
+    spec: Spec, dataset: Dataset, problem: Problem, shards: Shards, display: Display, numbers: list[int]
+) -> Iterator[Trial]:
+    """The data and optimum of these trials; a split that draws nothing is made once."""
+    trial: Trial | None = None
+    for number in numbers:
+        if trial is not None and spec.split in SAME_EVERY_TRIAL:
+            trial = replace(trial, number=number, seed=spec.seed + number)
+        else:
+            display.stage("giving rows to clients")
+            rows = shards if number == 0 else split_and_scale(spec, dataset, number)
+            display.stage("finding the pooled optimum")
+            trial = prepare_trial(spec, problem, rows, number)
+        yield trial
+
+
+def _warm_up(spec: Spec, methods: list[Method], problem: Problem, trial: Trial) -> None:
+    """Two rounds of every method on a few rows, so that no method's clock holds the compilation of its kernels."""
+    shards = trial.shards
+    rows = min(WARM_UP_ROWS, shards.num_samples)
+    cuts = np.unique([0, rows // 2, rows])
+    weights = None if shards.sample_weights is None else np.ones_like(shards.sample_weights)
+    few = replace(shards, starts=cuts[:-1], stops=cuts[1:], sample_weights=weights, names=None)
+    for method in methods:
+        simulate(method.algorithm, problem, few, rounds=2, optimum=trial.optimum, wire=spec.wire, threads=spec.threads)
+
+
+def prepare_folder(spec: Spec) -> None:
+    """The folder of the results with the settings in it, free of what an earlier run left there."""
+    folder = spec.folder
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"'{folder}' is a file: choose another folder with --out")
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in earlier_results(folder):
+        path.unlink()
+    (folder / SETTINGS_FILE).write_text(spec.to_toml(), encoding="utf-8")
+
+
+def has_settings(spec: Spec) -> bool:
+    """Whether the folder holds results of exactly these settings, complete or not."""
+    settings = spec.folder / SETTINGS_FILE
+    return settings.is_file() and settings.read_text(encoding="utf-8") == spec.to_toml()
+
+
+def earlier_results(folder: Path) -> list[Path]:
+    """Files in a folder that an earlier comparison wrote; anything else there is left alone."""
+    names = (ROUNDS_FILE, RUNS_FILE, SETTINGS_FILE, "summary.csv", "report.html", FINISHED_FILE)
+    figures = [path for suffix in ("png", "svg", "pdf") for path in sorted(folder.glob(f"gap_*.{suffix}"))]
+    return [path for name in names if (path := folder / name).is_file()] + figures

@@ -1,0 +1,140 @@
+"""What a comparison shows while it runs."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+
+from fedns.core.history import History, Record
+from fedns.core.observers import Observer
+from fedns.reporting.numbers import gap_text
+
+COMPILING = "compiling kernels (first run only)"
+
+
+class Display:
+    """Shows nothing; the two below show a run on a terminal and in plain lines."""
+
+    @contextlib.contextmanager
+    def open(self, methods: list[str], trials: int) -> Iterator[None]:
+        yield
+
+    def stage(self, text: str) -> None:
+        """What is being done outside the rounds."""
+
+    def watch(self, method: str, trial: int) -> Observer:
+        """An observer for one run."""
+        return Observer()
+
+
+class LineDisplay(Display):
+    """One line per trial, for logs and pipes."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._ended: list[str] = []
+        self._methods: list[str] = []
+        self._trials = 0
+
+    @contextlib.contextmanager
+    def open(self, methods: list[str], trials: int) -> Iterator[None]:
+        self._methods, self._trials = methods, trials
+        with _on_compile(lambda: self._say(COMPILING)):
+            yield
+
+    def watch(self, method: str, trial: int) -> Observer:
+        return _Watcher(lambda record: None, lambda history: self._end(method, trial, history))
+
+    def _end(self, method: str, trial: int, history: History) -> None:
+        last = history.records[-1]
+        self._ended.append(f"{method} {last.round} rounds to {gap_text(last.suboptimality)}")
+        if len(self._ended) == len(self._methods):
+            self._say(f"trial {trial + 1}/{self._trials}: {', '.join(self._ended)}")
+            self._ended = []
+
+    def _say(self, text: str) -> None:
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+class LiveDisplay(Display):
+    """A bar per method that moves with its trials, with the round and the gap beside it."""
+
+    def __init__(self, console: Console) -> None:
+        columns = (
+            SpinnerColumn(finished_text=" "),
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.fields[text]}"),
+        )
+        self._progress = Progress(*columns, TimeElapsedColumn(), console=console, transient=True)
+        self._tasks: dict[str, TaskID] = {}
+        self._trials = 0
+        self._stage = self._progress.add_task(f"{'starting':<26}", total=None, text="")
+
+    @contextlib.contextmanager
+    def open(self, methods: list[str], trials: int) -> Iterator[None]:
+        self._trials = trials
+        for method in methods:
+            self._tasks[method] = self._progress.add_task(escape(method), total=trials, text="", start=False)
+        with self._progress, _on_compile(lambda: self.stage(COMPILING)):
+            yield
+
+    def stage(self, text: str) -> None:
+        self._progress.update(self._stage, description=escape(f"{text:<26}"))
+
+    def watch(self, method: str, trial: int) -> Observer:
+        task = self._tasks[method]
+        if trial == 0:
+            self._progress.start_task(task)
+
+        def moved(record: Record) -> None:
+            text = f"trial {trial + 1}/{self._trials}  round {record.round}  gap {gap_text(record.suboptimality)}"
+            self._progress.update(task, text=text)
+
+        def ended(history: History) -> None:
+            self._progress.update(task, completed=trial + 1)
+
+        return _Watcher(moved, ended)
+
+
+def display_for(console: Console, quiet: bool) -> Display:
+    """Live on a terminal, lines elsewhere, nothing where quiet is asked for."""
+    if quiet:
+        return Display()
+    return LiveDisplay(console) if console.is_terminal else LineDisplay(console)
+
+
+class _Watcher(Observer):
+    def __init__(self, moved: Any, ended: Any) -> None:
+        self._moved, self._ended = moved, ended
+
+    def on_round(self, record: Record, state: Any) -> None:
+        self._moved(record)
+
+    def on_end(self, history: History) -> None:
+        self._ended(history)
+
+
+@contextlib.contextmanager
+def _on_compile(say: Any) -> Iterator[None]:
+    """Call `say` when the first kernel is compiled rather than loaded from the cache of an earlier run."""
+    from numba.core import event
+
+    class Once(event.Listener):
+        done = False
+
+        def on_start(self, event: Any) -> None:
+            if not self.done:
+                self.done = True
+                say()
+
+        def on_end(self, event: Any) -> None:
+            """Nothing: the next stage says what happens then."""
+
+    with event.install_listener("numba:compile", Once()):
+        yield

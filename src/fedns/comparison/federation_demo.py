@@ -1,0 +1,173 @@
+"""A whole federation on this machine: separate processes, TLS, keys, and nothing but the loopback address."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from fedns.core.errors import ConfigError
+from fedns.core.history import History
+from fedns.core.shards import Shards
+from fedns.data.datasets import load
+from fedns.data.partition import split_dataset
+from fedns.data.scaling import scale
+from fedns.federation.config import EXPERIMENT_FILE, SITE_FILE, Experiment
+from fedns.federation.coordinator.coordinate import Result, Watcher, coordinate, open_transport
+from fedns.federation.coordinator.report import write_report
+from fedns.federation.provision import init_federation
+from fedns.numerics.cpu.rows import SparseRows
+from fedns.runs.builder import algorithm_of, problem_of
+from fedns.simulation.simulator import simulate
+from fedns.transports.processes import ended_by_sigterm, free_port
+
+MARKER = "made-by-demo-federation"
+GIVE_UP_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One method of a demonstration: what came of it, and whether it is the simulator's result."""
+
+    method: str
+    result: Result
+    report: Path
+    same_bits: bool
+    same_bytes: bool
+
+
+@dataclass(frozen=True)
+class Demo:
+    """What to show."""
+
+    engine: str
+    folder: Path
+    sites: int = 3
+    methods: Sequence[str] = ("fedns",)
+    dataset: str = "digits"
+    rounds: int = 30
+    wire: str = "float64"
+    sketch_size: int = 16
+
+
+def run_demo(demo: Demo, watchers: Callable[[str], contextlib.AbstractContextManager[Sequence[Watcher]]]) -> Iterator[Shown]:
+    """Provision, start every site as a process of its own, train with each method, and compare with the simulator."""
+    shards = prepare(demo)
+    experiment = replace(
+        Experiment.read(demo.folder / "coordinator" / EXPERIMENT_FILE),
+        rounds=demo.rounds,
+        wire=demo.wire,
+        sketch_size=demo.sketch_size,
+        gradient_tol=1e-9,
+    )
+    with (
+        ended_by_sigterm(),
+        site_processes(demo.folder),
+        open_transport(experiment, logs=demo.folder / "coordinator" / "logs") as transport,
+    ):
+        for method in demo.methods:
+            one = replace(experiment, method=method, out=f"run-{_plain(method)}")
+            with watchers(method) as watching:
+                result = coordinate(one, transport, watchers=watching)
+            here = _simulated(one, shards)
+            yield Shown(method, result, write_report(one, result), *_compared(result.history, here))
+
+
+def prepare(demo: Demo) -> Shards:
+    """A federation folder with the rows of every site in a file of its own; the same rows for the simulator."""
+    if demo.folder.exists():
+        if not (demo.folder / MARKER).exists():
+            raise ConfigError(f"{demo.folder} is not empty and not an earlier demonstration: choose another --out")
+        shutil.rmtree(demo.folder)
+    demo.folder.mkdir(parents=True)
+    (demo.folder / MARKER).touch()
+    names = [f"site-{number + 1}" for number in range(demo.sites)]
+    init_federation(demo.folder, demo.engine, names, f"localhost:{free_port()}")
+    shards, _ = scale(split_dataset(load(demo.dataset), demo.sites, "iid", 0), "maxabs")
+    for number, name in enumerate(names):
+        mine = slice(int(shards.starts[number]), int(shards.stops[number]))
+        folder = demo.folder / "sites" / name
+        np.savez(folder / "rows.npz", X=_dense(shards)[mine], y=shards.targets[mine])
+        text = f'name = "{name}"\nengine = "{demo.engine}"\n\n[data]\ndataset = "rows.npz"\n'
+        (folder / SITE_FILE).write_text(text, encoding="utf-8")
+    return shards
+
+
+@contextlib.contextmanager
+def site_processes(folder: Path) -> Iterator[dict[str, subprocess.Popen[bytes]]]:
+    """A `fedns site` for every site of a federation; all of them are gone when the block ends, however it ends."""
+    running: dict[str, subprocess.Popen[bytes]] = {}
+    try:
+        for site in sorted((folder / "sites").iterdir()):
+            running[site.name] = start_site(site)
+        yield running
+    finally:
+        for process in running.values():
+            _signal(process, signal.SIGTERM)
+        for process in running.values():
+            _end(process)
+
+
+def start_site(folder: Path) -> subprocess.Popen[bytes]:
+    """One site, its output in a file beside its settings."""
+    with (folder / "output.txt").open("ab") as output:
+        return subprocess.Popen(
+            [sys.executable, "-m", "fedns.cli", "site", str(folder / SITE_FILE)],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,  # Ctrl-C reaches the demonstration alone, which then ends its sites
+        )
+
+
+def _signal(process: subprocess.Popen[bytes], number: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, number)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    _signal(process, signal.SIGCONT)  # a stopped process cannot end
+    try:
+        process.wait(GIVE_UP_SECONDS)
+    except subprocess.TimeoutExpired:
+        _signal(process, signal.SIGKILL)
+        process.wait()
+
+
+def _simulated(experiment: Experiment, shards: Shards) -> History:
+    job = experiment.job
+    return simulate(
+        algorithm_of(job),
+        problem_of(job),
+        shards,
+        rounds=job.rounds,
+        gradient_tol=experiment.gradient_tol,
+        seed=job.seed,
+        wire=job.wire,
+    )
+
+
+def _compared(there: History, here: History) -> tuple[bool, bool]:
+    """Whether both have the same coefficients to the last bit, and the same messages to the last byte."""
+    return there.coefficients.tobytes() == here.coefficients.tobytes(), there.ledger == here.ledger
+
+
+def _dense(shards: Shards) -> Any:
+    rows = shards.rows
+    if isinstance(rows, SparseRows):
+        return scipy.sparse.csr_matrix((rows.data, rows.indices, rows.indptr), shape=rows.shape).toarray()
+    return rows.values
+
+
+def _plain(method: str) -> str:
+    return "".join(letter if letter.isalnum() else "-" for letter in method)

@@ -1,0 +1,140 @@
+"""From settings to something that can be run: load, split, scale, and find the pooled optimum."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedns.core.shards import Shards
+from fedns.data.datasets import Dataset, as_binary, load
+from fedns.data.missing import treat_missing
+from fedns.data.partition import split_dataset
+from fedns.data.scaling import scale
+from fedns.numerics.cpu import parallel
+from fedns.numerics.cpu.rows import SparseRows
+from fedns.numerics.linalg import single_threaded_blas
+from fedns.problems.losses import LOSSES
+from fedns.problems.penalties import Ridge
+from fedns.problems.problem import Problem
+from fedns.problems.reference import Optimum, pooled_optimum
+from fedns.runs.methods import Method
+from fedns.runs.spec import Spec
+
+SAME_EVERY_TRIAL = ("contiguous", "sorted", "group")  # splits that draw nothing
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """The data of one trial as its clients hold them."""
+
+    number: int  # from 0
+    seed: int
+    shards: Shards
+    optimum: Optimum
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One line about the data."""
+
+    name: str
+    value: str
+
+
+def load_data(spec: Spec) -> tuple[Dataset, Problem]:
+    """The data set, and the problem that its targets and the settings pose."""
+    dataset = load(spec.dataset, positive=spec.positive, target=spec.target, group=spec.group, weight=spec.weight)
+    dataset = treat_missing(dataset, spec.missing)
+    name = spec.loss
+    if name == "auto":
+        name = "squared" if dataset.task == "regression" else "logistic"
+    if name == "logistic" and dataset.task != "binary":
+        as_binary(dataset.targets)  # says how many labels there are, and how to choose one
+    return dataset, Problem(LOSSES[name](), Ridge(spec.strength), spec.intercept)
+
+
+def split_and_scale(spec: Spec, dataset: Dataset, trial: int) -> Shards:
+    """Rows given to clients with this trial's seed, then scaled from the clients' summaries."""
+    shards = split_dataset(dataset, spec.num_clients, spec.split, spec.seed + trial)
+    return scale(shards, spec.scale)[0]
+
+
+def prepare_trial(spec: Spec, problem: Problem, shards: Shards, trial: int) -> Trial:
+    """The trial with the optimum that all its methods are measured against."""
+    with parallel.threads(spec.threads), single_threaded_blas():
+        return Trial(trial, spec.seed + trial, shards, pooled_optimum(problem, shards))
+
+
+def describe(spec: Spec, dataset: Dataset, problem: Problem, shards: Shards) -> list[Fact]:
+    """What a reader needs to know about the data, of the first trial where the split is drawn."""
+    sizes = shards.sizes
+    facts = [
+        Fact("data set", dataset.name),
+        Fact("source", dataset.source or "not stated"),
+        Fact("rows and columns", f"{shards.num_samples} x {shards.num_columns}{_density(shards)}"),
+        Fact("coefficients (M)", f"{problem.num_features(shards.num_columns)}{', one the intercept' * spec.intercept}"),
+        Fact("targets", _targets(dataset, problem)),
+        Fact("clients", f"{shards.num_clients}, split {spec.split}"),
+        Fact("rows per client", f"{sizes.min()} / {np.median(sizes):g} / {sizes.max()} (smallest / median / largest)"),
+        Fact("scaling", f"{spec.scale}; {scaling_cost(spec.scale, shards.num_columns)}"),
+    ]
+    if spec.missing != "refuse":
+        facts.append(Fact("missing values", f"{spec.missing}: {dataset.description}"))
+    if dataset.sample_weights is not None:
+        facts.append(Fact("sample weights", f"column '{spec.weight}'" if spec.weight else "of the data set"))
+    return facts
+
+
+def scaling_cost(how: str, num_columns: int) -> str:
+    """What each site sends for the scaling, once and before the first round: a count and three numbers per column."""
+    if how == "none":
+        return "no site sends anything for it"
+    numbers = 1 + 3 * num_columns
+    return (
+        f"each site sends its number of rows and the mean, squared deviations and largest absolute value of every column "
+        f"once before the first round: {numbers} numbers, {8 * numbers} bytes, not counted in the tables"
+    )
+
+
+def notes_on_sketches(methods: list[Method], shards: Shards, num_features: int) -> list[str]:
+    """Where a sketch is larger than the packed Hessian that it stands in for."""
+    packed = num_features * (num_features + 1) // 2
+    notes = []
+    for method in methods:
+        rows = _largest_sketch(method, shards)
+        if rows * num_features > packed:
+            notes.append(
+                f"{method.label}: a sketch of {rows} rows is {rows * num_features} numbers, more than the {packed} of the "
+                f"packed Hessian (M = {num_features}); fednewton sends less in a round"
+            )
+    return notes
+
+
+def _largest_sketch(method: Method, shards: Shards) -> int:
+    """The most rows of a sketch that any client will send; 0 where it sends none."""
+    sketch = getattr(method.algorithm, "sketch", None)
+    if sketch is None or method.algorithm.pooled:
+        return 0
+    rows = int(sketch.plan(shards.sizes).sizes.max())
+    second = getattr(method.algorithm, "second_size", None)
+    if second is None:
+        return rows
+    # Twice the first is what FedNDES takes where nothing else is asked for.
+    larger = type(sketch)(second or 2 * sketch.size)
+    return max(rows, int(larger.plan(shards.sizes).sizes.max()))
+
+
+def _density(shards: Shards) -> str:
+    if not isinstance(shards.rows, SparseRows):
+        return ""
+    return f", compressed, {shards.rows.data.size / max(1, shards.num_samples):.3g} nonzeros a row"
+
+
+def _targets(dataset: Dataset, problem: Problem) -> str:
+    y = dataset.targets
+    if problem.loss.name == "logistic":
+        return (
+            f"two classes, {int((y > 0).sum())} rows (+1) and {int((y <= 0).sum())} rows (-1): {(y > 0).mean():.1%} are +1"
+        )
+    return f"numbers, mean {y.mean():.4g}, standard deviation {y.std():.4g}"

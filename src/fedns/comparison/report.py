@@ -1,0 +1,134 @@
+"""One HTML file about a comparison, with everything in it: nothing is fetched when it is opened."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+from fedns.comparison.compare import Comparison
+from fedns.comparison.summary import Summary, Traffic, summarise, traffic
+from fedns.comparison.tables import HEADINGS, cells, ending_text
+from fedns.reporting.numbers import bytes_text, gap_text, rounds_text, seconds_text
+from fedns.reporting.page import html_table, page, pairs, section
+from fedns.reporting.versions import versions
+from fedns.runs.spec import Spec
+
+
+def render(comparison: Comparison, figures: str, notes: Sequence[str]) -> str:
+    """The page about a comparison; `figures` is HTML that `figure_html` made, `notes` stand under the table."""
+    spec = comparison.spec
+    summaries = summarise(comparison.runs, comparison.num_clients)
+    title = f"{spec.dataset}: {_named([summary.method for summary in summaries])}"
+    body = [
+        f"<h1>{escape(title)}</h1>",
+        _lead(comparison),
+        section("In words", _sentences(summaries, comparison)),
+        section("Rounds, bytes and seconds", _comparison_table(summaries) + _notes(notes)),
+        section("Figures", f'<div class="figures">{figures}</div>') if figures else "",
+        *_traffic_sections(traffic(comparison.runs, comparison.num_clients)),
+        section("Data", pairs((fact.name, fact.value) for fact in comparison.facts)),
+        section("Settings", pairs((key, _shown(value)) for key, value in (spec.as_dict() | _in_force(spec)).items())),
+        section("To run it again", f"<pre><code>{escape(spec.to_command())}</code></pre>"),
+        section("Versions", pairs(versions().items())),
+    ]
+    return page(title, "\n".join(filter(None, body)))
+
+
+def sentence(summary: Summary, num_clients: int) -> str:
+    """What a method did, in one plain sentence."""
+    of = f"all {summary.trials} trials" if summary.trials > 1 else "its one trial"
+    if summary.converged == summary.trials:
+        rounds = f"{rounds_text(summary.rounds.mean)} rounds"
+        if summary.rounds.low != summary.rounds.high:
+            rounds += f" on average ({summary.rounds.low:g} to {summary.rounds.high:g})"
+        if summary.sends_nothing:
+            sent = "on the pooled data, sending nothing"
+        else:
+            sent = f"with {bytes_text(summary.uplink_bytes_per_client.mean)} sent by each of {num_clients} clients"
+        return f"converged in {of}: {rounds}, {sent}, {seconds_text(summary.seconds.mean)} seconds."
+    if summary.trials == 1:
+        return f"did not converge: {summary.stop_reason}."
+    if summary.converged == 0:
+        return (
+            f"did not converge in any of {summary.trials} trials ({ending_text(summary)}); the median gap at the end is "
+            f"{gap_text(summary.final_gap)}. The first trial: {summary.stop_reason}."
+        )
+    return (
+        f"converged in {summary.converged} of {summary.trials} trials ({ending_text(summary)}); the median gap at the end "
+        f"is {gap_text(summary.final_gap)}. The first trial: {summary.stop_reason}."
+    )
+
+
+def _named(methods: Sequence[str]) -> str:
+    listed = ", ".join(methods)
+    return listed if len(listed) <= 60 else f"{len(methods)} methods"
+
+
+def _lead(comparison: Comparison) -> str:
+    spec = comparison.spec
+    facts = {fact.name: fact.value for fact in comparison.facts}
+    text = (
+        f"{facts.get('rows and columns', '')} (rows x columns), {comparison.num_clients} clients, split {spec.split}, "
+        f"ridge strength {spec.strength:g}, {spec.trials} trial{'s' if spec.trials > 1 else ''}."
+    )
+    lead = f'<p class="lead">{escape(text)}</p>'
+    if comparison.interrupted:
+        lead += '<p class="warning">This run was interrupted: what follows is what was finished before that.</p>'
+    return lead
+
+
+def _sentences(summaries: Sequence[Summary], comparison: Comparison) -> str:
+    items = [
+        f"<li><strong>{escape(summary.method)}</strong> {escape(sentence(summary, comparison.num_clients))}</li>"
+        for summary in summaries
+    ]
+    return "<ul>" + "".join(items) + "</ul>"
+
+
+def _comparison_table(summaries: Sequence[Summary]) -> str:
+    return html_table(HEADINGS, (cells(summary) for summary in summaries), text_columns={0, len(HEADINGS) - 1})
+
+
+def _notes(notes: Sequence[str]) -> str:
+    explained = (
+        "Means over trials, with the range in parentheses where trials differ; seconds are of whole runs. Bytes are the "
+        "summed lengths of the encoded messages that left a site, averaged over clients."
+    )
+    return "".join(f'<p class="notes">{escape(note)}</p>' for note in (explained, *notes))
+
+
+def _traffic_sections(lines: Sequence[Traffic]) -> list[str]:
+    headings = {"uplink": "What left each site", "downlink": "What reached each site"}
+    return [
+        section(heading, _traffic_table([line for line in lines if line.direction == direction]))
+        for direction, heading in headings.items()
+    ]
+
+
+def _traffic_table(lines: Sequence[Traffic]) -> str:
+    if not lines:
+        return "<p>Nothing.</p>"
+    rows = [
+        (
+            line.method,
+            line.kind,
+            ", ".join(line.fields),
+            f"{line.messages:.3g} at the start" if line.at_start else f"{line.messages:.3g} a round",
+            bytes_text(line.bytes_per_message),
+            bytes_text(line.bytes_per_client),
+        )
+        for line in lines
+    ]
+    headings = ("method", "message", "what it holds", "messages per client", "bytes of each", "bytes per client and run")
+    return html_table(headings, rows, text_columns={0, 1, 2})
+
+
+def _in_force(spec: Spec) -> dict[str, object]:
+    """Settings that were left open, as they turned out."""
+    return {"clients": spec.num_clients or "the natural sites", "out": str(spec.folder)}
+
+
+def _shown(value: object) -> str:
+    if value is None:
+        return "not set"
+    return ", ".join(value) if isinstance(value, list) else str(value)

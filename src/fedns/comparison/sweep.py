@@ -1,0 +1,211 @@
+"""Many comparisons from one file: a list in place of a single value, or a list of cases, and one table of all."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from fedns.comparison.board import Board, SayingDisplay
+from fedns.comparison.compare import FINISHED_FILE, compare, has_settings
+from fedns.comparison.outputs import write_outputs
+from fedns.comparison.results import read_runs
+from fedns.comparison.summary import TARGETS, Summary, gap_name, summarise
+from fedns.comparison.tables import target_text
+from fedns.comparison.workers import Say, Task, run_tasks
+from fedns.core.errors import ConfigError
+from fedns.core.files import alone_in, write_whole
+from fedns.data.catalogue import shape_of
+from fedns.reporting.numbers import DASH, bytes_text, gap_text, one_parameter_a_line, rounds_text
+from fedns.runs.spec import Spec, read_toml
+
+TABLE_FILES = ("table.csv", "table.md")
+CASES, QUICK = "cases", "quick"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One comparison of a sweep."""
+
+    label: str
+    spec: Spec
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Comparisons that share a folder, each in its own part of it."""
+
+    folder: Path
+    cases: list[Case]
+
+
+@dataclass(frozen=True)
+class Finished:
+    """The summaries of one case."""
+
+    label: str
+    summaries: list[Summary]
+
+
+def is_sweep(values: Mapping[str, Any]) -> bool:
+    """Whether these settings stand for several comparisons."""
+    return CASES in values or any(isinstance(v, list) for k, v in values.items() if k != "methods")
+
+
+def read_sweep(path: Path, overrides: Mapping[str, Any], *, quick: bool = False) -> Sweep:
+    """Every combination that a file asks for, in its order; `quick` takes the smaller settings that it has for that."""
+    values = read_toml(path)
+    shared = _settled({key: value for key, value in values.items() if key != CASES}, quick) | dict(overrides)
+    folder = Path(str(shared.pop("out", f"runs/{path.stem}")))
+    cases = []
+    for case in values.get(CASES, [{}]):
+        if not isinstance(case, dict):
+            raise ConfigError(f"{path}: cases must be tables, written [[cases]]")
+        cases += _combinations(path, shared | _settled(case, quick) | dict(overrides), folder)
+    labels = [case.label for case in cases]
+    if len(set(labels)) < len(labels):
+        raise ConfigError(f"{path}: two cases are both called '{max(labels, key=labels.count)}': let them differ in a list")
+    return Sweep(folder, cases)
+
+
+def _settled(values: Mapping[str, Any], quick: bool) -> dict[str, Any]:
+    """The settings without their quick alternative, or with it in force."""
+    plain = {key: value for key, value in values.items() if key != QUICK}
+    return plain | values.get(QUICK, {}) if quick else plain
+
+
+def _combinations(path: Path, values: dict[str, Any], folder: Path) -> list[Case]:
+    varied = [key for key, value in values.items() if isinstance(value, list) and key != "methods"]
+    named = ["dataset", *(key for key in varied if key != "dataset")]
+    found = []
+    for choice in itertools.product(*(values[key] for key in varied)):
+        one = values | dict(zip(varied, choice, strict=True))
+        label = " ".join(str(one.get(key, "")) for key in named)
+        name = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in label)
+        try:
+            found.append(Case(label, replace(Spec.from_dict(one), out=str(folder / name))))
+        except ConfigError as error:
+            raise ConfigError(f"{path}: {label}: {error}") from None
+    return found
+
+
+def run_sweep(sweep: Sweep, board: Board | None = None, processes: int | None = None) -> tuple[list[Finished], bool]:
+    """Run what is not finished yet, on all cores; what was, with the same settings, is read back.
+
+    Also whether Ctrl-C cut it short. The results do not depend on the number of processes.
+    """
+    board = board or Board()
+    before = [case.label for case in sweep.cases if is_finished(case.spec)]
+    if before:
+        board.say(f"finished before: {', '.join(before)}")
+    sweep.folder.mkdir(parents=True, exist_ok=True)
+    interrupted = not run_all(tasks_of(sweep), board, processes, lambda: write_table(sweep.folder, read_finished(sweep)))
+    done = read_finished(sweep)
+    write_table(sweep.folder, done)
+    return done, interrupted
+
+
+def run_all(
+    tasks: Sequence[Task], board: Board, processes: int | None = None, after_each: Callable[[], None] = lambda: None
+) -> bool:
+    """Run tasks with progress on the board; False where Ctrl-C ended it."""
+    try:
+        with board.open(len(tasks)):
+            for task, _ in run_tasks(tasks, lambda task, text: board.working(task.label, text), processes):
+                after_each()
+                board.finished(task.label)
+    except KeyboardInterrupt:
+        return False
+    return True
+
+
+def tasks_of(sweep: Sweep, *, outputs: bool = True) -> list[Task]:
+    """A task for each case that is not finished, the longest first: last, it would leave the other cores idle."""
+    left = [case for case in sweep.cases if not is_finished(case.spec)]
+    return [Task(case.label, run_case, (case.spec, outputs)) for case in sorted(left, key=_work, reverse=True)]
+
+
+def run_case(spec: Spec, outputs: bool, say: Say) -> None:
+    """One case from where it stands to its end, with its report where asked for."""
+    with alone_in(spec.folder):
+        if is_finished(spec):  # by another process, while this one waited
+            return
+        comparison = compare(spec, SayingDisplay(say), resume=True)
+        if comparison.interrupted:
+            raise KeyboardInterrupt
+        if outputs:
+            say("writing the report")
+            write_outputs(comparison)
+        write_whole(spec.folder / FINISHED_FILE, f"{comparison.num_clients}\n")
+
+
+def _work(case: Case) -> float:
+    """Numbers read in all rounds together: a rough measure of how long a case takes."""
+    spec = case.spec
+    rows, columns = shape_of(spec.dataset) or (0, 0)
+    return float(rows) * columns * spec.trials * spec.rounds * len(spec.methods)
+
+
+def is_finished(spec: Spec) -> bool:
+    """Whether the folder holds a complete run of exactly these settings."""
+    return (spec.folder / FINISHED_FILE).is_file() and has_settings(spec)
+
+
+def read_finished(sweep: Sweep) -> list[Finished]:
+    """The summaries of every finished case, in the order of the sweep."""
+    return [Finished(case.label, _read_summaries(case.spec)) for case in sweep.cases if is_finished(case.spec)]
+
+
+def _read_summaries(spec: Spec) -> list[Summary]:
+    clients = int((spec.folder / FINISHED_FILE).read_text(encoding="utf-8"))
+    return summarise(read_runs(spec.folder), clients)
+
+
+def cell(summary: Summary | None) -> str:
+    """Rounds and bytes per client to the smallest target, or where the method ended up instead."""
+    if summary is None:
+        return DASH
+    target = next(t for t in summary.targets if t.gap == min(TARGETS))
+    if target.rounds is None:
+        return f"{next(iter(summary.endings))} {gap_text(summary.final_gap)}"
+    rounds = target_text(target.rounds, summary.trials, rounds_text)
+    sent = target.uplink_bytes_per_client
+    return rounds if summary.sends_nothing or sent is None else f"{rounds} / {bytes_text(sent.mean)}"
+
+
+def _grid(done: Sequence[Finished]) -> tuple[list[str], list[list[str]]]:
+    methods = list(dict.fromkeys(s.method for finished in done for s in finished.summaries))
+    by_case = [{s.method: s for s in finished.summaries} for finished in done]
+    return methods, [[cell(found.get(method)) for found in by_case] for method in methods]
+
+
+def write_table(folder: Path, done: Sequence[Finished]) -> None:
+    """The table as CSV and as Markdown."""
+    methods, rows = _grid(done)
+    heading = ["method", *(finished.label for finished in done)]
+    lines = [[method, *row] for method, row in zip(methods, rows, strict=True)]
+    with (folder / TABLE_FILES[0]).open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([heading, *lines])
+    marked = [heading, ["---"] * len(heading), *lines]
+    text = "\n".join("| " + " | ".join(line) + " |" for line in marked)
+    (folder / TABLE_FILES[1]).write_text(text + "\n", encoding="utf-8")
+
+
+def sweep_table(done: Sequence[Finished]) -> Table:
+    """One row per method, one column per case."""
+    methods, rows = _grid(done)
+    title = f"rounds / bytes sent per client to a gap of {gap_name(min(TARGETS))}"
+    table = Table(title=Text(title), box=box.SIMPLE_HEAD, title_justify="left", title_style="bold", padding=(0, 1, 0, 0))
+    table.add_column("method", overflow="fold")
+    for finished in done:
+        table.add_column(finished.label.replace(" ", "\n", 1), justify="right", overflow="fold")
+    for method, row in zip(methods, rows, strict=True):
+        table.add_row(Text(one_parameter_a_line(method)), *(Text(text) for text in row))
+    return table

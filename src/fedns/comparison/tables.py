@@ -1,0 +1,83 @@
+"""The table that ends a comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from rich import box
+from rich.console import JustifyMethod
+from rich.table import Table
+from rich.text import Text
+
+from fedns.comparison.summary import TARGETS, Spread, Summary, gap_name
+from fedns.reporting.numbers import DASH, bytes_text, gap_text, one_parameter_a_line, rounds_text, seconds_text
+
+HEADINGS = (
+    "method",
+    *(f"rounds to {gap_name(gap)}" for gap in TARGETS),
+    *(f"sent per client to {gap_name(gap)}" for gap in TARGETS),
+    "seconds",
+    "final gap",
+    "ended",
+)
+
+
+def target_text(spread: Spread | None, trials: int, show: Callable[[float], str], *, ranged: bool = False) -> str:
+    """The mean, where asked for with its range, and of how many trials where not all reached the target."""
+    if spread is None:
+        return DASH
+    text = show(spread.mean)
+    low, high = show(spread.low), show(spread.high)
+    if ranged and low != high:
+        text += f" ({low}-{high})"
+    return text if spread.count == trials else f"{text} [{spread.count}/{trials}]"
+
+
+def ending_text(summary: Summary) -> str:
+    """How the trials ended: the word alone where all agree."""
+    if len(summary.endings) == 1:
+        return next(iter(summary.endings))
+    return ", ".join(f"{word} {count}/{summary.trials}" for word, count in summary.endings.items())
+
+
+def cells(summary: Summary) -> tuple[str, ...]:
+    """One row of the table, in the order of the headings."""
+    trials = summary.trials
+    sent = [
+        DASH if summary.sends_nothing else target_text(target.uplink_bytes_per_client, trials, bytes_text)
+        for target in summary.targets
+    ]
+    return (
+        summary.method,
+        *(target_text(target.rounds, trials, rounds_text, ranged=True) for target in summary.targets),
+        *sent,
+        seconds_text(summary.seconds.mean),
+        gap_text(summary.final_gap),
+        ending_text(summary),
+    )
+
+
+def comparison_table(title: str, summaries: Sequence[Summary]) -> Table:
+    """The table on the screen."""
+    table = Table(title=Text(title), box=box.SIMPLE_HEAD, title_justify="left", title_style="bold", padding=(0, 1, 0, 0))
+    for heading in HEADINGS:
+        side: JustifyMethod = "left" if heading in ("method", "ended") else "right"
+        lines = heading.replace(" to ", "\nto ").replace(" per client", "\nper client").replace(" gap", "\ngap")
+        table.add_column(lines, justify=side, vertical="top", overflow="fold", min_width=9 if side == "left" else None)
+    for summary in summaries:
+        method, *numbers = cells(summary)
+        table.add_row(Text(one_parameter_a_line(method)), *(Text(cell) for cell in numbers))
+    return table
+
+
+def notes(summaries: Sequence[Summary], tol: float | None) -> list[str]:
+    """What the table's dashes and brackets mean where it has any."""
+    found = []
+    for summary in summaries:
+        if summary.sends_nothing:
+            found.append(f"{summary.method}: data pooled: nothing is sent")
+    if tol is not None and tol > min(TARGETS):
+        found.append(f"every run stops at a gap of {tol:g} (tol): smaller gaps were not looked for")
+    if any(0 < (target.rounds.count if target.rounds else 0) < s.trials for s in summaries for target in s.targets):
+        found.append("[3/10] means that 3 of 10 trials got there; the mean is over those")
+    return found

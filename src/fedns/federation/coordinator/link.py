@@ -1,0 +1,220 @@
+"""The coordinator's end of every exchange: sends packets, admits answers, and knows how each site is doing."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from fedns.core.clients import Handler, messages_of
+from fedns.core.errors import MessageError
+from fedns.core.messages import Message, decode
+from fedns.federation.coordinator import plausibility
+from fedns.federation.protocol.packets import ANSWER, ASK, KINDS, OPEN, REFUSAL, Packet
+from fedns.federation.protocol.policy import FederationError, Policy
+from fedns.federation.protocol.transport import Arrival, Transport
+from fedns.numerics.linalg import packed_size
+from fedns.runs.job import Job
+
+PAUSE_SECONDS = 0.2  # between two looks at whether a site is back
+LONGEST_SENTENCE = 1000  # of a refusal, in bytes
+UNREADABLE = (bytes(16), 0, 0, 0)  # run, epoch, exchange and site of a refusal of a request that could not be read
+
+
+@dataclass
+class SiteStatus:
+    """What the coordinator knows of a site."""
+
+    name: str
+    state: str = "not heard of"  # ready, asked, answered, away, refused, rejected
+    detail: str = ""
+    seconds: float = 0.0  # its last answer took
+    answers: int = 0
+    rejected: int = 0
+    uplink_bytes: int = 0
+    downlink_bytes: int = 0
+    envelope_bytes: int = 0  # what engine and packets add to the messages
+
+
+@dataclass
+class Link:
+    """One run's connection to its sites; shared by a cohort and its parts."""
+
+    transport: Transport
+    job: Job
+    policy: Policy
+    run: bytes
+    epoch: int = 0
+    exchange: int = 0
+    journal: Callable[..., None] = lambda event, **fields: None  # one structured line per event
+    ledger: Callable[..., None] = lambda **fields: None  # one line per message that was admitted
+    on_epoch: Callable[[int], None] = lambda epoch: None  # called before a new epoch is used
+    away: set[int] = field(default_factory=set)  # clients that are not asked in this round
+    last: dict[tuple[str, int], Message] = field(default_factory=dict)  # replies that may stand in later
+    statuses: list[SiteStatus] = field(default_factory=list)
+    settled: list[int] = field(default_factory=list)  # by client: its part in rounds before this one has been used
+
+    def __post_init__(self) -> None:
+        self.statuses = [SiteStatus(name) for name in self.job.sites]
+        self.settled = [0] * len(self.job.sites)
+
+    def open(self) -> None:
+        """Tell every site about the run, waiting for those that are not there yet."""
+        everyone = range(len(self.job.sites))
+        _, reasons = self._exchange(OPEN, self.job.to_json(), everyone, lambda client, body: None, patient=True)
+        if reasons:
+            raise FederationError(f"the run cannot start: {'; '.join(reasons.values())}")
+        self.journal("opened", sites=list(self.job.sites))
+
+    def ask(
+        self, handler: Handler, frame: bytes, clients: Iterable[int], round: int, num_features: int
+    ) -> tuple[dict[int, Message], dict[int, str]]:
+        """Replies by client, and for those without one the reason."""
+        _, expected = messages_of(handler)
+        known = {"features": num_features, "entries": packed_size(num_features)} if num_features else {}
+
+        def admit(client: int, body: bytes) -> Message:
+            message, envelope = decode(expected, body, known)
+            if (envelope.round, envelope.client) != (round, client):
+                raise MessageError(f"a reply for round {envelope.round} of site {envelope.client} came in round {round}")
+            plausibility.refuse_huge(message)
+            message.check()
+            self._enter(handler, client, round, frame, body, message)
+            return message
+
+        patient = self.policy.absent == "wait" or round == 0  # whoever is to take part must be there at the start
+        replies, reasons = self._exchange(ASK, frame, clients, admit, patient=patient, compared=True)
+        if expected.stand_in == "last" and self.policy.absent == "reuse":
+            self.last |= {(handler.__name__, client): reply for client, reply in replies.items()}
+        self.journal("exchange", round=round, handler=handler.__name__, answered=len(replies), missing=len(reasons))
+        return replies, reasons
+
+    def _enter(self, handler: Handler, client: int, round: int, frame: bytes, body: bytes, reply: Message) -> None:
+        """A request and its answer in the ledger."""
+        shared = {"site": self.job.sites[client], "round": round, "exchange": self.exchange, "purpose": handler.__name__}
+        request = messages_of(handler)[0]
+        self.ledger(**shared, direction="downlink", kind=request.kind, fields=list(request.specs()), bytes=len(frame))
+        self.ledger(**shared, direction="uplink", kind=reply.kind, fields=list(reply.specs()), bytes=len(body))
+
+    def new_epoch(self) -> None:
+        """What sites did in this round is over: they go back to where it began."""
+        self.epoch += 1
+        self.on_epoch(self.epoch)
+
+    def _exchange(
+        self,
+        kind: int,
+        body: bytes,
+        clients: Iterable[int],
+        admit: Callable[[int, bytes], Any],
+        *,
+        patient: bool,
+        compared: bool = False,
+    ) -> tuple[dict[int, Any], dict[int, str]]:
+        self.exchange += 1
+        accepted: dict[int, Any] = {}
+        reasons: dict[int, str] = {}
+        pending = list(clients)
+        deadline = time.monotonic() + self.policy.patience_seconds
+        while pending:
+            reasons, refused = self._once(kind, body, pending, admit, accepted)
+            if compared:
+                reasons |= self._compared(accepted)
+            pending = list(reasons)
+            if refused and patient:  # asking again would not change the owner's mind
+                raise FederationError("; ".join(reasons[client] for client in refused))
+            if not pending or not patient or time.monotonic() > deadline:
+                break
+            time.sleep(PAUSE_SECONDS)
+        return accepted, reasons
+
+    def _once(
+        self, kind: int, body: bytes, pending: list[int], admit: Callable[[int, bytes], Any], accepted: dict[int, Any]
+    ) -> tuple[dict[int, str], list[int]]:
+        """Ask once; what can be admitted is, and there is a reason for every other."""
+        numbers = {self.job.sites[client]: client for client in pending}
+        frames = {}
+        for name, client in numbers.items():
+            packet = Packet(kind, self.run, self.epoch, self.exchange, client, self.settled[client], body)
+            frames[name] = packet.encode()
+            status = self.statuses[client]
+            status.state, status.downlink_bytes = "asked", status.downlink_bytes + len(body)
+        reasons = {client: f"site '{name}' did not answer" for name, client in numbers.items()}
+        refused: list[int] = []
+        heard: set[int] = set()
+        started = time.monotonic()
+        for arrival in self.transport.exchange(frames, self.policy.timeout_seconds):
+            client = numbers.get(arrival.site, -1)
+            if client < 0 or client in heard:
+                self.journal("rejected", site=arrival.site, reason="an answer that nobody asked for, or a second one")
+                continue
+            heard.add(client)
+            status = self.statuses[client]
+            status.seconds = time.monotonic() - started
+            try:
+                accepted[client] = admit(client, self._body(arrival, client, refused))
+            except MessageError as error:
+                reasons[client] = f"site '{arrival.site}': {error}"
+                state = "refused" if client in refused else "away" if arrival.failure else "rejected"
+                status.state, status.detail = state, str(error)
+                status.rejected += int(state == "rejected")
+                self.journal(state, site=arrival.site, reason=str(error))
+                continue
+            del reasons[client]
+            status.state, status.detail, status.answers = "answered", "", status.answers + 1
+            status.uplink_bytes += len(arrival.payload) - len(frames[arrival.site]) + len(body)
+            status.envelope_bytes += arrival.envelope_bytes + 2 * (len(frames[arrival.site]) - len(body))
+        for client, reason in reasons.items():
+            if self.statuses[client].state == "asked":
+                self.statuses[client].state, self.statuses[client].detail = "away", reason
+        return reasons, refused
+
+    def _body(self, arrival: Arrival, client: int, refused: list[int]) -> bytes:
+        """The answer within what came back, checked to be the one that was asked for."""
+        if arrival.failure:
+            raise MessageError(arrival.failure)
+        packet = Packet.decode(arrival.payload, self.policy.largest_bytes)
+        expected = (self.run, self.epoch, self.exchange, client)
+        found = (packet.run, packet.epoch, packet.exchange, packet.site)
+        if packet.kind == REFUSAL and found in (expected, UNREADABLE):
+            refused.append(client)
+            raise MessageError(f"refuses: {_sentence(packet.body)}")
+        if packet.kind != ANSWER or found != expected:
+            raise MessageError(
+                f"the {KINDS[packet.kind]} of epoch {packet.epoch}, exchange {packet.exchange}, site {packet.site} came "
+                f"where that of epoch {self.epoch}, exchange {self.exchange}, site {client} was expected: a replay?"
+            )
+        return packet.body
+
+    def _compared(self, accepted: dict[int, Any]) -> dict[int, str]:
+        """Take out replies that cannot be true beside the others; report those that are merely strange."""
+        reasons = {}
+        for client, misfit in plausibility.misfits(accepted).items():
+            del accepted[client]
+            reasons[client] = self._reject(client, misfit)
+        for oddity in plausibility.compare(accepted):
+            if not oddity.impossible:
+                self.journal("suspicious", site=self.job.sites[oddity.client], reason=str(oddity))
+            elif accepted.pop(oddity.client, None) is not None:
+                reasons[oddity.client] = self._reject(oddity.client, str(oddity))
+        return reasons
+
+    def _reject(self, client: int, why: str) -> str:
+        """Note that an answer was taken out again; the reason, with the site's name."""
+        status = self.statuses[client]
+        status.state, status.detail, status.rejected = "rejected", why, status.rejected + 1
+        self.journal("rejected", site=status.name, reason=why)
+        return f"site '{status.name}': {why}"
+
+
+def _sentence(body: bytes) -> str:
+    """What a site says, fit to be shown: not too long, and nothing that would move a terminal's cursor."""
+    text = body[:LONGEST_SENTENCE].decode(errors="replace")
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+
+
+def new_run() -> bytes:
+    """Sixteen bytes that no other run has."""
+    return secrets.token_bytes(16)

@@ -1,0 +1,149 @@
+"""The report of a run over real sites: the result, how it was reached, who took part, and what left each site."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict
+from html import escape
+from pathlib import Path
+
+from fedns.core.history import History
+from fedns.federation.config import Experiment
+from fedns.federation.coordinator.coordinate import Result
+from fedns.federation.coordinator.recorder import LEDGER_FILE, LOG_FILE
+from fedns.federation.protocol.policy import WORDS
+from fedns.reporting.charts import Chart, Line, Scale
+from fedns.reporting.interactive import figure_html
+from fedns.reporting.numbers import bytes_text
+from fedns.reporting.page import html_table, page, pairs, section
+from fedns.reporting.versions import versions
+
+REPORT_FILE, COEFFICIENTS_FILE = "report.html", "coefficients.csv"
+_TROUBLE = ("away", "rejected", "refused", "suspicious", "round_lost")
+
+
+def write_report(experiment: Experiment, result: Result) -> Path:
+    """The page and the coefficients, beside what the run wrote itself."""
+    folder, history = experiment.outputs, result.history
+    lines = "".join(f"{index},{value!r}\n" for index, value in enumerate(history.coefficients.tolist()))
+    (folder / COEFFICIENTS_FILE).write_text("coefficient,value\n" + lines, encoding="utf-8")
+    title = f"{experiment.job.method} over {len(experiment.sites)} sites"
+    body = [
+        f"<h1>{escape(title)}</h1>",
+        f'<p class="lead">{escape(_lead(experiment, history))}</p>',
+        section("What was optimised", f"<p>{escape(_objective(experiment, history))}</p>"),
+        section("Progress", figure_html(_chart(history))),
+        section("Rounds", _rounds(history)),
+        section("Sites", _sites(result)),
+        section("What left each site", _ledger(folder)),
+        section("What went wrong", _trouble(folder)),
+        section("Settings", pairs((name, str(value)) for name, value in _settings(experiment))),
+        section("Versions", pairs(versions().items())),
+    ]
+    path = folder / REPORT_FILE
+    path.write_text(page(title, "\n".join(body)), encoding="utf-8")
+    return path
+
+
+def _lead(experiment: Experiment, history: History) -> str:
+    last = history.records[-1]
+    return (
+        f"{'Converged' if history.converged else 'Ended'} after {last.round} rounds on {experiment.engine}: "
+        f"{history.stop_reason}. All sites together sent {bytes_text(last.uplink_bytes)}."
+    )
+
+
+def _objective(experiment: Experiment, history: History) -> str:
+    partial = [r.round for r in history.records if "sites_present" in r.diagnostics]
+    if not partial:
+        return f"The objective over all {len(experiment.sites)} sites: {WORDS['wait']}."
+    return (
+        f"Sites were missing in {len(partial)} of {history.records[-1].round} rounds ({_ranges(partial)}). "
+        f"By the policy '{experiment.policy.absent}', {WORDS[experiment.policy.absent]}."
+    )
+
+
+def _ranges(rounds: list[int]) -> str:
+    shown = ", ".join(map(str, rounds[:12]))
+    return f"{shown}, ..." if len(rounds) > 12 else shown
+
+
+def _chart(history: History) -> Chart:
+    rounds = [float(r.round) for r in history.records]
+    x = {
+        "rounds": rounds,
+        "bytes": [float(r.uplink_bytes) for r in history.records],
+        "seconds": [r.seconds for r in history.records],
+    }
+    scales = {
+        "rounds": Scale("communication rounds"),
+        "bytes": Scale("bytes sent by all sites", unit="bytes"),
+        "seconds": Scale("seconds in rounds, waiting included"),
+    }
+    line = Line(history.method, x, [max(r.gradient_norm, 1e-16) for r in history.records])
+    return Chart(
+        "gradient", "Gradient norm", "How far the run was from the optimum.", scales, Scale("gradient norm", True), [line]
+    )
+
+
+def _rounds(history: History) -> str:
+    headings = ["round", "objective", "gradient norm", "sent", "received", "seconds", "sites"]
+    rows = [
+        [
+            str(r.round),
+            f"{r.objective:.12g}",
+            f"{r.gradient_norm:.2e}",
+            bytes_text(r.uplink_bytes),
+            bytes_text(r.downlink_bytes),
+            f"{r.seconds:.2f}",
+            f"{r.diagnostics['sites_present']:g}" if "sites_present" in r.diagnostics else "all",
+        ]
+        for r in history.records
+    ]
+    return html_table(headings, rows)
+
+
+def _sites(result: Result) -> str:
+    headings = ["site", "answers", "rejected", "sent", "received", "added by packets and engine"]
+    rows = [
+        [s.name, str(s.answers), str(s.rejected)]
+        + [bytes_text(n) for n in (s.uplink_bytes, s.downlink_bytes, s.envelope_bytes)]
+        for s in result.statuses
+    ]
+    return html_table(headings, rows) + "<p class='notes'>Retries and evaluations are counted here, not under Rounds.</p>"
+
+
+def _ledger(folder: Path) -> str:
+    totals: dict[tuple[str, ...], list[int]] = {}
+    for line in _lines(folder / LEDGER_FILE):
+        if line["direction"] != "uplink":
+            continue
+        total = totals.setdefault((line["site"], line["purpose"], line["kind"], ", ".join(line["fields"])), [0, 0])
+        total[0] += 1
+        total[1] += line["bytes"]
+    rows = sorted([*key, str(count), bytes_text(size)] for key, (count, size) in totals.items())
+    headings = ["site", "asked for", "message", "fields", "times", "bytes"]
+    note = f"<p class='notes'>Every single message, both ways, is a line of {LEDGER_FILE}.</p>"
+    return html_table(headings, rows, text_columns={0, 1, 2, 3}) + note
+
+
+def _trouble(folder: Path) -> str:
+    rows = [
+        [line["time"], line["event"], line.get("site", ""), line.get("reason") or "; ".join(line.get("reasons", []))]
+        for line in _lines(folder / LOG_FILE)
+        if line["event"] in _TROUBLE
+    ]
+    if not rows:
+        return "<p>Nothing: every request was answered, and every answer was admitted.</p>"
+    more = f"<p class='notes'>{len(rows) - 200} more lines are in {LOG_FILE}.</p>" if len(rows) > 200 else ""
+    return html_table(["time", "event", "site", "reason"], rows[:200], text_columns={0, 1, 2, 3}) + more
+
+
+def _lines(path: Path) -> Iterable[dict]:  # type: ignore[type-arg]
+    return (json.loads(line) for line in path.read_text(encoding="utf-8").splitlines())
+
+
+def _settings(experiment: Experiment) -> list[tuple[str, object]]:
+    values = {key: value for key, value in asdict(experiment).items() if key not in ("folder", "policy")}
+    return [*values.items(), *((f"policy: {key}", value) for key, value in asdict(experiment.policy).items())]

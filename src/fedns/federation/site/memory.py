@@ -1,0 +1,80 @@
+"""What a site keeps of a run between requests, on disk: its process may be a new one for every message."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedns.core.errors import MessageError
+from fedns.core.files import write_whole
+from fedns.runs.job import Job
+
+Arrays = dict[str, NDArray[Any]]
+
+
+@dataclass
+class RunMemory:
+    """How far a site is in a run, what its method remembers, and its last answer."""
+
+    job: Job
+    number: int  # the site's place in the run
+    data: str  # what the site's rows looked like when the run began
+    epoch: int = 0
+    exchange: int = 0
+    round: int = 0
+    digest: str = ""  # of the last request, so that a repeated one gets the same answer
+    answer: bytes = b""
+    arrays: Arrays = field(default_factory=dict)  # as they are now
+    before_round: Arrays = field(default_factory=dict)  # as they were when the round began
+
+    def enter(self, epoch: int, round: int, settled: int) -> None:
+        """Get ready for a request of this epoch and round: go on, or take back a round that was not used."""
+        if epoch < self.epoch:
+            raise MessageError(f"epoch {epoch} is over: this site is in epoch {self.epoch}")
+        if round < self.round:
+            raise MessageError(f"round {round} is over: this site is in round {self.round}")
+        if (epoch, round) != (self.epoch, self.round):
+            # The round is played again; or it was, without this site, whose answers came late or not at all.
+            kept = self.arrays if self.round < settled else self.before_round
+            self.arrays, self.before_round = ({name: array.copy() for name, array in kept.items()} for _ in range(2))
+        self.epoch, self.round = epoch, round
+
+    def save(self, path: Path) -> None:
+        """Write it whole; there is no pickle in it."""
+        head = {
+            "job": self.job.to_json().decode(),
+            "number": self.number,
+            "data": self.data,
+            "epoch": self.epoch,
+            "exchange": self.exchange,
+            "round": self.round,
+            "digest": self.digest,
+        }
+        arrays: dict[str, Any] = {f"now.{name}": array for name, array in self.arrays.items()}
+        arrays |= {f"before.{name}": array for name, array in self.before_round.items()}
+        buffer = io.BytesIO()
+        np.savez(buffer, head=_as_bytes(json.dumps(head).encode()), answer=_as_bytes(self.answer), **arrays)
+        write_whole(path, buffer.getvalue(), durable=False)
+
+    @classmethod
+    def load(cls, path: Path) -> RunMemory:
+        with np.load(path, allow_pickle=False) as archive:
+            head = json.loads(archive["head"].tobytes())
+            found: dict[str, Arrays] = {"now": {}, "before": {}}
+            for key in archive.files:
+                when, _, name = key.partition(".")
+                if when in found:
+                    found[when][name] = archive[key]
+            answer = archive["answer"].tobytes()
+        job = Job.from_json(head.pop("job").encode())
+        return cls(job, answer=answer, arrays=found["now"], before_round=found["before"], **head)
+
+
+def _as_bytes(data: bytes) -> NDArray[np.uint8]:
+    return np.frombuffer(data, dtype=np.uint8)

@@ -1,0 +1,94 @@
+"""A site's rows, read from their file once and mapped into memory afterwards."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedns import __version__
+from fedns.core.errors import DataError
+from fedns.core.shards import Shards
+from fedns.data.datasets import load
+from fedns.federation.config import SITE_FILE, DataSource, SiteConfig
+from fedns.numerics.cpu.rows import DenseRows, SparseRows
+
+_ROW_ARRAYS = ("flat", "data", "indices", "indptr")  # of dense and of compressed rows
+
+
+def site_shards(config: SiteConfig) -> Shards:
+    """The rows of a site as one client. A process that is started for a single message must not parse its file again."""
+    source = _located(config)
+    path = Path(source.dataset)
+    if not path.is_file():  # a named set has no one file to be recognised by
+        return _parse(source)
+    folder = config.folder / config.state / "rows" / _key(path, source)
+    return _mapped(folder, lambda: _parse(source))
+
+
+def _located(config: SiteConfig) -> DataSource:
+    beside = config.folder / config.data.dataset
+    if not beside.exists() and beside.suffix and ":" not in config.data.dataset:  # and no recipe such as synthetic:...
+        raise DataError(f"'{beside}' does not exist: 'dataset' in {SITE_FILE} is a path from the folder of that file")
+    return DataSource(**asdict(config.data) | {"dataset": str(beside)}) if beside.exists() else config.data
+
+
+def _parse(source: DataSource) -> Shards:
+    path = Path(source.dataset)
+    name: Any = path if path.is_file() else source.dataset
+    found = load(name, target=source.target, weight=source.weight, positive=source.positive)
+    return Shards.from_arrays(
+        found.features, found.targets, [found.num_samples], sample_weights=found.sample_weights, columns=found.columns
+    )
+
+
+def _key(path: Path, source: DataSource) -> str:
+    """Changes with the file's content, as far as its size and time tell, with the settings and with the version."""
+    found = path.stat()
+    facts = [__version__, str(path.resolve()), found.st_size, found.st_mtime_ns, asdict(source)]
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
+
+
+def _mapped(folder: Path, parse: Callable[[], Shards]) -> Shards:
+    if not folder.is_dir():
+        _write(folder, parse())
+    facts = json.loads((folder / "head.json").read_text(encoding="utf-8"))
+    arrays = {path.stem: _open(path) for path in folder.glob("*.npy")}
+    rows = (
+        DenseRows(arrays["flat"], facts["columns"])
+        if "flat" in arrays
+        else SparseRows(arrays["data"], arrays["indices"], arrays["indptr"], facts["columns"])
+    )
+    bounds = np.array([0]), np.array([facts["rows"]])
+    names = tuple(facts["names"]) if facts["names"] else None
+    return Shards(rows, arrays["targets"], *bounds, arrays.get("weights"), None, names)
+
+
+def _write(folder: Path, shards: Shards) -> None:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    partial = Path(tempfile.mkdtemp(suffix=".partial", dir=folder.parent))
+    arrays: dict[str, Any] = {name: getattr(shards.rows, name) for name in _ROW_ARRAYS if hasattr(shards.rows, name)}
+    arrays |= {"targets": shards.targets, "weights": shards.sample_weights}
+    for name, array in arrays.items():
+        if array is not None:
+            np.save(partial / f"{name}.npy", array, allow_pickle=False)
+    facts = {"rows": shards.num_samples, "columns": shards.num_columns, "names": shards.columns}
+    (partial / "head.json").write_text(json.dumps(facts), encoding="utf-8")
+    try:  # a folder that appears whole: another process may be about to write, or already map, the same one
+        partial.rename(folder)
+    except OSError:
+        shutil.rmtree(partial)
+        if not folder.is_dir():
+            raise
+
+
+def _open(path: Path) -> Any:
+    # Copy on write: the kernels are compiled for writable arrays. A plain array over the map: they know no subclasses.
+    return np.asarray(np.load(path, mmap_mode="c", allow_pickle=False))

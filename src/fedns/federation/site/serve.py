@@ -1,0 +1,66 @@
+"""Running a site: one command, one small file."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from fedns.core.shards import Shards
+from fedns.federation.config import SiteConfig, require_engine
+from fedns.federation.site.rows import site_shards
+from fedns.federation.site.service import SiteService
+from fedns.problems.losses import LOSSES
+from fedns.problems.problem import Problem
+from fedns.runs.builder import at_site
+from fedns.sketches import SRHT
+from fedns.transports.processes import ended_by_sigterm
+
+WARM_UP_ROWS = 16
+log = logging.getLogger("fedns.site")
+FACTORY = "fedns.federation.site.serve:service"  # how an engine that starts processes of its own finds the service
+
+
+def site_service(config: SiteConfig) -> SiteService:
+    """The service that answers for this site."""
+    shards = site_shards(config)
+    _warm_up(shards)
+    return SiteService(config.name, lambda: shards, at_site, config.permit, config.folder / config.state)
+
+
+def _warm_up(shards: Shards) -> None:
+    """Compile the kernels on a few rows, where they are not yet: the first request has to be answered in time."""
+    few = replace(shards, stops=np.minimum(shards.stops, WARM_UP_ROWS), columns=None)
+    losses = [loss() for loss in LOSSES.values()]
+    for loss in losses:
+        problem, w = Problem(loss), np.zeros(shards.num_columns)
+        problem.losses_along(w, w, np.zeros(2), few)
+        problem.value_and_gradient(w, few)
+        problem.gradient_and_hessian(w, few)
+        problem.gradient_and_sketch(w, few, SRHT(4).plan(few.sizes), np.zeros((1, 2), dtype=np.uint64))
+
+
+def service(path: str | Path) -> Callable[[bytes], bytes]:
+    """The same from the path of the site's file."""
+    return site_service(SiteConfig.read(Path(path))).answer
+
+
+def run_site(path: Path) -> None:
+    """Answer until told to stop."""
+    config = SiteConfig.read(path)
+    require_engine(config.engine)
+    shards = site_shards(config)  # a file that cannot be read is better known before anybody connects
+    log.info("site %s on %s: %d rows of %d columns; Ctrl-C ends it", config.name, config.engine, *shards.rows.shape)
+    if config.engine == "flower":
+        from fedns.transports.flower.client import serve
+        from fedns.transports.flower.credentials import SiteKit
+
+        with ended_by_sigterm():
+            serve(SiteKit.load(config.kit), site_service(config).answer)
+    else:
+        from fedns.transports.nvflare.processes import keep_site_running
+
+        keep_site_running(config.kit, FACTORY, path)

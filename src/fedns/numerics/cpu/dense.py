@@ -1,0 +1,201 @@
+"""The inner loops over dense rows, in explicit vectors.
+
+Columns are taken in strips of four vectors that stay in registers while a block of rows, already in the first-level
+cache, passes by. Rows narrower than a strip use masked loads, so nothing outside a row is read.
+"""
+
+import numpy as np
+
+from fedns.numerics.cpu import simd
+from fedns.numerics.cpu.hadamard import parity, transform_rows
+from fedns.numerics.cpu.jit import jit
+
+STRIP = 4 * simd.LANES
+_GROUP_BYTES = 32768
+_SIXTEEN = (0,) * 16
+
+
+@jit
+def padded(features):
+    """Columns of a table whose every strip can be read and written whole."""
+    return -(-features // STRIP) * STRIP
+
+
+@jit
+def aligned(rows, columns):
+    """A table of zeros that starts on a cache line: a vector that straddles two costs twice to load, more to store."""
+    raw = np.zeros(rows * columns + 8)
+    skip = (-raw.ctypes.data % 64) // 8
+    return raw[skip : skip + rows * columns].reshape((rows, columns))
+
+
+@jit
+def dense_margins(flat, columns, first, last, w, z):
+    """z[i] = x_i . w. This is the pass that fetches the block: strictly in the order of memory, it runs as fast as a
+    plain sum, while taking several rows at a time halves the speed."""
+    whole = columns // 8 * 8
+    rest = columns - whole
+    offset = w[columns] if w.size > columns else 0.0
+    for i in range(last - first):
+        p = (first + i) * columns
+        a = b = simd.splat(0.0)
+        for v in range(0, whole - 8, 16):
+            a = simd.fma(simd.load(flat, p + v), simd.load(w, v), a)
+            b = simd.fma(simd.load(flat, p + v + 8), simd.load(w, v + 8), b)
+        if whole % 16 > 0:
+            a = simd.fma(simd.load(flat, p + whole - 8), simd.load(w, whole - 8), a)
+        if rest > 0:
+            b = simd.fma(simd.load_first(flat, p + whole, rest), simd.load_first(w, whole, rest), b)
+        z[i] = simd.total(simd.add(a, b)) + offset
+
+
+@jit
+def dense_add_combination(flat, columns, first, last, coefficients, intercept, total):
+    """total += sum_i coefficients[i] x_i, a strip of the total at a time."""
+    for strip in range(0, columns, STRIP):
+        left = columns - strip
+        n0, n1, n2, n3 = min(left, 8), min(max(left - 8, 0), 8), min(max(left - 16, 0), 8), min(max(left - 24, 0), 8)
+        t0, t1 = simd.load(total, strip), simd.load(total, strip + 8)
+        t2, t3 = simd.load(total, strip + 16), simd.load(total, strip + 24)
+        if left >= STRIP:
+            for i in range(last - first):
+                p = (first + i) * columns + strip
+                s = simd.splat(coefficients[i])
+                t0, t1 = simd.fma(simd.load(flat, p), s, t0), simd.fma(simd.load(flat, p + 8), s, t1)
+                t2, t3 = simd.fma(simd.load(flat, p + 16), s, t2), simd.fma(simd.load(flat, p + 24), s, t3)
+        else:
+            for i in range(last - first):
+                p = (first + i) * columns + strip
+                s = simd.splat(coefficients[i])
+                t0 = simd.fma(simd.load_first(flat, p, n0), s, t0)
+                if n1 > 0:
+                    t1 = simd.fma(simd.load_first(flat, p + 8, n1), s, t1)
+                if n2 > 0:
+                    t2 = simd.fma(simd.load_first(flat, p + 16, n2), s, t2)
+                if n3 > 0:
+                    t3 = simd.fma(simd.load_first(flat, p + 24, n3), s, t3)
+        simd.store(total, strip, t0)
+        simd.store(total, strip + 8, t1)
+        simd.store(total, strip + 16, t2)
+        simd.store(total, strip + 24, t3)
+    if intercept:
+        for i in range(last - first):
+            total[columns] += coefficients[i]
+
+
+@jit
+def dense_add_to_buckets(flat, columns, first, last, slopes, total, buckets, coefficients, intercept, table):
+    """total += sum_i slopes[i] x_i and table[buckets[i]] += coefficients[i] x_i; each x_i is loaded once for both."""
+    width = table.shape[1]
+    cells = table.reshape(table.size)
+    for strip in range(0, columns, STRIP):
+        left = columns - strip
+        t0, t1 = simd.load(total, strip), simd.load(total, strip + 8)
+        t2, t3 = simd.load(total, strip + 16), simd.load(total, strip + 24)
+        if left >= STRIP:
+            for i in range(last - first):
+                p = (first + i) * columns + strip
+                q = buckets[i] * width + strip
+                s, r = simd.splat(slopes[i]), simd.splat(coefficients[i])
+                x0, x1 = simd.load(flat, p), simd.load(flat, p + 8)
+                x2, x3 = simd.load(flat, p + 16), simd.load(flat, p + 24)
+                t0, t1, t2, t3 = simd.fma(x0, s, t0), simd.fma(x1, s, t1), simd.fma(x2, s, t2), simd.fma(x3, s, t3)
+                simd.store(cells, q, simd.fma(x0, r, simd.load(cells, q)))
+                simd.store(cells, q + 8, simd.fma(x1, r, simd.load(cells, q + 8)))
+                simd.store(cells, q + 16, simd.fma(x2, r, simd.load(cells, q + 16)))
+                simd.store(cells, q + 24, simd.fma(x3, r, simd.load(cells, q + 24)))
+        else:
+            n0, n1, n2, n3 = min(left, 8), min(max(left - 8, 0), 8), min(max(left - 16, 0), 8), max(left - 24, 0)
+            for i in range(last - first):
+                p = (first + i) * columns + strip
+                q = buckets[i] * width + strip
+                s, r = simd.splat(slopes[i]), simd.splat(coefficients[i])
+                x0 = simd.load_first(flat, p, n0)
+                t0 = simd.fma(x0, s, t0)
+                simd.store(cells, q, simd.fma(x0, r, simd.load(cells, q)))
+                if n1 > 0:
+                    x1 = simd.load_first(flat, p + 8, n1)
+                    t1 = simd.fma(x1, s, t1)
+                    simd.store(cells, q + 8, simd.fma(x1, r, simd.load(cells, q + 8)))
+                if n2 > 0:
+                    x2 = simd.load_first(flat, p + 16, n2)
+                    t2 = simd.fma(x2, s, t2)
+                    simd.store(cells, q + 16, simd.fma(x2, r, simd.load(cells, q + 16)))
+                if n3 > 0:
+                    x3 = simd.load_first(flat, p + 24, n3)
+                    t3 = simd.fma(x3, s, t3)
+                    simd.store(cells, q + 24, simd.fma(x3, r, simd.load(cells, q + 24)))
+        simd.store(total, strip, t0)
+        simd.store(total, strip + 8, t1)
+        simd.store(total, strip + 16, t2)
+        simd.store(total, strip + 24, t3)
+    if intercept:
+        for i in range(last - first):
+            total[columns] += slopes[i]
+            cells[buckets[i] * width + columns] += coefficients[i]
+
+
+@jit
+def dense_add_srht(flat, columns, position, first, last, slopes, signed, intercept, total, chosen, inner, sketch):
+    """total += sum_i slopes[i] x_i, and sketch[r] += row chosen[r] of H (signed[i] x_i)_i, where row `first` is row
+    `position` of the client. Rows are transformed `inner` at a time; the client's last ones are padded by zeros."""
+    count = last - first
+    whole = count // inner * inner
+    _add_whole_blocks(
+        flat[first * columns :], columns, position, slopes, signed, intercept, total, whole, chosen, inner, sketch
+    )
+    if whole < count:
+        rest = np.zeros((2, inner))
+        rest[0, : count - whole] = slopes[whole:count]
+        rest[1, : count - whole] = signed[whole:count]
+        tail = np.zeros(inner * columns)
+        tail[: (count - whole) * columns] = flat[(first + whole) * columns : last * columns]
+        _add_whole_blocks(tail, columns, position + whole, rest[0], rest[1], intercept, total, inner, chosen, inner, sketch)
+
+
+@jit
+def _add_whole_blocks(flat, columns, position, slopes, signed, intercept, total, count, chosen, inner, sketch):
+    """The same for the first `count` rows, whole blocks of them. A strip of eight columns of a group of rows at a time:
+    sixteen rows are transformed in registers, the rest of the way in the first-level cache. One function, since a call
+    counts a reference, atomically, to every array it is given."""
+    group = max(inner, _group_rows(columns))
+    scratch = aligned(group, 8)
+    cells, outputs, width = scratch.reshape(scratch.size), sketch.reshape(sketch.size), sketch.shape[1]
+    signs = np.empty(group // inner * chosen.size)
+    source, outer = 8 * (chosen % inner), chosen // inner
+    features = columns + 1 if intercept else columns
+    for start in range(0, count, group):
+        stop = min(start + group, count)
+        blocks = (stop - start) // inner
+        for b in range(blocks):
+            number = (position + start) // inner + b
+            for r in range(chosen.size):
+                signs[b * chosen.size + r] = 1.0 - 2.0 * parity(outer[r] & number)
+        for v in range(0, features, 8):
+            lanes = min(columns - v, 8)
+            t = simd.load(total, v)
+            for i in range(start, stop, 16):
+                rows = simd.load_strip(flat, i * columns + v, columns, lanes, _SIXTEEN)
+                if intercept and v + 8 > columns:
+                    rows = simd.add_to_each(rows, simd.unit(columns - v))
+                simd.store_row(cells, 8 * (i - start), simd.scaled_hadamard(rows, signed, i))
+                t = simd.combine(rows, slopes, i, t)
+            simd.store(total, v, t)
+            if inner > 16:
+                for b in range(blocks):
+                    transform_rows(scratch[b * inner : (b + 1) * inner], 16)
+            for r in range(chosen.size):
+                output = simd.load(outputs, r * width + v)
+                for b in range(blocks):
+                    entry = simd.load(cells, source[r] + 8 * b * inner)
+                    output = simd.fma(entry, simd.splat(signs[b * chosen.size + r]), output)
+                simd.store(outputs, r * width + v, output)
+
+
+@jit
+def _group_rows(columns):
+    """How many rows fit the first-level cache, 16 to 128, a power of two."""
+    rows = 128
+    while rows > 16 and rows * columns * 8 > _GROUP_BYTES:
+        rows //= 2
+    return rows

@@ -1,0 +1,80 @@
+"""The Walsh-Hadamard transform of a block of rows, in place."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedns.numerics.cpu import simd
+from fedns.numerics.cpu.jit import jit
+
+
+@jit
+def parity(x):
+    """Number of one bits of a 64-bit word, modulo 2."""
+    x ^= x >> 32
+    x ^= x >> 16
+    x ^= x >> 8
+    x ^= x >> 4
+    x ^= x >> 2
+    x ^= x >> 1
+    return x & 1
+
+
+@jit
+def transform_rows(block, done):
+    """block <- H block for the unnormalised Hadamard matrix H[r, i] = (-1)^popcount(r & i).
+
+    Rows a power of two, columns a multiple of eight. Stages that pair rows less than `done` apart have been applied
+    already; the others go two at a time, so that the block is read and written half as often.
+    """
+    count, width = block.shape
+    cells = block.reshape(block.size)
+    half = done
+    while half * 4 <= count:
+        stride = half * width
+        for start in range(0, count, 4 * half):
+            for q in range(start * width, (start + half) * width, 8):
+                a, b = simd.load(cells, q), simd.load(cells, q + stride)
+                c, d = simd.load(cells, q + 2 * stride), simd.load(cells, q + 3 * stride)
+                a, b, c, d = simd.add(a, b), simd.subtract(a, b), simd.add(c, d), simd.subtract(c, d)
+                simd.store(cells, q, simd.add(a, c))
+                simd.store(cells, q + stride, simd.add(b, d))
+                simd.store(cells, q + 2 * stride, simd.subtract(a, c))
+                simd.store(cells, q + 3 * stride, simd.subtract(b, d))
+        half *= 4
+    if half < count:
+        stride = half * width
+        for q in range(0, stride, 8):
+            a, b = simd.load(cells, q), simd.load(cells, q + stride)
+            simd.store(cells, q, simd.add(a, b))
+            simd.store(cells, q + stride, simd.subtract(a, b))
+
+
+@jit
+def add_sampled_outputs(block, outer, chosen, sketch):
+    """sketch[r] += +-block[chosen[r] mod B], the sign that of the outer Hadamard entry (chosen[r] div B, outer)."""
+    inner, width = block.shape
+    cells = block.reshape(block.size)
+    sketch_width = sketch.shape[1]
+    outputs = sketch.reshape(sketch.size)
+    for r in range(chosen.size):
+        sign = simd.splat(1.0 - 2.0 * parity((chosen[r] // inner) & outer))
+        p, q = (chosen[r] & (inner - 1)) * width, r * sketch_width
+        for c in range(0, width, 8):
+            simd.store(outputs, q + c, simd.fma(simd.load(cells, p + c), sign, simd.load(outputs, q + c)))
+
+
+def next_power_of_two(n: int) -> int:
+    """The smallest power of two at or above n."""
+    return 1 << max(0, int(n) - 1).bit_length()
+
+
+def hadamard_entries(rows: NDArray[np.int64], columns: NDArray[np.int64]) -> NDArray[Any]:
+    """The entries (-1)^popcount(r & i) for these rows and columns, written out: for tests and docs."""
+    both = (rows[:, None] & columns[None, :]).astype(np.uint64)
+    ones = np.zeros(both.shape, dtype=np.uint64)
+    while both.any():
+        ones ^= both & np.uint64(1)
+        both >>= np.uint64(1)
+    return 1.0 - 2.0 * ones.astype(np.float64)

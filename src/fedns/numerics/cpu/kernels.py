@@ -1,0 +1,265 @@
+"""One pass over the rows of a batch of clients: margins, derivatives, gradient and sketch while a block is in cache.
+
+Each function takes the rows, their segments and a range of segments, and writes to those segments' slots alone.
+Coefficients are a table with one row for all clients, or a row for each.
+"""
+
+import numpy as np
+from numba import prange
+
+from fedns.numerics.cpu import pointwise
+from fedns.numerics.cpu.dense import aligned, padded
+from fedns.numerics.cpu.jit import jit, parallel_jit
+from fedns.numerics.cpu.rows import add_combination, add_gram, add_sjlt_groups, margins, scaled_block
+from fedns.numerics.cpu.sketching import (
+    GAUSSIAN,
+    NO_SKETCH,
+    RADEMACHER,
+    ROW_SAMPLING,
+    SJLT,
+    SRHT,
+    add_dense_sketch,
+    add_sampled,
+    add_sjlt,
+    add_srht,
+    sample_without_replacement,
+)
+
+# A block of rows is read twice or three times, the first time from memory. An eighth of a 1 MiB second-level cache
+# measured best: smaller blocks leave the memory idle too often, larger ones push each other out.
+_BLOCK_BYTES = 131072
+_GRAM_ROWS = 128
+
+
+@jit
+def block_rows(num_features, multiple):
+    """How many rows stay in the second-level cache, at least 16, rounded up to a multiple."""
+    wanted = max(16, _BLOCK_BYTES // (8 * num_features))
+    return -(-wanted // multiple) * multiple
+
+
+@jit
+def _own(table, client):
+    """The client's row of a table that may have a single row for all."""
+    return table[client if table.shape[0] > 1 else 0]
+
+
+@jit
+def losses_along(rows, y, s, totals, segments, low, high, points, directions, steps, family, out):
+    """out[segment, t] = sum_i s_i loss(y_i, x_i . (point + steps[t] direction)) / total weight of the client."""
+    size = block_rows(points.shape[1], 1)
+    z, dz, at, value = np.empty(size), np.empty(size), np.empty(size), np.empty(size)
+    for segment in range(low, high):
+        client = segments.client[segment]
+        scale = 1.0 / totals[client]
+        point, direction = _own(points, client), _own(directions, client)
+        for first in range(segments.first[segment], segments.last[segment], size):
+            last = min(first + size, segments.last[segment])
+            count = last - first
+            margins(rows, first, last, point, z)
+            margins(rows, first, last, direction, dz)
+            for t in range(steps.size):
+                for i in range(count):
+                    at[i] = z[i] + steps[t] * dz[i]
+                pointwise.values(family, y, first, count, at, value)
+                out[segment, t] += scale * _weighted_total(s, first, count, value)
+
+
+@jit
+def _weighted_total(s, first, count, values):
+    """sum_i s_i values[i], all s_i being 1 where there are none."""
+    total = 0.0
+    if s.size > 0:
+        for i in range(count):
+            total += s[first + i] * values[i]
+    else:
+        for i in range(count):
+            total += values[i]
+    return total
+
+
+@jit
+def _weigh(s, first, count, scale, slope, curvature):
+    """slope <- s slope scale, curvature <- sqrt(s curvature scale): the coefficients of gradient and root rows."""
+    if s.size > 0:
+        for i in range(count):
+            slope[i] *= s[first + i] * scale
+            curvature[i] = np.sqrt(curvature[i] * s[first + i] * scale)
+    else:
+        for i in range(count):
+            slope[i] *= scale
+            curvature[i] = np.sqrt(curvature[i] * scale)
+
+
+@jit
+def gradient_and_hessian(rows, y, s, totals, segments, low, high, points, intercept, family, gradient, packed):
+    """Gradient and packed upper triangle of the Hessian of each client's mean loss."""
+    features = points.shape[1]
+    z, slope, root = np.empty(_GRAM_ROWS), np.empty(_GRAM_ROWS), np.empty(_GRAM_ROWS)
+    block = np.empty((_GRAM_ROWS, features))
+    total = np.empty(padded(features))
+    hessian = np.empty((features, features))
+    for segment in range(low, high):
+        client = segments.client[segment]
+        scale = 1.0 / totals[client]
+        w = _own(points, client)
+        total[:] = 0.0
+        hessian[:] = 0.0
+        for first in range(segments.first[segment], segments.last[segment], _GRAM_ROWS):
+            last = min(first + _GRAM_ROWS, segments.last[segment])
+            count = last - first
+            margins(rows, first, last, w, z)
+            pointwise.derivatives(family, y, first, count, z, slope, root)
+            _weigh(s, first, count, scale, slope, root)
+            add_combination(rows, first, last, slope, intercept, total)
+            add_gram(rows, first, last, root, intercept, block, hessian)
+        gradient[segment] = total[:features]
+        entry = 0
+        for a in range(features):
+            for b in range(a, features):
+                packed[segment, entry] = hessian[a, b]
+                entry += 1
+
+
+@jit
+def gradient_and_sketch(
+    rows,
+    y,
+    s,
+    totals,
+    segments,
+    low,
+    high,
+    points,
+    intercept,
+    family,
+    value,
+    gradient,
+    kind,
+    nonzeros,
+    inner,
+    keys,
+    table,
+    starts,
+):
+    """Gradient of each client's mean loss and, unless kind is NO_SKETCH, S A for the root A of its Hessian.
+
+    The mean loss itself is found too where `value` has room for it.
+
+    A segment's share of the sketch fills rows starts[segment] : starts[segment + 1] of the table. `inner` is the
+    length of the blocks that SRHT transforms, a power of two, and 1 for the others.
+    """
+    features = points.shape[1]
+    size = block_rows(features, inner)
+    z, slope, root = np.empty(size), np.empty(size), np.empty(size)
+    signed, buckets = np.empty(size), np.empty(size, np.int64)
+    total = np.empty(padded(features))
+    largest = 0
+    for segment in range(low, high):
+        largest = max(largest, starts[segment + 1] - starts[segment])
+    cells = aligned(largest, padded(features))
+    block = aligned(inner if kind == SRHT else size if kind in (GAUSSIAN, RADEMACHER) else 0, -(-features // 8) * 8)
+    for segment in range(low, high):
+        client = segments.client[segment]
+        scale = 1.0 / totals[client]
+        w = _own(points, client)
+        begin = segments.begin[segment]
+        key0, key1 = keys[client, 0], keys[client, 1]
+        sketch = cells[: starts[segment + 1] - starts[segment]]
+        sketch[:] = 0.0
+        total[:] = 0.0
+        population = segments.size[segment]
+        if kind == SRHT:
+            padded_population = 1
+            while padded_population < population:
+                padded_population *= 2
+            chosen = sample_without_replacement(key0, ~key1, padded_population, sketch.shape[0])
+        elif kind == ROW_SAMPLING:
+            chosen = sample_without_replacement(key0, ~key1, population, sketch.shape[0])
+        else:
+            chosen = np.empty(0, np.int64)
+        start = segments.first[segment]
+        if kind == SJLT and nonzeros == 1:
+            start = add_sjlt_groups(
+                rows, y, s, begin, start, segments.last[segment], w, scale, family, key0, key1, total, sketch
+            )
+        for first in range(start, segments.last[segment], size):
+            last = min(first + size, segments.last[segment])
+            count = last - first
+            margins(rows, first, last, w, z)
+            if value.size > 0:
+                pointwise.values(family, y, first, count, z, slope)
+                value[segment] += scale * _weighted_total(s, first, count, slope)
+            pointwise.derivatives(family, y, first, count, z, slope, root)
+            _weigh(s, first, count, scale, slope, root)
+            if kind == SJLT:
+                add_sjlt(
+                    rows,
+                    first - begin,
+                    first,
+                    last,
+                    slope,
+                    root,
+                    intercept,
+                    nonzeros,
+                    key0,
+                    key1,
+                    signed,
+                    buckets,
+                    total,
+                    sketch,
+                )
+                continue
+            if kind == SRHT:
+                add_srht(rows, begin, first, last, slope, root, intercept, chosen, key0, key1, signed, block, total, sketch)
+                continue
+            add_combination(rows, first, last, slope, intercept, total)
+            if kind == ROW_SAMPLING:
+                add_sampled(rows, begin, first, last, root, intercept, chosen, population, sketch)
+            elif kind != NO_SKETCH:
+                scaled_block(rows, first, last, root, intercept, block)
+                add_dense_sketch(first - begin, count, features, kind == GAUSSIAN, key0, key1, block, sketch)
+        gradient[segment] = total[:features]
+        table[starts[segment] : starts[segment + 1]] = sketch[:, :features]
+
+
+@parallel_jit
+def losses_along_in_parts(rows, y, s, totals, segments, cuts, points, directions, steps, family, out):
+    for part in prange(cuts.size - 1):
+        low, high = cuts[part], cuts[part + 1]
+        losses_along(rows, y, s, totals, segments, low, high, points, directions, steps, family, out)
+
+
+@parallel_jit
+def gradient_and_hessian_in_parts(rows, y, s, totals, segments, cuts, points, intercept, family, gradient, packed):
+    for part in prange(cuts.size - 1):
+        low, high = cuts[part], cuts[part + 1]
+        gradient_and_hessian(rows, y, s, totals, segments, low, high, points, intercept, family, gradient, packed)
+
+
+@parallel_jit
+def gradient_and_sketch_in_parts(
+    rows,
+    y,
+    s,
+    totals,
+    segments,
+    cuts,
+    points,
+    intercept,
+    family,
+    value,
+    gradient,
+    kind,
+    nonzeros,
+    inner,
+    keys,
+    table,
+    starts,
+):
+    for part in prange(cuts.size - 1):
+        low, high = cuts[part], cuts[part + 1]
+        gradient_and_sketch(
+            rows, y, s, totals, segments, low, high, points, intercept, family, value, gradient, kind, nonzeros, inner, keys,
+            table, starts,
+        )  # fmt: skip

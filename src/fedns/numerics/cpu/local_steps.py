@@ -1,0 +1,85 @@
+"""Mini-batch gradient steps that every client of a batch takes by itself, over dense or compressed rows."""
+
+import numpy as np
+
+from fedns.numerics.cpu import pointwise
+from fedns.numerics.cpu.dense import padded
+from fedns.numerics.cpu.jit import jit
+from fedns.numerics.cpu.rows import add_combination, margins
+from fedns.numerics.rng import random_bits
+
+_UNIT = 1.0 / 9007199254740992.0  # 2^-53
+_SHIFT_11 = np.uint64(11)
+
+
+@jit
+def shuffle(key0, key1, epoch, order):
+    """A fresh permutation of 0, 1, ... for this epoch of this stream, by Fisher and Yates."""
+    count = order.size
+    for i in range(count):
+        order[i] = i
+    for i in range(count - 1, 0, -1):
+        bits = random_bits(key0, key1, epoch * count + i) >> _SHIFT_11
+        j = np.int64(np.float64(bits) * _UNIT * (i + 1))
+        order[i], order[j] = order[j], order[i]
+
+
+@jit
+def minibatch_steps(
+    rows,
+    y,
+    s,
+    totals,
+    segments,
+    low,
+    high,
+    points,
+    intercept,
+    family,
+    diagonal,
+    proximal,
+    rate,
+    steps,
+    batch_size,
+    keys,
+    out,
+):
+    """out[j] = point after steps[j] steps u <- u - rate (g_B(u) + diagonal u + proximal (u - point)) of client j.
+
+    g_B is the mini-batch's estimate of the gradient of the client's mean loss, (n / |B|) sum_{i in B} s_i grad_i / sum s:
+    unbiased with sample weights too. Batches walk through a permutation of the client's rows, a fresh one each epoch,
+    the last batch of which may be shorter. Segments are whole clients: the steps of one cannot be cut.
+    """
+    features = out.shape[1]
+    size = 1
+    for segment in range(low, high):
+        size = max(size, min(batch_size, segments.size[segment]))
+    z, target = np.empty(size), np.empty(size)
+    slope, curvature = np.empty(size), np.empty(size)
+    gradient = np.empty(padded(features))
+    for segment in range(low, high):
+        client, begin, population = segments.client[segment], segments.begin[segment], segments.size[segment]
+        start = points[client if points.shape[0] > 1 else 0]
+        u = out[client]
+        u[:] = start
+        order = np.empty(population, np.int64)
+        position, epoch = population, 0
+        for _ in range(steps[client]):
+            if position == population:
+                shuffle(keys[client, 0], keys[client, 1], epoch, order)
+                position, epoch = 0, epoch + 1
+            count = min(batch_size, population - position)
+            for i in range(count):
+                row = begin + order[position + i]
+                margins(rows, row, row + 1, u, z[i : i + 1])
+                target[i] = y[row]
+            pointwise.derivatives(family, target, 0, count, z, slope, curvature)
+            scale = population / (count * totals[client])
+            gradient[:] = 0.0
+            for i in range(count):
+                row = begin + order[position + i]
+                slope[i] *= scale * s[row] if s.size > 0 else scale
+                add_combination(rows, row, row + 1, slope[i : i + 1], intercept, gradient)
+            for c in range(features):
+                u[c] -= rate * (gradient[c] + diagonal[c] * u[c] + proximal * (u[c] - start[c]))
+            position += count

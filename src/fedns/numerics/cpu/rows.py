@@ -1,0 +1,267 @@
+"""Rows of a matrix, dense or compressed, and the few things a kernel does with a run of them.
+
+Every kernel is written once over these primitives; numba picks the dense or the compressed body when it compiles.
+Compressed bodies index with unsigned numbers: a signed index may count from the end, and asking costs as much as the work.
+An intercept is a virtual last column of ones: it is never stored. Vectors and tables that primitives add to are padded to
+`padded(features)` columns, whose last ones stay zero.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba.extending import overload
+from numpy.typing import NDArray
+
+from fedns.numerics.cpu.dense import dense_add_combination, dense_add_srht, dense_add_to_buckets, dense_margins
+from fedns.numerics.cpu.hadamard import add_sampled_outputs, transform_rows
+from fedns.numerics.cpu.jit import REORDER
+from fedns.numerics.cpu.narrow import narrow_sjlt
+
+
+class DenseRows(NamedTuple):
+    """Rows one after the other; kept flat because compiled code pays for every change of an array's shape."""
+
+    flat: NDArray[Any]  # (rows * columns,), float64 or float32
+    num_columns: int
+
+    @classmethod
+    def of(cls, values: NDArray[Any]) -> "DenseRows":
+        """Over the memory of a C-contiguous matrix."""
+        return cls(values.reshape(-1), values.shape[1])
+
+    @property
+    def values(self) -> NDArray[Any]:
+        return self.flat.reshape(-1, self.num_columns)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.flat.size // self.num_columns, self.num_columns
+
+    @property
+    def nbytes(self) -> int:
+        return self.flat.nbytes
+
+
+class SparseRows(NamedTuple):
+    """Compressed sparse rows, column indices increasing along each row."""
+
+    data: NDArray[Any]  # (nonzeros,), float64 or float32
+    indices: NDArray[np.int32]  # (nonzeros,)
+    indptr: NDArray[np.int64]  # (rows + 1,)
+    num_columns: int
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.indptr.shape[0] - 1, self.num_columns
+
+    @property
+    def nbytes(self) -> int:
+        return self.data.nbytes + self.indices.nbytes + self.indptr.nbytes
+
+
+Rows = DenseRows | SparseRows
+
+
+def margins(rows, first, last, w, z):
+    """z[i] = x_i . w for rows first:last, plus the intercept w[columns] where w is longer than a row."""
+    raise NotImplementedError("compiled code only")
+
+
+def add_combination(rows, first, last, coefficients, intercept, total):
+    """total += sum_i coefficients[i] x_i."""
+    raise NotImplementedError("compiled code only")
+
+
+def add_to_buckets(rows, first, last, slopes, total, buckets, coefficients, intercept, table):
+    """total += sum_i slopes[i] x_i, and table[buckets[i]] += coefficients[i] x_i, reading the rows once."""
+    raise NotImplementedError("compiled code only")
+
+
+def add_sjlt_groups(rows, y, s, begin, first, last, w, scale, family, key0, key1, total, table):
+    """Margins, derivatives, gradient and SJLT, with one nonzero per column, of as many groups of rows as there is a fast
+    way for; returns where it stopped."""
+    raise NotImplementedError("compiled code only")
+
+
+def add_transformed(rows, position, first, last, slopes, signed, intercept, total, chosen, block, sketch):
+    """total += sum_i slopes[i] x_i, and sketch[r] += row chosen[r] of H (signed[i] x_i)_i, where row `first` is row
+    `position` of H's columns. Block is scratch space whose length, at least 16, is the number of rows that are
+    transformed together."""
+    raise NotImplementedError("compiled code only")
+
+
+def scaled_block(rows, first, last, coefficients, intercept, block):
+    """block[i] = coefficients[i] x_i."""
+    raise NotImplementedError("compiled code only")
+
+
+def add_gram(rows, first, last, coefficients, intercept, block, gram):
+    """gram += sum_i coefficients[i]^2 x_i x_i', its upper triangle at least; block is scratch space."""
+    raise NotImplementedError("compiled code only")
+
+
+def _body(stub: Any) -> Any:
+    return overload(stub, jit_options={"fastmath": set(REORDER), "error_model": "numpy"})
+
+
+def _is_dense(rows: Any) -> bool:
+    return getattr(rows, "instance_class", None) is DenseRows
+
+
+@_body(margins)
+def _margins(rows, first, last, w, z):
+    if _is_dense(rows):
+
+        def dense(rows, first, last, w, z):
+            dense_margins(rows.flat, rows.num_columns, first, last, w, z)
+
+        return dense
+
+    def sparse(rows, first, last, w, z):
+        offset = w[rows.num_columns] if w.size > rows.num_columns else 0.0
+        for i in range(first, last):
+            total = 0.0
+            for e in range(np.uint64(rows.indptr[i]), np.uint64(rows.indptr[i + 1])):
+                total += rows.data[e] * w[np.uint32(rows.indices[e])]
+            z[i - first] = total + offset
+
+    return sparse
+
+
+@_body(add_combination)
+def _add_combination(rows, first, last, coefficients, intercept, total):
+    if _is_dense(rows):
+
+        def dense(rows, first, last, coefficients, intercept, total):
+            dense_add_combination(rows.flat, rows.num_columns, first, last, coefficients, intercept, total)
+
+        return dense
+
+    def sparse(rows, first, last, coefficients, intercept, total):
+        for i in range(first, last):
+            s = coefficients[i - first]
+            for e in range(np.uint64(rows.indptr[i]), np.uint64(rows.indptr[i + 1])):
+                total[np.uint32(rows.indices[e])] += s * rows.data[e]
+            if intercept:
+                total[rows.num_columns] += s
+
+    return sparse
+
+
+@_body(add_to_buckets)
+def _add_to_buckets(rows, first, last, slopes, total, buckets, coefficients, intercept, table):
+    if _is_dense(rows):
+
+        def dense(rows, first, last, slopes, total, buckets, coefficients, intercept, table):
+            dense_add_to_buckets(
+                rows.flat, rows.num_columns, first, last, slopes, total, buckets, coefficients, intercept, table
+            )
+
+        return dense
+
+    def sparse(rows, first, last, slopes, total, buckets, coefficients, intercept, table):
+        for i in range(first, last):
+            s, t = slopes[i - first], coefficients[i - first]
+            bucket = table[buckets[i - first]]
+            for e in range(np.uint64(rows.indptr[i]), np.uint64(rows.indptr[i + 1])):
+                total[np.uint32(rows.indices[e])] += s * rows.data[e]
+                bucket[np.uint32(rows.indices[e])] += t * rows.data[e]
+            if intercept:
+                total[rows.num_columns] += s
+                bucket[rows.num_columns] += t
+
+    return sparse
+
+
+@_body(add_sjlt_groups)
+def _add_sjlt_groups(rows, y, s, begin, first, last, w, scale, family, key0, key1, total, table):
+    if _is_dense(rows):
+
+        def dense(rows, y, s, begin, first, last, w, scale, family, key0, key1, total, table):
+            return narrow_sjlt(
+                rows.flat, rows.num_columns, y, s, begin, first, last, w, scale, family, key0, key1, total, table
+            )
+
+        return dense
+
+    return lambda rows, y, s, begin, first, last, w, scale, family, key0, key1, total, table: first
+
+
+@_body(add_transformed)
+def _add_transformed(rows, position, first, last, slopes, signed, intercept, total, chosen, block, sketch):
+    if _is_dense(rows):
+
+        def dense(rows, position, first, last, slopes, signed, intercept, total, chosen, block, sketch):
+            dense_add_srht(
+                rows.flat, rows.num_columns, position, first, last, slopes, signed, intercept, total, chosen, block.shape[0],
+                sketch,
+            )  # fmt: skip
+
+        return dense
+
+    def sparse(rows, position, first, last, slopes, signed, intercept, total, chosen, block, sketch):
+        add_combination(rows, first, last, slopes, intercept, total)
+        inner = block.shape[0]
+        for start in range(first, last, inner):
+            stop = min(start + inner, last)
+            scaled_block(rows, start, stop, signed[start - first :], intercept, block)
+            block[stop - start :] = 0.0
+            transform_rows(block, 1)
+            add_sampled_outputs(block, (position + start - first) // inner, chosen, sketch)
+
+    return sparse
+
+
+@_body(scaled_block)
+def _scaled_block(rows, first, last, coefficients, intercept, block):
+    if _is_dense(rows):
+
+        def dense(rows, first, last, coefficients, intercept, block):
+            columns = rows.num_columns
+            for i in range(first, last):
+                s, source, target = coefficients[i - first], rows.flat[i * columns :], block[i - first]
+                for c in range(columns):
+                    target[c] = s * source[c]
+                if intercept:
+                    target[columns] = s
+
+        return dense
+
+    def sparse(rows, first, last, coefficients, intercept, block):
+        block[: last - first] = 0.0
+        for i in range(first, last):
+            s, target = coefficients[i - first], block[i - first]
+            for e in range(np.uint64(rows.indptr[i]), np.uint64(rows.indptr[i + 1])):
+                target[np.uint32(rows.indices[e])] = s * rows.data[e]
+            if intercept:
+                target[rows.num_columns] = s
+
+    return sparse
+
+
+@_body(add_gram)
+def _add_gram(rows, first, last, coefficients, intercept, block, gram):
+    if _is_dense(rows):
+
+        def dense(rows, first, last, coefficients, intercept, block, gram):
+            scaled_block(rows, first, last, coefficients, intercept, block)
+            part = block[: last - first]
+            gram += np.dot(part.T, part)
+
+        return dense
+
+    def sparse(rows, first, last, coefficients, intercept, block, gram):
+        columns = rows.num_columns
+        for i in range(first, last):
+            square = coefficients[i - first] ** 2
+            stop = np.uint64(rows.indptr[i + 1])
+            for e in range(np.uint64(rows.indptr[i]), stop):  # indices increase along a row: this fills the upper triangle
+                left, target = square * rows.data[e], gram[np.uint32(rows.indices[e])]
+                for f in range(e, stop):
+                    target[np.uint32(rows.indices[f])] += left * rows.data[f]
+                if intercept:
+                    target[columns] += left
+            if intercept:
+                gram[columns, columns] += square
+
+    return sparse

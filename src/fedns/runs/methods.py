@@ -1,0 +1,233 @@
+"""Methods from text: `fedns`, or with parameters `fedns:line_search=aggregate;sketch=sjlt;sketch_size=8`."""
+
+from __future__ import annotations
+
+import itertools
+import types
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from functools import partial
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from fedns.algorithms import METHODS
+from fedns.core.algorithm import Algorithm
+from fedns.core.errors import ConfigError
+from fedns.core.suggestions import unknown
+from fedns.sketches import SKETCHES, Sketch
+
+_TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+
+
+@dataclass(frozen=True)
+class Method:
+    """An algorithm and the text that asked for it, which is what tables and figures call it."""
+
+    label: str
+    algorithm: Algorithm
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One thing that can be set behind the colon, with its default as it would be typed."""
+
+    name: str
+    default: str
+    only_for: str = ""  # the sketch that has it, where others have not
+
+    def __str__(self) -> str:
+        only = f" ({self.only_for} only)" if self.only_for else ""
+        return f"{self.name}={self.default}{only}" if self.default else self.name
+
+
+def parse_methods(texts: Iterable[str], sketch: str = "srht", sketch_size: int = 16) -> list[Method]:
+    """The methods these texts ask for; a sketch that a text leaves open is the one given here."""
+    methods = [parse_method(text, sketch, sketch_size) for text in texts]
+    if not methods:
+        raise ConfigError(f"no method was given: choose from {', '.join(METHODS)}")
+    labels = [method.label for method in methods]
+    for label in labels:
+        if labels.count(label) > 1:
+            raise ConfigError(f"method '{label}' is given twice: every method of a comparison needs a different text")
+    return methods
+
+
+def parse_method(text: str, sketch: str = "srht", sketch_size: int = 16) -> Method:
+    """One method."""
+    name, _, rest = text.strip().partition(":")
+    if name not in METHODS:
+        raise ConfigError(unknown("method", name, METHODS))
+    given = _settings(name, rest)
+    kind = METHODS[name]
+    arguments: dict[str, Any] = {}
+    for field, hint in _fields(kind):
+        if _sketch_type(hint):
+            value = _sketch_argument(name, field, given, sketch, sketch_size)
+            if value is not None:
+                arguments[field.name] = value
+        elif field.name in given:
+            arguments[field.name] = _value(name, field.name, hint, given.pop(field.name))
+        elif _is_required(field):
+            raise ConfigError(f"method '{name}' needs a value for '{field.name}': write {name}:{field.name}=...")
+    for leftover in given:
+        raise ConfigError(unknown(f"parameter of method '{name}'", leftover, [p.name for p in parameters(kind)]))
+    try:
+        return Method(text.strip(), kind(**arguments))
+    except ConfigError as error:
+        raise ConfigError(f"method '{text.strip()}': {error}") from None
+
+
+def alternatives(text: str) -> list[str]:
+    """Every method that a text with alternatives stands for: `fedns:sketch=srht|sjlt;sketch_size=4|8` is four."""
+    name, colon, rest = text.strip().partition(":")
+    choices = []
+    for part in rest.split(";") if colon else []:
+        key, equals, values = part.partition("=")
+        choices.append([f"{key}{equals}{value}" for value in values.split("|")])
+    return [f"{name}:{';'.join(chosen)}" for chosen in itertools.product(*choices)] if choices else [text.strip()]
+
+
+def split_methods(text: str) -> tuple[str, ...]:
+    """The methods in a text where commas separate them."""
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def parameters(kind: type[Algorithm]) -> list[Parameter]:
+    """What can be set behind the colon, in the order of the algorithm's fields."""
+    found: list[Parameter] = []
+    for field, hint in _fields(kind):
+        default = _default(field)
+        if _sketch_type(hint):
+            found += _sketch_parameters(field.name, default)
+        else:
+            found.append(Parameter(field.name, _shown(default)))
+    return found
+
+
+def _settings(name: str, text: str) -> dict[str, str]:
+    settings: dict[str, str] = {}
+    for part in filter(None, (piece.strip() for piece in text.split(";"))):
+        key, equals, value = (piece.strip() for piece in part.partition("="))
+        if not equals or not value:
+            raise ConfigError(f"method '{name}': '{part}' must have the form parameter=value; semicolons separate them")
+        if key in settings:
+            raise ConfigError(f"method '{name}': parameter '{key}' is given twice")
+        settings[key] = value
+    return settings
+
+
+def _fields(kind: type[Algorithm]) -> list[tuple[Field[Any], Any]]:
+    own: Any = kind  # a method without parameters need not be a dataclass
+    hints = get_type_hints(kind)
+    return [(field, hints[field.name]) for field in fields(own) if field.init] if is_dataclass(own) else []
+
+
+def _default(field: Field[Any]) -> Any:
+    if field.default_factory is not MISSING:
+        return field.default_factory()
+    return None if field.default is MISSING else field.default
+
+
+def _is_required(field: Field[Any]) -> bool:
+    return field.default is MISSING and field.default_factory is MISSING
+
+
+def _shown(value: Any) -> str:
+    match value:
+        case None:
+            return "none"
+        case bool():
+            return str(value).lower()
+        case float():
+            return f"{value:g}"
+        case tuple():
+            return "/".join(map(str, value))
+        case _:
+            return str(value)
+
+
+def _sketch_type(hint: Any) -> bool:
+    """Whether a field holds a sketch, or a sketch or nothing."""
+    return any(isinstance(part, type) and issubclass(part, Sketch) for part in _alternatives(hint))
+
+
+def _sketch_extras(kind: type[Sketch]) -> list[tuple[Field[Any], Any]]:
+    """What a sketch has beside its size."""
+    hints = get_type_hints(kind)
+    return [(field, hints[field.name]) for field in fields(kind) if field.name != "size"]
+
+
+def _sketch_parameters(name: str, default: Sketch | None) -> list[Parameter]:
+    extras = [
+        Parameter(field.name, _shown(_default(field)), kind.name)
+        for kind in SKETCHES.values()
+        for field, _ in _sketch_extras(kind)
+    ]
+    kind, size = ("none", "") if default is None else (default.name, str(default.size))
+    return [Parameter(name, kind), Parameter(f"{name}_size", size), *extras]
+
+
+def _sketch_argument(name: str, field: Field[Any], given: dict[str, str], kind: str, size: int) -> Sketch | None:
+    """The sketch of a field from what was given for it, or None where the field's own default, no sketch, stays."""
+    asked = [key for key in (field.name, f"{field.name}_size") if key in given]
+    if not asked and not _is_required(field) and _default(field) is None:
+        return None
+    kind = given.pop(field.name, kind)
+    size = _value(name, f"{field.name}_size", int, given.pop(f"{field.name}_size", str(size)))
+    if kind not in SKETCHES:
+        raise ConfigError(unknown("sketch", kind, SKETCHES))
+    extras = {
+        extra.name: _value(name, extra.name, hint, given.pop(extra.name))
+        for extra, hint in _sketch_extras(SKETCHES[kind])
+        if extra.name in given
+    }
+    return SKETCHES[kind](size, **extras)
+
+
+def _alternatives(hint: Any) -> tuple[Any, ...]:
+    return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+
+
+def _value(method: str, name: str, hint: Any, text: str) -> Any:
+    """The text as the type of its field."""
+    choices = _alternatives(hint)
+    if type(None) in choices and text.lower() == "none":
+        return None
+    for choice in choices:
+        if choice is type(None):
+            continue
+        try:
+            return _reader(choice)(text)
+        except (KeyError, ValueError):
+            continue
+    expected = " or ".join(_described(choice) for choice in choices if choice is not type(None))
+    raise ConfigError(f"method '{method}': {name} must be {expected}, got '{text}'")
+
+
+def _reader(kind: Any) -> Callable[[str], Any]:
+    if get_origin(kind) is Literal:
+        return partial(_literal, get_args(kind))
+    if kind is bool:
+        return lambda text: _TRUTH[text.lower()]
+    if kind in (int, float, str):
+        reader: Callable[[str], Any] = kind
+        return reader
+    # A field of a type of its own is read by that type, if it can be.
+    own: Callable[[str], Any] | None = getattr(kind, "parse", None)
+    return own if own is not None else _refuse
+
+
+def _literal(choices: Sequence[Any], text: str) -> Any:
+    return {str(choice): choice for choice in choices}[text]
+
+
+def _refuse(text: str) -> Any:
+    raise ValueError(f"'{text}' cannot be read")
+
+
+_WORDS: dict[Any, str] = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+
+
+def _described(kind: Any) -> str:
+    if get_origin(kind) is Literal:
+        return " or ".join(str(choice) for choice in get_args(kind))
+    return _WORDS.get(kind, f"a {getattr(kind, '__name__', kind)}, which cannot be written as text")

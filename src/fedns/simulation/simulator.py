@@ -1,0 +1,119 @@
+"""All clients in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from fedns.core.algorithm import Algorithm
+from fedns.core.clients import ClientMemory, Clients, Handler, Ids, messages_of
+from fedns.core.cohort import Cohort, Session
+from fedns.core.errors import ConfigError
+from fedns.core.history import History
+from fedns.core.messages import Message, Ragged, decode
+from fedns.core.observers import Observer
+from fedns.core.run import Stop, run
+from fedns.core.shards import Shards
+from fedns.numerics.cpu import parallel
+from fedns.numerics.linalg import single_threaded_blas
+from fedns.problems.problem import Problem
+from fedns.problems.reference import Optimum, pooled_optimum
+
+MEMORY_BUDGET_BYTES = 128 * 2**20
+
+
+class SimulatedCohort(Cohort):
+    """Clients answered in chunks, as many at a time as their replies fit into the memory budget."""
+
+    def __init__(
+        self,
+        shards: Shards,
+        session: Session,
+        *,
+        chunk_clients: int | None = None,
+        memory_budget_bytes: int = MEMORY_BUDGET_BYTES,
+    ) -> None:
+        super().__init__(session, np.arange(shards.num_clients, dtype=np.int64))
+        if chunk_clients is not None and chunk_clients < 1:
+            raise ConfigError(f"chunk_clients must be >= 1, got {chunk_clients}")
+        self.shards = shards
+        self.memory = ClientMemory(self.ids)
+        self._chunk_clients = chunk_clients
+        self._budget = memory_budget_bytes
+        self._reply_bytes: dict[str, int] = {}  # the largest reply of one client seen so far, per handler
+        self._register()
+
+    def _deliver(self, handler: Handler, frame: bytes, ids: Ids) -> Iterator[tuple[Ids, Message]]:
+        request, envelope = decode(messages_of(handler)[0], frame)
+        session = self.session
+        start = 0
+        while start < ids.size:
+            chunk = ids[start : start + self._chunk_size(handler)]
+            clients = Clients(self.shards.select(chunk), chunk, session.seed, envelope.round, self.memory)
+            batch = handler(session.problem, clients, request)
+            self._note_size(handler, batch, chunk.size)
+            yield chunk, batch
+            start += chunk.size
+
+    def _chunk_size(self, handler: Handler) -> int:
+        if self._chunk_clients is not None:
+            return self._chunk_clients
+        known = self._reply_bytes.get(handler.__name__)
+        # Nothing is known of the first reply: a few clients tell what the others will need.
+        return 16 if known is None else max(1, self._budget // max(1, known))
+
+    def _note_size(self, handler: Handler, batch: Message, clients: int) -> None:
+        values = [getattr(batch, name) for name in batch.specs()]
+        size = sum(v.values.nbytes if isinstance(v, Ragged) else np.asarray(v).nbytes for v in values) // clients
+        self._reply_bytes[handler.__name__] = max(size, self._reply_bytes.get(handler.__name__, 0))
+
+
+def simulate(
+    algorithm: Algorithm,
+    problem: Problem,
+    shards: Shards,
+    *,
+    rounds: int,
+    tol: float | None = None,
+    gradient_tol: float | None = None,
+    seed: int = 0,
+    optimum: Optimum | None = None,
+    participation: float = 1.0,
+    wire: str = "float64",
+    threads: int | None = None,
+    chunk_clients: int | None = None,
+    memory_budget_bytes: int = MEMORY_BUDGET_BYTES,
+    observers: Sequence[Observer] = (),
+) -> History:
+    """Run a method over these shards in this process.
+
+    tol: stop when F(w) - F* is at most this. gradient_tol: stop when the gradient norm is.
+    optimum: the pooled optimum, if it is known already; it is found first otherwise, outside the clock.
+    participation: the fraction of clients drawn for each round. wire: the precision of real numbers in messages.
+    The result does not depend on threads, chunk_clients or memory_budget_bytes.
+    """
+    problem.loss.check_targets(shards)
+    stop = Stop(rounds, tol, gradient_tol)
+    if threads is not None and threads < 1:
+        raise ConfigError(f"threads must be >= 1, got {threads}")
+    with parallel.threads(threads), single_threaded_blas():
+        problem, shards = problem.linearised(shards)
+        best = optimum or pooled_optimum(problem, shards)
+        visible = shards.pooled() if algorithm.pooled else shards
+        cohort = SimulatedCohort(
+            visible,
+            Session(problem, seed, wire, metered=not algorithm.pooled),
+            chunk_clients=chunk_clients,
+            memory_budget_bytes=memory_budget_bytes,
+        )
+        return run(
+            algorithm,
+            problem,
+            cohort,
+            stop=stop,
+            evaluate=lambda w: problem.evaluate(w, shards),
+            optimal_value=best.value,
+            participation=participation,
+            observers=observers,
+        )

@@ -1,0 +1,193 @@
+"""Who is who in a Flower federation: an own certificate authority, a certificate for the coordinator, a key for every site.
+
+A federation folder holds one folder for the coordinator and one to be handed to each site:
+
+    authority.key                       signs the coordinator's certificate; stays with whoever provisions
+    coordinator/                        authority.crt  server.crt  server.key  sites/NAME.pub
+    sites/NAME/                         authority.crt  node.key  site.toml (name and server address)
+
+A site's name is bound to its key: the coordinator knows a site by the key it signs with, not by what it says.
+Only the `cryptography` package is needed here, which Flower brings along.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import cast
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from fedns.core.errors import ConfigError
+from fedns.transports.processes import LOOPBACK
+
+AUTHORITY_YEARS = 10
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+
+
+@dataclass(frozen=True)
+class SiteKit:
+    """What a site needs to join: its name, where the coordinator is, whom to trust, and its own key."""
+
+    site: str
+    server_address: str  # host:port
+    authority: Path
+    key: Path
+
+    @classmethod
+    def load(cls, folder: Path) -> SiteKit:
+        settings = folder / "site.toml"
+        if not settings.is_file():
+            raise ConfigError(
+                f"{folder} is no site folder: it has no site.toml; take sites/NAME of the provisioned federation"
+            )
+        with settings.open("rb") as file:
+            values = tomllib.load(file)
+        if missing := {"site", "server"} - values.keys():
+            raise ConfigError(f"{settings} lacks {', '.join(sorted(missing))}")
+        return cls(values["site"], values["server"], folder / "authority.crt", folder / "node.key")
+
+
+@dataclass(frozen=True)
+class CoordinatorKit:
+    """What the coordinator needs: its certificate and key, and the public key of every site it will talk to."""
+
+    authority: Path
+    certificate: Path
+    key: Path
+    sites: dict[str, Path]  # name -> public key
+
+    @classmethod
+    def load(cls, folder: Path) -> CoordinatorKit:
+        if not (folder / "server.crt").is_file():
+            raise ConfigError(
+                f"{folder} is no coordinator folder: it has no server.crt; take coordinator/ of the provisioned federation"
+            )
+        sites = {path.stem: path for path in sorted((folder / "sites").glob("*.pub"))}
+        return cls(folder / "authority.crt", folder / "server.crt", folder / "server.key", sites)
+
+
+def provision(
+    folder: Path,
+    sites: Sequence[str],
+    server_address: str,
+    *,
+    valid_for: timedelta = timedelta(days=365),
+    starting: datetime | None = None,
+) -> Path:
+    """Write what is missing of a federation folder, and return it; existing keys and certificates are kept."""
+    host, _, port = server_address.rpartition(":")
+    if not host or not port.isdigit():
+        raise ConfigError(f"the server address must be host:port, got {server_address!r}")
+    for site in sites:
+        if not _NAME.fullmatch(site):
+            raise ConfigError(f"a site's name is letters, digits, '.', '_' and '-', got {site!r}")
+    start = starting or datetime.now(UTC) - timedelta(minutes=5)  # clocks at sites may be a little behind
+    coordinator = folder / "coordinator"
+    if not (coordinator / "server.crt").exists():
+        _write_server(folder, host.strip("[]"), start, start + valid_for)
+    authority = (coordinator / "authority.crt").read_bytes()
+    for site in sites:
+        kit = folder / "sites" / site
+        if not (kit / "node.key").exists():
+            key = ec.generate_private_key(ec.SECP256R1())  # every request is signed; P-384 takes several times as long
+            _write(kit / "node.key", _private(key, serialization.PrivateFormat.OpenSSH), secret=True)
+            public = key.public_key().public_bytes(
+                serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+            )
+            _write(coordinator / "sites" / f"{site}.pub", public)
+        _write(kit / "authority.crt", authority)
+        _write(kit / "site.toml", f'site = "{site}"\nserver = "{server_address}"\n'.encode())
+    return folder
+
+
+def _authority(folder: Path, start: datetime) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
+    """The key that vouches for the coordinator, and its certificate: kept, or every site would need a new folder."""
+    key_file, certificate_file = folder / "authority.key", folder / "coordinator" / "authority.crt"
+    if key_file.exists() and certificate_file.exists():
+        found = serialization.load_pem_private_key(key_file.read_bytes(), password=None)
+        return cast(ec.EllipticCurvePrivateKey, found), x509.load_pem_x509_certificate(certificate_file.read_bytes())
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "fedns federation authority")])
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(start)
+        .not_valid_after(start + timedelta(days=365 * AUTHORITY_YEARS))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(signs_certificates=True), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    _write(key_file, _private(key, serialization.PrivateFormat.PKCS8), secret=True)
+    _write(certificate_file, certificate.public_bytes(serialization.Encoding.PEM))
+    return key, certificate
+
+
+def _write_server(folder: Path, host: str, start: datetime, end: datetime) -> None:
+    """A key and a certificate for the coordinator's server."""
+    authority_key, authority = _authority(folder, start)
+    server_key = ec.generate_private_key(ec.SECP256R1())
+    # The coordinator also talks to its own server, over loopback.
+    names = [_general_name(name) for name in dict.fromkeys([host, "localhost", LOOPBACK])]
+    server = (
+        x509.CertificateBuilder()
+        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "fedns coordinator")]))
+        .issuer_name(authority.subject)
+        .public_key(server_key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(start)
+        .not_valid_after(end)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(signs_certificates=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()), critical=False)
+        .sign(authority_key, hashes.SHA256())
+    )
+    _write(folder / "coordinator" / "server.key", _private(server_key, serialization.PrivateFormat.PKCS8), secret=True)
+    _write(folder / "coordinator" / "server.crt", server.public_bytes(serialization.Encoding.PEM))
+
+
+def _usage(signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _general_name(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _private(key: ec.EllipticCurvePrivateKey, form: serialization.PrivateFormat) -> bytes:
+    return key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
+
+
+def _write(path: Path, content: bytes, secret: bool = False) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Created with its final mode: a key must not be readable by others even for a moment.
+    path.unlink(missing_ok=True)
+    path.touch(mode=0o600 if secret else 0o644)
+    path.write_bytes(content)

@@ -1,0 +1,164 @@
+"""Starting and ending the processes Flower needs, each in a group of its own, so that nothing outlives us.
+
+    fedns coordinate ── SuperLink (child; TLS, sites known by their keys)      fedns site (one process)
+          │  HTTPS, loopback        │  HTTPS, the only open port                    │
+          └─────────────────────────┴───────────────────────────────────────────────┘
+
+A site may instead run Flower's own SuperNode (`start_supernode`), which starts a SuperExec, which starts a process
+for every message and runs in it the app that the coordinator sent: slower, and it trusts the coordinator with code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shlex
+import signal
+import ssl
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.error import URLError
+from urllib.request import HTTPSHandler, ProxyHandler, build_opener
+
+from fedns.transports.flower import settings as flower_settings
+from fedns.transports.flower.credentials import CoordinatorKit, SiteKit
+from fedns.transports.processes import LOOPBACK, EngineError, refuse_taken_port
+
+GRACE_SECONDS = 3.0
+LOG_LINES = 8  # of a dead process's log, in the error
+
+
+@dataclass(frozen=True)
+class Child:
+    """A process started by us, with its log."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def check(self) -> None:
+        """Raise when it has ended, with the end of its log."""
+        if (code := self.process.poll()) is not None:
+            lines = self.log.read_text(errors="replace").splitlines()[-LOG_LINES:]
+            raise EngineError(f"{self.name} ended with code {code}; the end of {self.log}:\n" + "\n".join(lines))
+
+    def stop(self) -> None:
+        """End the process and all it started: politely, then by force."""
+        for kind, seconds in ((signal.SIGTERM, GRACE_SECONDS), (signal.SIGKILL, GRACE_SECONDS)):
+            # The group may have members after its leader is gone, so it is signalled either way.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.process.pid, kind)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(seconds)
+
+
+@dataclass(frozen=True)
+class SuperLink:
+    """A running SuperLink: where the coordinator reaches it, and the secret it listens to."""
+
+    child: Child
+    address: str  # host:port
+    authority: Path
+    secret: str
+
+
+@contextlib.contextmanager
+def start_superlink(
+    kit: CoordinatorKit, folder: Path, port: int, *, host: str = LOOPBACK, wait_seconds: float = 60.0
+) -> Iterator[SuperLink]:
+    """Run a SuperLink until the block ends; logs and this session's secret are written to the folder.
+
+    host: the interface to listen on; sites on other machines need 0.0.0.0 or the address of a network card.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    secret, secret_file = secrets.token_hex(32), folder / "superlink.secret"
+    secret_file.unlink(missing_ok=True)
+    secret_file.touch(mode=0o600)
+    secret_file.write_text(secret)
+    command = [sys.executable, "-m", "fedns.transports.flower.superlink", "--host", host, "--port", str(port)]
+    command += [
+        "--ssl-ca-certfile",
+        str(kit.authority),
+        "--ssl-certfile",
+        str(kit.certificate),
+        "--ssl-keyfile",
+        str(kit.key),
+    ]
+    command += ["--isolation", "process", "--superexec-auth-secret-file", str(secret_file)]
+    command += ["--enable-supernode-auth", "--disable-runtime-dependency-installation"]
+    local = LOOPBACK if host in ("0.0.0.0", LOOPBACK) else host
+    refuse_taken_port(port, local)
+    with _child("SuperLink", command, folder / "superlink.log", folder) as child:
+        link = SuperLink(child, f"{local}:{port}", kit.authority, secret)
+        try:
+            _await_health(link, wait_seconds)
+            yield link
+        finally:
+            secret_file.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def start_supernode(
+    kit: SiteKit, folder: Path, port: int, *, service: str, config: str, poll_seconds: float = 0.05
+) -> Iterator[Child]:
+    """Run Flower's own SuperNode for a site until the block ends; each message starts a process that asks `service(config)`.
+
+    service: "package.module:factory". port: of the SuperNode's own loopback API. The site runs what the coordinator sends.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    node_config = f'service="{service}" config="{config}"'
+    command = [str(Path(sys.executable).with_name("flower-supernode")), "--superlink", kit.server_address]
+    command += ["--root-certificates", str(kit.authority), "--auth-supernode-private-key", str(kit.key)]
+    command += ["--host", LOOPBACK, "--port", str(port), "--isolation", "subprocess", "--node-config", node_config]
+    with _child(f"SuperNode of {kit.site}", command, folder / "supernode.log", folder, poll_seconds) as child:
+        yield child
+
+
+@contextlib.contextmanager
+def _child(name: str, command: Sequence[str], log: Path, home: Path, poll_seconds: float = 0.05) -> Iterator[Child]:
+    environment = os.environ | flower_settings.QUIET
+    # Flower finds its other commands on the path and keeps what it unpacks at home.
+    environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    environment["FLWR_HOME"] = str(home.resolve() / "flower")
+    environment["FLWR_SUPEREXEC_TASK_POLL_INTERVAL"] = str(poll_seconds)
+    environment["PYTHONUNBUFFERED"] = "1"
+    with log.open("ab") as output:
+        output.write(f"$ {shlex.join(command)}\n".encode())
+        output.flush()
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            start_new_session=True,
+        )
+    child = Child(name, process, log)
+    try:
+        yield child
+    finally:
+        child.stop()
+
+
+def _await_health(link: SuperLink, wait_seconds: float) -> None:
+    trust = ssl.create_default_context(cafile=str(link.authority))
+    opener = build_opener(HTTPSHandler(context=trust), ProxyHandler({}))
+    deadline = time.monotonic() + wait_seconds
+    while True:
+        link.child.check()
+        try:
+            with opener.open(f"https://{link.address}/health", timeout=2.0):
+                return
+        except URLError as error:
+            if isinstance(error.reason, ssl.SSLCertVerificationError):
+                raise EngineError(f"SuperLink's certificate does not do: {error.reason}") from error
+        except OSError:
+            pass
+        if time.monotonic() > deadline:
+            raise EngineError(f"SuperLink did not answer on {link.address} within {wait_seconds:g} s; see {link.child.log}")
+        time.sleep(0.05)

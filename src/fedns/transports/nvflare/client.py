@@ -1,0 +1,90 @@
+"""The component that an NVFlare client loads: it hands what the server asks to the site's service."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+from nvflare.apis.event_type import EventType
+from nvflare.apis.fl_component import FLComponent
+from nvflare.apis.fl_context import FLContext
+from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, ReturnCode
+from nvflare.fuel.f3.cellnet.fqcn import FQCN
+from nvflare.fuel.f3.cellnet.utils import make_reply
+from nvflare.fuel.f3.message import Message
+from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors
+
+from fedns.core.errors import ConfigError
+from fedns.transports.nvflare.processes import REFUSED
+
+CHANNEL, TOPIC = "fedns", "ask"
+EXCHANGE = "fedns_exchange"  # header: the number of the exchange, larger for later ones, also across coordinators
+
+Service = Callable[[bytes], bytes]
+
+
+def load_service(reference: str, config: Path) -> Service:
+    """Call `package.module:factory` with the config path; what it returns takes a request and returns an answer."""
+    module, _, name = reference.partition(":")
+    try:
+        factory = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(f"the service must be given as package.module:factory, got {reference!r}: {error}") from error
+    return cast(Service, factory(config))
+
+
+class SiteAnswers(FLComponent):  # type: ignore[misc]
+    """Answers one request after the other, for as long as the process that started this client lives."""
+
+    def __init__(self, service: str, config: str) -> None:
+        super().__init__()
+        # NVFlare's administration (shell commands, deployment, shutdown, ...) asks for authorisation only if the sender
+        # wants it to, and takes requests from fellow sites too: without this anyone could read any file of this account.
+        # Emptied in place, since the admin agent, which starts later, holds this very list.
+        ClientRequestProcessors.request_processors.clear()
+        try:
+            self._service = load_service(service, Path(config))
+        except Exception as error:
+            # Raised, it would be one line in NVFlare's log and a restart; the parent shows the last line and stops.
+            reason = str(error) if isinstance(error, ConfigError) else f"{type(error).__name__}: {error}"
+            print(reason, file=sys.stderr, flush=True)
+            os._exit(REFUSED)
+        self._one_at_a_time = threading.Lock()
+        self._newest = 0
+
+    def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
+        # Before registering: a site that the server knows must be able to answer.
+        if event_type == EventType.SYSTEM_BOOTSTRAP:
+            threading.Thread(target=_end_with_parent, name="fedns-parent", daemon=True).start()
+            fl_ctx.get_engine().get_cell().register_request_cb(channel=CHANNEL, topic=TOPIC, cb=self.answer)
+
+    def answer(self, request: Message) -> Message:
+        """The reply to one request of the server, and of nobody else: sites can write to each other through it."""
+        # The server checks that a message passed on between sites carries its sender's own name as origin.
+        if request.get_header(MessageHeaderKey.ORIGIN) != FQCN.ROOT_SERVER:
+            return make_reply(ReturnCode.UNAUTHENTICATED, "only the server may ask")
+        number, payload = request.get_header(EXCHANGE), request.payload
+        if not isinstance(number, int) or not isinstance(payload, (bytes, bytearray, memoryview)):
+            return make_reply(ReturnCode.INVALID_REQUEST, "a request is bytes with the number of its exchange")
+        self._newest = max(self._newest, number)
+        with self._one_at_a_time:
+            # After a pause, requests have piled up whose exchanges are over: answering them would only delay the last one.
+            if number < self._newest:
+                return make_reply(ReturnCode.ABORT_RUN, "a later request has arrived")
+            try:
+                return make_reply(ReturnCode.OK, body=self._service(bytes(payload)))
+            except Exception as error:
+                # The text may hold data: it stays here, in the log.
+                self.logger.exception("the service failed")
+                return make_reply(ReturnCode.PROCESS_EXCEPTION, f"the site's service failed with {type(error).__name__}")
+
+
+def _end_with_parent() -> None:
+    stdin: Any = sys.stdin
+    stdin.buffer.read()  # returns when the parent has closed its end of the pipe or is gone
+    os._exit(0)

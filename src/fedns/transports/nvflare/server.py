@@ -1,0 +1,258 @@
+"""The coordinator's transport over NVFlare: one end in the coordinator's process, the other inside the NVFlare server.
+
+The coordinator stays a process of its own, so that its terminal, its exceptions and its results are ordinary. It starts the
+NVFlare server as a child and talks to the relay in it over an inherited socket pair: frames of a JSON header and raw bytes.
+The relay sends each request with NVFlare's cell, the layer under its job controllers; bytes travel as bytes, without a
+serialiser. Not chosen: job controllers, which poll (about two seconds an exchange untuned) and cannot take back a restarted
+site; auxiliary messages, which do not tell the receiver who wrote; the Collab interface, a technical preview.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import queue
+import socket
+import struct
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from nvflare.apis.event_type import EventType
+from nvflare.apis.fl_component import FLComponent
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.signal import Signal
+from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, ReturnCode
+from nvflare.fuel.f3.message import Message
+
+from fedns.core.errors import ConfigError
+from fedns.federation.protocol.transport import Arrival, Transport
+from fedns.transports.nvflare.client import CHANNEL, EXCHANGE, TOPIC
+from fedns.transports.nvflare.processes import CONSOLE, last_line, start_server, stop
+
+_LENGTHS = struct.Struct(">IQ")  # bytes of header and payload
+RECONNECT_SECONDS = 3.0  # a site gone for longer has lost the request it was working on; NVFlare reconnects after one second
+
+Header = dict[str, Any]
+
+
+class _Frames:
+    """Headers and payloads over a stream socket; any thread may send, one receives."""
+
+    def __init__(self, stream: socket.socket) -> None:
+        self._socket = stream
+        self._reader = stream.makefile("rb")
+        self._sending = threading.Lock()
+
+    def send(self, header: Header, payload: bytes = b"") -> None:
+        head = json.dumps(header).encode()
+        with self._sending:
+            self._socket.sendall(_LENGTHS.pack(len(head), len(payload)) + head)
+            self._socket.sendall(payload)
+
+    def receive(self) -> tuple[Header, bytes] | None:
+        """The next frame, or None when the other end is gone."""
+        try:
+            lengths = self._reader.read(_LENGTHS.size)
+            if len(lengths) < _LENGTHS.size:
+                return None
+            head_bytes, payload_bytes = _LENGTHS.unpack(lengths)
+            head, payload = self._reader.read(head_bytes), self._reader.read(payload_bytes)
+        except OSError:
+            return None
+        return (json.loads(head), payload) if len(payload) == payload_bytes else None
+
+    def close(self) -> None:
+        """Only when `receive` has returned None: it reads from what is closed here."""
+        self._reader.close()
+        self._socket.close()
+
+
+class NVFlareTransport(Transport):
+    """Starts the NVFlare server of a kit, and asks the sites that connect to it."""
+
+    def __init__(self, kit: Path, *, start_seconds: float = 60.0) -> None:
+        ours, theirs = socket.socketpair()
+        self._kit = kit
+        self._frames = _Frames(ours)
+        with theirs:
+            try:
+                self._process = start_server(kit, theirs.fileno())
+            except BaseException:
+                self._frames.close()
+                raise
+        # Not from one: a site tells late requests from new ones by this number, also those of a coordinator started again.
+        self._numbers = itertools.count(time.time_ns())
+        self._arrivals: tuple[int, queue.SimpleQueue[Arrival | None]] = (0, queue.SimpleQueue())
+        self._rosters: queue.SimpleQueue[list[str] | None] = queue.SimpleQueue()
+        self._lost = threading.Event()
+        self._receiver = threading.Thread(target=self._receive, name="fedns-nvflare", daemon=True)
+        self._receiver.start()
+        try:
+            if self._roster(start_seconds) is None:
+                raise ConfigError(
+                    f"the NVFlare server did not start, it says: {last_line(kit)} (all of it in {kit / CONSOLE})"
+                )
+        except BaseException:
+            self.close()
+            raise
+
+    def connected(self) -> list[str]:
+        while not self._rosters.empty():  # one that came too late for whom it was
+            self._rosters.get()
+        if not self._send({"roster": True}):
+            return []
+        return self._roster(5.0) or []
+
+    def exchange(self, requests: Mapping[str, bytes], timeout_seconds: float) -> Iterator[Arrival]:
+        deadline = time.monotonic() + timeout_seconds
+        number, arrivals = next(self._numbers), queue.SimpleQueue[Arrival | None]()
+        self._arrivals = (number, arrivals)
+        for site, payload in requests.items():
+            self._send({"exchange": number, "site": site, "seconds": timeout_seconds}, payload)
+        waiting = dict.fromkeys(requests)
+        reason = f"no answer within {timeout_seconds:g} s"
+        while waiting:
+            if self._lost.is_set() and arrivals.empty():
+                reason = f"the NVFlare server has ended, see {self._kit / CONSOLE}"
+                break
+            try:
+                arrival = arrivals.get(timeout=max(0.0, deadline - time.monotonic()))
+            except queue.Empty:
+                break
+            if arrival is not None and arrival.site in waiting:
+                del waiting[arrival.site]
+                yield arrival
+        for site in waiting:
+            yield Arrival(site, failure=reason)
+
+    def close(self) -> None:
+        stop(self._process)
+        self._receiver.join()  # the other end of the socket is gone with the process
+        self._frames.close()
+
+    def _send(self, header: Header, payload: bytes = b"") -> bool:
+        try:
+            self._frames.send(header, payload)
+        except OSError:
+            self._lost.set()
+        return not self._lost.is_set()
+
+    def _roster(self, seconds: float) -> list[str] | None:
+        try:
+            return self._rosters.get(timeout=seconds)
+        except queue.Empty:
+            return None
+
+    def _receive(self) -> None:
+        while (frame := self._frames.receive()) is not None:
+            header, payload = frame
+            number, arrivals = self._arrivals
+            if "roster" in header:
+                self._rosters.put(header["roster"])
+            elif header["exchange"] == number:  # otherwise it is late, and nobody waits for it
+                arrivals.put(Arrival(header["site"], payload, header["failure"]))
+        self._lost.set()
+        self._rosters.put(None)
+        self._arrivals[1].put(None)
+
+
+class Relay(FLComponent):  # type: ignore[misc]
+    """Inside the NVFlare server: passes requests on to sites and answers back, and ends when the coordinator does."""
+
+    def __init__(self, channel: int) -> None:
+        super().__init__()
+        self._frames = _Frames(socket.socket(fileno=channel))
+        self._pending: dict[tuple[str, int], tuple[str, Signal]] = {}  # (site, exchange): its registration, what gives it up
+        self._away: set[str] = set()  # cells that were disconnected, and whose client has not spoken since
+        self._lock = threading.Lock()
+        self._engine: Any = None
+
+    def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
+        if event_type == EventType.SYSTEM_START:
+            self._engine = fl_ctx.get_engine()
+            self._engine.get_cell().core_cell.set_cell_disconnected_cb(self._disconnected)
+            threading.Thread(target=self._serve, name="fedns-relay", daemon=True).start()
+        elif event_type in (EventType.CLIENT_REGISTER_PROCESSED, EventType.CLIENT_HEARTBEAT_PROCESSED) and self._engine:
+            client = self._engine.get_client_from_name(fl_ctx.get_peer_context().get_identity_name())
+            if client is not None:
+                self._away.discard(client.get_fqcn())
+            self._give_up_lost()
+
+    def _serve(self) -> None:
+        try:
+            self._frames.send({"roster": self._connected()})
+            while (frame := self._frames.receive()) is not None:
+                header, payload = frame
+                if "roster" in header:
+                    self._frames.send({"roster": self._connected()})
+                else:
+                    # A thread for each: NVFlare's call blocks until the site has answered.
+                    threading.Thread(target=self._ask, args=(header, payload), daemon=True).start()
+        finally:  # also where the coordinator was gone before the first word to it
+            os._exit(0)
+
+    def _connected(self) -> list[str]:
+        return sorted(client.name for client in self._engine.get_clients() if self._can_be_asked(client))
+
+    def _can_be_asked(self, client: Any) -> bool:
+        # The registration of a killed process stays, and its successor connects before it is able to answer.
+        return self._is_linked(client) and client.get_fqcn() not in self._away
+
+    def _is_linked(self, client: Any) -> bool:
+        return client is not None and bool(self._engine.get_cell().core_cell.is_cell_connected(client.get_fqcn()))
+
+    def _ask(self, header: Header, payload: bytes) -> None:
+        try:
+            answer, failure = self._answer(header["site"], header["exchange"], payload, header["seconds"])
+        except Exception as error:
+            self.logger.exception("a request could not be sent")
+            answer, failure = b"", f"NVFlare could not send the request: {type(error).__name__}"
+        self._frames.send({"exchange": header["exchange"], "site": header["site"], "failure": failure}, answer)
+
+    def _answer(self, site: str, number: int, payload: bytes, seconds: float) -> tuple[bytes, str]:
+        client, given_up = self._engine.get_client_from_name(site), Signal()
+        if not self._can_be_asked(client):
+            return b"", "the site is not connected"
+        with self._lock:
+            self._pending[site, number] = (client.token, given_up)
+        try:
+            reply = self._engine.get_cell().send_request(
+                channel=CHANNEL,
+                topic=TOPIC,
+                target=client.get_fqcn(),
+                request=Message({EXCHANGE: number}, payload),
+                timeout=seconds,
+                optional=True,  # a site that cannot be reached is no error of the server's
+                abort_signal=given_up,
+            )
+        finally:
+            with self._lock:
+                del self._pending[site, number]
+        status = reply.get_header(MessageHeaderKey.RETURN_CODE)
+        if status == ReturnCode.OK:
+            return bytes(reply.payload or b""), ""
+        if given_up.triggered:
+            return b"", "the connection to the site was lost"
+        if status == ReturnCode.TIMEOUT:
+            return b"", f"no answer within {seconds:g} s"
+        return b"", reply.get_header(MessageHeaderKey.ERROR) or f"NVFlare reports {status}"
+
+    def _disconnected(self, agent: Any) -> None:
+        """Look again a little later: the answer of a site that is back at once is still on its way."""
+        self._away.add(agent.get_fqcn())
+        timer = threading.Timer(RECONNECT_SECONDS, self._give_up_lost)
+        timer.daemon = True
+        timer.start()
+
+    def _give_up_lost(self) -> None:
+        """End the waiting for sites that are gone, or that registered anew and so know nothing of what they were asked."""
+        with self._lock:
+            pending = list(self._pending.items())
+        for (site, _), (token, given_up) in pending:
+            client = self._engine.get_client_from_name(site)
+            if not self._is_linked(client) or client.token != token:
+                given_up.trigger(True)

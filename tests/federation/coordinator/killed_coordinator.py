@@ -1,0 +1,73 @@
+"""A coordinator that kills itself: run as a script with a folder, a method and the steps at which to die.
+
+Every start is a process of its own, forked from one that has imported everything; all but the last die by SIGKILL, each at
+one of the steps, in the middle of an exchange or of writing a file, and the next one resumes. Prints the coefficients.
+"""
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+from tests.conftest import make_shards
+from tests.federation.in_process import Federation, job
+
+from fedns.core import files
+
+
+def die_at(step: int, federation: Federation) -> None:
+    """Arrange for this process to be killed at the given step, counting exchanges with single sites and file writes."""
+    count = 0
+
+    def tick() -> bool:
+        nonlocal count
+        count += 1
+        return count == step
+
+    def before(site: str, exchange: int) -> str:
+        if tick():
+            os.kill(os.getpid(), signal.SIGKILL)
+        return ""
+
+    def after(site: str, payload: bytes) -> bytes:
+        if tick():
+            os.kill(os.getpid(), signal.SIGKILL)
+        return payload
+
+    def write(path: Path, data: bytes, *, durable: bool = True) -> None:
+        if tick():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.with_name(f"{path.name}.{os.getpid()}.partial").write_bytes(data[: len(data) // 2])
+            os.kill(os.getpid(), signal.SIGKILL)
+        whole(path, data, durable=durable)
+
+    whole = files.write_whole
+    federation.transport.before, federation.transport.after = before, after
+    for module in ("coordinator.checkpoint", "site.memory"):
+        sys.modules[f"fedns.federation.{module}"].write_whole = write
+
+
+def play(folder: Path, method: str, step: int, resume: bool) -> None:
+    federation = Federation(make_shards(sizes=(90, 60, 150)), folder, job(method, rounds=6))
+    if step:
+        die_at(step, federation)
+    history = federation.start(resume=resume and federation.checkpoint.exists())
+    print(history.coefficients.tobytes().hex(), history.uplink_bytes[-1], history.exchanges[-1], flush=True)
+
+
+def main() -> None:
+    folder, method = Path(sys.argv[1]), sys.argv[2]
+    steps = [int(text) for text in sys.argv[3:]]
+    for number, step in enumerate([*steps, 0]):
+        child = os.fork()
+        if child == 0:
+            play(folder, method, step, resume=number > 0)
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        if os.WIFEXITED(status):
+            sys.exit(os.WEXITSTATUS(status))  # it finished before its step came
+        assert os.WTERMSIG(status) == signal.SIGKILL
+
+
+if __name__ == "__main__":
+    main()

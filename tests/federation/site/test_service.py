@@ -1,0 +1,484 @@
+"""A site by itself: what it answers, what it refuses, what it remembers and what it writes down."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tests.conftest import make_shards
+from tests.federation.in_process import Federation, InProcess, job
+
+from fedns.algorithms.blocks import Model, SketchRequest
+from fedns.algorithms.fednl import Correction, LearnRequest
+from fedns.core.clients import on_client
+from fedns.core.cohort import Hello, Registration
+from fedns.core.errors import DataError
+from fedns.core.messages import WIRE_PRECISIONS, Envelope, Message, Payload, decode, encode, wire
+from fedns.core.shards import Shards
+from fedns.federation.protocol.packets import ANSWER, ASK, OPEN, REFUSAL, Packet
+from fedns.federation.protocol.policy import FederationError, Policy
+from fedns.federation.site.memory import RunMemory
+from fedns.federation.site.service import LEDGER_FILE, Permissions, SiteService
+from fedns.runs.builder import at_site
+
+RUN, OTHER_RUN = bytes(range(16)), bytes(range(16, 32))
+SHARDS = make_shards(rows=60, columns=5, sizes=(60,))
+FEATURES = 6  # with the intercept
+DOUBLE = WIRE_PRECISIONS["float64"]
+OPEN_HANDED = Permissions(smallest_rows=1)
+
+
+class Site:
+    """A service, and packets to it. Every packet may find a new object over the same folder."""
+
+    def __init__(self, folder, method="fednl", permissions=OPEN_HANDED, shards=lambda: SHARDS, **changes):
+        self.job = job(method, **changes)
+        self.folder = folder
+        self.arguments = ("site-1", shards, at_site, permissions, folder)
+        self.service = SiteService(*self.arguments)
+
+    def restart(self, permissions=None):
+        self.service = SiteService(*self.arguments[:3], permissions or self.arguments[3], self.folder)
+
+    def send(self, kind, body, exchange=1, *, epoch=0, number=1, settled=0, run=RUN):
+        return Packet.decode(self.service.answer(Packet(kind, run, epoch, exchange, number, settled, body).encode()))
+
+    def open(self, **changes):
+        return self.send(OPEN, self.job.to_json(), **changes)
+
+    def ask(self, handler, request, exchange, round=0, **changes):
+        return self.send(ASK, encode(request, Envelope(round, handler=handler), DOUBLE), exchange, **changes)
+
+    def learn(self, exchange, round, w=0.0, **changes):
+        return self.ask("learn", LearnRequest(np.full(FEATURES, w), np.uint8(8)), exchange, round, **changes)
+
+    def memory(self, run=RUN):
+        return RunMemory.load(self.folder / f"{run.hex()}.npz")
+
+    def ledger(self):
+        return [json.loads(line) for line in (self.folder / LEDGER_FILE).read_text().splitlines()]
+
+
+@pytest.fixture
+def site(tmp_path):
+    opened = Site(tmp_path)
+    assert opened.open().kind == ANSWER
+    return opened
+
+
+def refusal(packet):
+    assert packet.kind == REFUSAL
+    return packet.body.decode()
+
+
+def test_an_answer_belongs_to_its_request(site):
+    reply = site.ask("register", Hello(np.int64(5)), 2)
+    assert (reply.kind, reply.run, reply.epoch, reply.exchange, reply.site) == (ANSWER, RUN, 0, 2, 1)
+    message, envelope = decode(Registration, reply.body)
+    assert (message.num_rows, message.total_weight, message.num_columns) == (60, 60.0, 5)
+    assert envelope == Envelope(0, 1, "")
+
+
+@pytest.mark.parametrize(
+    ("permissions", "changes", "sentence"),
+    [
+        (Permissions(smallest_rows=61), {}, "it has 60 rows and takes part only with 61 or more"),
+        (Permissions(wire=("float32",)), {}, "it sends numbers as float32, not as float64"),
+        (Permissions(wire=("float64",)), {"wire": "float32"}, "it sends numbers as float64, not as float32"),
+        (OPEN_HANDED, {"wire": "float16"}, "it sends numbers as float64 or float32, not as float16"),
+        (Permissions(rounds=4), {}, "it permits 4 rounds, the run asks for 5"),
+    ],
+)
+def test_a_run_that_the_owner_does_not_permit_is_not_opened(permissions, changes, sentence, tmp_path):
+    site = Site(tmp_path, permissions=permissions, **changes)
+    assert refusal(site.open()) == sentence
+    assert refusal(site.learn(2, 1)) == "the run has not been opened here"
+    assert [entry["purpose"] for entry in site.ledger()] == [sentence, "the run has not been opened here"]
+
+
+def test_only_permitted_handlers_answer(tmp_path):
+    site = Site(tmp_path, permissions=Permissions(smallest_rows=1, handlers=("register", "start")))
+    site.open()
+    assert site.ask("register", Hello(np.int64(5)), 2).kind == ANSWER
+    assert refusal(site.learn(3, 1)) == "it does not permit 'learn', only register, start"
+    assert site.memory().exchange == 2  # a refused request is as if it had not come
+
+
+def test_no_round_beyond_the_permitted_ones_whatever_the_run_said(tmp_path):
+    site = Site(tmp_path, permissions=Permissions(smallest_rows=1, rounds=5))
+    site.open()
+    assert site.learn(2, 5).kind == ANSWER
+    assert refusal(site.learn(3, 6, settled=6)) == "it permits 5 rounds, this is round 6"
+
+
+@pytest.mark.parametrize("method", ["fedns", "fedndes"])
+def test_a_sketch_may_not_be_larger_than_permitted(method, tmp_path):
+    site = Site(tmp_path, method, Permissions(smallest_rows=1, largest_sketch_fraction=0.25), sketch_size=16)
+    site.open()
+    w = np.zeros(FEATURES)
+    request = Model(w) if method == "fedns" else SketchRequest(w, np.int32(16))
+    assert refusal(site.ask("curvature", request, 2, 1)) == "a sketch of 16 rows is more than 0.25 of its 60 rows"
+    if method == "fedndes":  # where the coordinator says how many
+        assert site.ask("curvature", SketchRequest(w, np.int32(15)), 3, 1).kind == ANSWER
+
+
+def test_all_sketches_together_may_not_have_more_rows_than_permitted_in_any_number_of_runs(tmp_path):
+    site = Site(tmp_path, "fedns", Permissions(smallest_rows=1, largest_total_sketch_fraction=0.5), sketch_size=10)
+    request = Model(np.zeros(FEATURES))
+    for run in (RUN, OTHER_RUN):
+        site.restart()
+        site.open(run=run)
+        first = site.ask("curvature", request, 2, 1, run=run)
+        assert first.kind == ANSWER
+        assert site.ask("curvature", request, 2, 1, run=run) == first  # the same answer again tells nothing new
+    assert site.ask("curvature", request, 3, 2, run=OTHER_RUN).kind == ANSWER
+    found = refusal(site.ask("curvature", request, 4, 3, run=OTHER_RUN))
+    assert found == "with 30 sketched rows sent before, 10 more would be over 0.5 of its 60 rows"
+
+
+def test_rows_that_changed_during_a_run_are_not_answered_for(tmp_path):
+    site = Site(tmp_path, "fedns")
+    site.open()
+    assert site.ask("curvature", Model(np.zeros(FEATURES)), 2, 1).kind == ANSWER
+    site.arguments = (site.arguments[0], lambda: make_shards(rows=60, columns=5, sizes=(60,), seed=1), *site.arguments[2:])
+    site.restart()
+    assert "rows have changed" in refusal(site.ask("curvature", Model(np.zeros(FEATURES)), 3, 2))
+
+
+def test_a_packet_over_the_permitted_size_is_refused(tmp_path):
+    site = Site(tmp_path, permissions=Permissions(smallest_rows=1, largest_bytes=1000))
+    site.open()
+    found = refusal(site.send(ASK, bytes(2000), 2))
+    assert found.startswith("a packet of 20") and found.endswith("bytes is over the limit of 1000")
+
+
+def test_a_run_that_was_not_opened_here_gets_nothing(site):
+    assert refusal(site.learn(2, 1, run=OTHER_RUN)) == "the run has not been opened here"
+
+
+def test_an_open_run_cannot_be_opened_with_other_settings(site):
+    assert site.open().kind == ANSWER  # the coordinator may not have got the first answer
+    site.job = replace(site.job, seed=6)
+    assert refusal(site.open()) == "the run has been opened before, with other settings"
+
+
+@pytest.mark.parametrize("number", [0, 2, 3, 2**32 - 1])
+def test_a_request_for_another_site_is_refused(number, site):
+    assert refusal(site.open(number=number, run=OTHER_RUN)) == f"this is site 'site-1', not site {number} of the run"
+    assert refusal(site.learn(2, 1, number=number)) == f"this is site 1 of the run, the request is for site {number}"
+
+
+def test_methods_and_losses_that_do_not_exist_are_refused(tmp_path):
+    assert refusal(Site(tmp_path, "fednq").open()).startswith("unknown method 'fednq': did you mean fedns or fednl")
+    assert refusal(Site(tmp_path, loss="logistics").open()).startswith("unknown loss 'logistics': did you mean logistic")
+    assert refusal(Site(tmp_path, "newton").open()).startswith("method 'newton' runs on pooled data")
+    assert refusal(Site(tmp_path, "\ud800").open()).startswith("unknown method '?'")  # half of a character
+
+
+def test_targets_that_the_loss_cannot_take_are_refused_at_once(tmp_path):
+    regression = make_shards(rows=60, columns=5, sizes=(60,), regression=True)
+    assert "logistic" in refusal(Site(tmp_path, shards=lambda: regression).open())
+
+
+@pytest.mark.parametrize(
+    ("shards", "sentence"),
+    [
+        (lambda: make_shards(), "a site has the rows of one client, not of 5"),
+        (lambda: Shards.from_arrays(np.full((4, 2), np.nan), np.ones(4), [4]), "column 0 has 4 missing"),
+    ],
+)
+def test_rows_that_cannot_be_used_are_refused(shards, sentence, tmp_path):
+    assert refusal(Site(tmp_path, shards=shards).open()).startswith(sentence)
+
+
+def test_a_file_that_is_gone_is_a_refusal_and_no_crash(tmp_path):
+    def gone():
+        raise DataError("rows.csv does not exist")
+
+    assert refusal(Site(tmp_path, shards=gone).open()) == "rows.csv does not exist"
+
+
+def test_a_handler_that_the_method_lacks(site):
+    assert refusal(site.ask("curvature", Model(np.zeros(FEATURES)), 2)).startswith("the request is for 'curvature', which")
+
+
+def test_a_request_of_another_kind_than_the_handler_takes(site):
+    found = refusal(site.ask("learn", Model(np.zeros(FEATURES)), 2))
+    assert found == "expected a LearnRequest message, got 'Model'"
+
+
+@pytest.mark.parametrize("length", [0, 5, 7, 1000])
+def test_a_vector_of_the_wrong_length_never_reaches_the_kernels(length, site):
+    found = refusal(site.ask("learn", LearnRequest(np.zeros(length), np.uint8(8)), 2, 1))
+    assert found == f"field 'coefficients' of LearnRequest has shape ({length},), expected (6,)"
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_request_that_is_not_finite_is_refused(value, site):
+    assert refusal(site.learn(2, 1, w=value)) == "field 'coefficients' of LearnRequest holds NaN or infinite values"
+
+
+@pytest.mark.parametrize("frame", [b"", b"x", bytes(60), bytes(range(256)), b"\xfd\x01\x01" + bytes(100), b"\xfd\x01\x09"])
+def test_garbage_is_refused_in_a_packet_of_no_run(frame, site):
+    found = Packet.decode(site.service.answer(frame))
+    assert (found.kind, found.run, found.epoch, found.exchange, found.site) == (REFUSAL, bytes(16), 0, 0, 0)
+    assert "packet" in found.body.decode()
+
+
+@pytest.mark.parametrize("body", [b"", b"\0" * 40, bytes(range(250)), b"{}"])
+def test_garbage_inside_a_packet_is_refused(body, site):
+    before = site.memory()
+    assert refusal(site.send(ASK, body, 2))
+    assert refusal(site.send(OPEN, body, run=OTHER_RUN))
+    assert site.memory() == before and not (site.folder / f"{OTHER_RUN.hex()}.npz").exists()
+
+
+@pytest.mark.parametrize("kind", [ANSWER, REFUSAL])
+def test_a_site_does_not_answer_answers(kind, site):
+    assert refusal(site.send(kind, b"")) == "a site answers requests only"
+
+
+def test_a_replayed_request_is_refused(site):
+    site.learn(2, 1)
+    site.learn(3, 1, w=0.1)
+    kept = site.memory()
+    assert refusal(site.learn(2, 1)) == "exchange 2 is over: a request cannot be replayed"
+    assert (
+        refusal(site.learn(3, 1, w=0.2)) == "exchange 3 is over: a request cannot be replayed"
+    )  # another one of that number
+    assert refusal(site.learn(4, 0)) == "round 0 is over: this site is in round 1"
+    assert_same_memory(site.memory(), kept)
+
+
+def test_a_request_of_an_older_epoch_is_refused(site):
+    site.learn(2, 1, epoch=3)
+    assert refusal(site.learn(3, 1, epoch=2)) == "epoch 2 is over: this site is in epoch 3"
+
+
+def assert_same_memory(one, other):
+    assert (one.epoch, one.exchange, one.round, one.answer) == (other.epoch, other.exchange, other.round, other.answer)
+    assert_same_arrays(one.arrays, other.arrays)
+    assert_same_arrays(one.before_round, other.before_round)
+
+
+def assert_same_arrays(one, other):
+    assert {name: array.tobytes() for name, array in one.items()} == {name: a.tobytes() for name, a in other.items()}
+
+
+def test_the_same_request_again_gives_the_same_bytes_and_changes_nothing(site):
+    first = site.learn(2, 1, w=0.3)
+    kept = site.memory()
+    assert "fednl_hessian" in kept.arrays
+    for _ in range(3):
+        assert site.learn(2, 1, w=0.3) == first
+        site.restart()
+    assert_same_memory(site.memory(), kept)
+    following = site.learn(3, 1, w=0.3)
+    assert following.body != first.body  # had it been asked once more, the Hessian would have been corrected twice
+
+
+def test_a_round_that_is_played_again_starts_from_where_it_began(site):
+    site.learn(2, 1, w=0.1)
+    once = site.learn(3, 2, w=0.3, settled=2)
+    after = site.memory().arrays
+    again = site.learn(4, 2, w=0.3, settled=2, epoch=1)
+    assert again.body == once.body
+    assert_same_arrays(site.memory().arrays, after)
+
+
+def test_a_round_that_went_on_without_the_site_is_taken_back(site):
+    """Its answer in round 2 came too late: in round 3 it must not build on what nobody has used."""
+    site.learn(2, 1, w=0.1)
+    kept = site.memory().arrays
+    site.learn(3, 2, w=0.3, settled=2)
+    assert_same_arrays(site.memory().before_round, kept)
+    late = site.learn(5, 3, w=0.4, settled=2, epoch=1)
+    assert_same_arrays(site.memory().before_round, kept)
+    other = Site(site.folder / "other")
+    other.open()
+    other.learn(2, 1, w=0.1)
+    assert other.learn(5, 3, w=0.4, settled=2, epoch=1).body == late.body
+
+
+@pytest.mark.parametrize(
+    ("method", "exchange"),
+    [
+        ("fednl:variant=pp", 7),
+        ("fednl:initial_hessian=zero", 4),
+        ("fednl:line_search=aggregate", 5),  # the correction
+        ("fednl:line_search=aggregate", 9),  # the search after it
+        ("fednew", 6),
+        ("qfednew", 6),
+        ("shed", 4),
+        ("shed", 7),
+    ],
+)
+def test_an_answer_that_is_lost_leaves_no_trace(method, exchange, tmp_path):
+    """The same bits as if the request had not arrived in the first place."""
+
+    def run(folder, lose_the_answer):
+        policy = Policy(patience_seconds=0.0, absent="renormalise")
+        there = Federation(make_shards(sizes=(90, 60, 150)), tmp_path / folder, job(method, rounds=4), policy)
+
+        def lost(site, number):
+            if site != "site-1" or number != exchange:
+                return ""
+            if lose_the_answer:
+                there.transport.services[site](last[site])
+            return "lost"
+
+        last: dict[str, bytes] = {}
+        usual = there.transport.exchange
+
+        def exchange_noting(requests, timeout_seconds):
+            last.update(requests)
+            return usual(requests, timeout_seconds)
+
+        there.transport.exchange, there.transport.before = exchange_noting, lost
+        history = there.start()
+        assert "round_lost" in {event["event"] for event in there.events}
+        return history.coefficients.tobytes()
+
+    assert run("answer", True) == run("request", False)
+
+
+def test_a_new_object_for_every_packet_is_as_good_as_one(tmp_path):
+    steady, restarted = Site(tmp_path / "a"), Site(tmp_path / "b")
+    for exchange, (round, epoch, settled) in enumerate([(1, 0, 0), (1, 0, 0), (2, 0, 2), (2, 1, 2), (3, 1, 3)], start=2):
+        answers = []
+        for site in (steady, restarted):
+            site.open()
+            answers.append(site.learn(exchange, round, w=0.1 * exchange, epoch=epoch, settled=settled))
+            restarted.restart()
+        assert answers[0].kind == ANSWER and answers[0] == answers[1]
+    assert_same_memory(steady.memory(), restarted.memory())
+
+
+def test_two_objects_over_one_folder_agree_on_what_has_been_asked(tmp_path):
+    """As when an engine keeps a process for the next message while another answers this one."""
+    one, other, alone = Site(tmp_path / "shared"), Site(tmp_path / "shared"), Site(tmp_path / "alone")
+    one.open()
+    alone.open()
+    expected = [alone.learn(exchange, 1, w=0.1 * exchange) for exchange in range(2, 7)]
+    assert [site.learn(e, 1, w=0.1 * e) for e, site in enumerate([one, other, other, one, other], start=2)] == expected
+    assert refusal(one.learn(5, 1, w=0.5)) == "exchange 5 is over: a request cannot be replayed"
+
+
+def test_two_runs_do_not_share_a_memory(site):
+    site.learn(2, 1, w=0.3)
+    site.open(run=OTHER_RUN)
+    assert site.memory(OTHER_RUN).arrays == {}
+    assert site.learn(2, 1, w=0.3, run=OTHER_RUN).body == site.learn(2, 1, w=0.3).body
+
+
+def test_a_damaged_memory_is_a_refusal_and_no_crash(site, caplog):
+    (site.folder / f"{RUN.hex()}.npz").write_bytes(b"half a file")
+    site.restart()
+    assert refusal(site.learn(2, 1))
+    assert "could not be answered" in caplog.text  # the owner gets the trace
+
+
+def test_tightened_permissions_hold_for_a_run_that_is_open(site):
+    assert site.learn(2, 1).kind == ANSWER
+    site.restart(Permissions(smallest_rows=1, handlers=("register",)))
+    assert refusal(site.learn(3, 1)) == "it does not permit 'learn', only register"
+
+
+class Overflow(Message):
+    value: Payload = wire()
+
+
+@on_client(Model, Overflow)
+def overflow_for_a_test(problem, clients, request):
+    return Overflow(value=np.array([np.inf]))
+
+
+@on_client(Model, Overflow)
+def bug_for_a_test(problem, clients, request):
+    raise IndexError("list index\nout of range")
+
+
+def test_a_result_that_is_not_finite_stays_at_the_site(site):
+    found = site.ask("overflow_for_a_test", Model(np.zeros(FEATURES)), 2)
+    assert refusal(found) == "field 'value' of Overflow holds NaN or infinite values"
+    assert site.memory().answer == b""
+
+
+def test_a_bug_in_a_handler_is_a_refusal_in_one_line(site, caplog):
+    assert refusal(site.ask("bug_for_a_test", Model(np.zeros(FEATURES)), 2)) == "IndexError: list index out of range"
+    assert "Traceback" in caplog.text
+    assert site.learn(3, 1).kind == ANSWER
+
+
+def test_the_ledger_lists_every_message_with_its_bytes(site):
+    answers = [site.ask("register", Hello(np.int64(5)), 2), site.learn(3, 1), site.learn(3, 1), site.learn(2, 1)]
+    request = len(encode(LearnRequest(np.zeros(FEATURES), np.uint8(8)), Envelope(1, handler="learn"), DOUBLE))
+    hello = len(encode(Hello(np.int64(5)), Envelope(0, handler="register"), DOUBLE))
+    facts = [(e["direction"], e["kind"], e["bytes"], e["round"], e["exchange"]) for e in site.ledger()]
+    lengths = [len(answer.body) for answer in answers]
+    assert facts == [
+        ("downlink", "Job", len(site.job.to_json()), 0, 1),
+        ("downlink", "Hello", hello, 0, 2),
+        ("uplink", "Registration", lengths[0], 0, 2),
+        ("downlink", "LearnRequest", request, 1, 3),
+        ("uplink", "Correction", lengths[1], 1, 3),
+        ("downlink", "Repetition", request, 1, 3),
+        ("uplink", "Repetition", lengths[2], 1, 3),
+        ("uplink", "Refusal", lengths[3], 0, 2),
+    ]
+    assert {entry["run"] for entry in site.ledger()} == {RUN.hex()}
+    correction = site.ledger()[4]
+    assert correction["purpose"] == "learn"
+    message, _ = decode(Correction, answers[1].body)
+    assert correction["fields"] == {name: list(np.shape(getattr(message, name))) for name in Correction.specs()}
+
+
+def test_the_ledgers_of_the_sites_add_up_to_what_travelled(tmp_path):
+    there = Federation(make_shards(sizes=(90, 60, 150)), tmp_path, job("fedns", rounds=3))
+    down, up = dict.fromkeys(there.job.sites, 0), dict.fromkeys(there.job.sites, 0)
+    head = len(Packet(ASK, RUN, 0, 0, 0).encode())
+
+    def counted(site, answer):
+        def count(frame):
+            reply = answer(frame)
+            down[site] += len(frame) - head
+            # What opens a run is answered with the site's name: no message of a method.
+            up[site] += len(reply) - head if Packet.decode(frame).kind == ASK else 0
+            return reply
+
+        return count
+
+    there.transport = InProcess({site: counted(site, answer) for site, answer in there.transport.services.items()})
+    there.start()
+    for site in there.job.sites:
+        entries = [json.loads(line) for line in (tmp_path / site / LEDGER_FILE).read_text().splitlines()]
+        assert sum(e["bytes"] for e in entries if e["direction"] == "downlink") == down[site]
+        assert sum(e["bytes"] for e in entries if e["direction"] == "uplink") == up[site]
+
+
+@pytest.mark.parametrize("absent", ["wait", "renormalise"])
+@pytest.mark.parametrize(
+    ("permissions", "sentence"),
+    [
+        (Permissions(smallest_rows=70), "site 'site-1': refuses: it has 60 rows and takes part only with 70 or more"),
+        (Permissions(smallest_rows=1, rounds=3), "site 'site-.': refuses: it permits 3 rounds, the run asks for 5"),
+        (Permissions(smallest_rows=1, handlers=("learn",)), "refuses: it does not permit 'register', only learn"),
+    ],
+)
+def test_the_coordinator_reads_why(permissions, sentence, absent, tmp_path):
+    policy = Policy(patience_seconds=600.0, absent=absent)  # a refusal is final: nobody waits for it to change
+    shards = make_shards(sizes=(90, 60, 150))
+    with pytest.raises(FederationError, match=sentence):
+        Federation(shards, tmp_path, job("fedns"), policy, permissions).start()
+
+
+def test_a_refusal_in_mid_run_stops_it_or_leaves_the_site_out(tmp_path):
+    shards = make_shards(sizes=(90, 60, 150))
+    rules = Permissions(smallest_rows=1, largest_sketch_fraction=0.4)
+    description = job("fedns", sketch_size=32)
+    sentence = "site 'site-1': refuses: a sketch of 32 rows is more than 0.4 of its 60 rows"
+    with pytest.raises(FederationError, match=sentence):
+        Federation(shards, tmp_path / "a", description, Policy(absent="wait"), rules).start()
+    there = Federation(shards, tmp_path / "b", description, Policy(absent="renormalise"), rules)
+    assert there.start().records[-1].diagnostics["sites_present"] == 2.0
+    assert {event["site"] for event in there.events if event["event"] == "refused"} == {"site-1"}

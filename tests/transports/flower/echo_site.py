@@ -1,0 +1,28 @@
+"""A site whose answer is the request backwards, and which can be told to be slow or to fail."""
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+
+def make(_: str) -> Callable[[bytes], bytes]:
+    """A service as the engine wants it: a function of bytes."""
+
+    def answer(request: bytes) -> bytes:
+        if request.startswith(b"sleep "):
+            time.sleep(float(request.split()[1]))
+        if request == b"fail":
+            raise RuntimeError("the patient's name is in here")
+        return request[::-1]
+
+    return answer
+
+
+if __name__ == "__main__":
+    from fedns.transports.flower.client import serve
+    from fedns.transports.flower.credentials import SiteKit
+    from fedns.transports.processes import ended_by_sigterm
+
+    with ended_by_sigterm():
+        serve(SiteKit.load(Path(sys.argv[1])), make(""))

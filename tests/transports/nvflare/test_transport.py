@@ -1,0 +1,333 @@
+"""Real NVFlare processes on loopback, with mutual TLS."""
+
+import contextlib
+import datetime
+import json
+import os
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("nvflare", reason="nvflare is not installed")
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, ReturnCode
+from nvflare.fuel.f3.message import Message
+
+from fedns.core.errors import ConfigError
+from fedns.transports.nvflare.client import EXCHANGE, SiteAnswers
+from fedns.transports.nvflare.processes import CONSOLE, GIVE_UP_SECONDS, Federation, provision, start_site, stop
+from fedns.transports.nvflare.server import RECONNECT_SECONDS, NVFlareTransport
+
+SITES = ["ankara", "bergen", "cusco"]
+SERVICE = "echo_for_nvflare:build"
+ECHO = """
+import time
+def build(config):
+    if not config.exists():
+        raise FileNotFoundError(f"there is no {config.name}")
+    def answer(request):
+        if request == b"fail":
+            raise ValueError("a secret number")
+        if request.startswith(b"sleep"):
+            time.sleep(float(request[5:]))
+        return request[::-1]
+    return answer
+"""
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Running:
+    """A server and three sites, with one stranger who claims to be a fourth."""
+
+    def __init__(self, folder: Path):
+        self.folder, self.port = folder, free_port()
+        self.kits: Federation = provision(folder / "federation", SITES, "localhost", self.port)
+        self.config = folder / "site.toml"
+        self.config.touch()
+        self.transport = NVFlareTransport(self.kits.server)
+        self.sites = {site: start_site(kit, SERVICE, self.config) for site, kit in self.kits.sites.items()}
+        self.stranger = start_site(self._kit_under_another_name(), SERVICE, self.config)
+        self.wait_for(SITES)
+
+    def _kit_under_another_name(self) -> Path:
+        kit = self.folder / "stranger"
+        shutil.copytree(self.kits.sites["ankara"], kit)
+        startup = kit / "startup" / "fed_client.json"
+        settings = json.loads(startup.read_text())
+        settings["client"]["fqsn"] = "stranger"
+        startup.write_text(json.dumps(settings))
+        return kit
+
+    def wait_for(self, sites: list[str], seconds: float = 60.0) -> None:
+        deadline = time.monotonic() + seconds
+        while not set(sites) <= set(self.transport.connected()):
+            assert time.monotonic() < deadline, f"only {self.transport.connected()} came"
+            time.sleep(0.05)
+
+    def ask(self, requests: dict[str, bytes], seconds: float = 30.0):
+        return {arrival.site: arrival for arrival in self.transport.exchange(requests, seconds)}
+
+    def close(self) -> None:
+        self.transport.close()
+        for process in [*self.sites.values(), self.stranger]:
+            stop(process)
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("nvflare")
+    (folder / "echo_for_nvflare.py").write_text(ECHO)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(folder))
+        running = Running(folder)
+        yield running
+        running.close()
+        groups = [process.pid for process in [*running.sites.values(), running.stranger]]
+        assert not any(alive(group) for group in groups)
+
+
+def alive(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_sites_answer_in_order_of_arrival(running):
+    requests = {"ankara": b"sleep0.4", "bergen": b"second", "cusco": b"sleep0.2"}
+    arrivals = list(running.transport.exchange(requests, 30))
+    assert [arrival.site for arrival in arrivals] == ["bergen", "cusco", "ankara"]
+    assert all(arrival.payload == requests[arrival.site][::-1] and not arrival.failure for arrival in arrivals)
+
+
+def test_a_round_of_two_exchanges_takes_less_than_a_second(running):
+    start = time.monotonic()
+    for _ in range(2):
+        arrivals = running.ask(dict.fromkeys(SITES, bytes(10_000)))
+        assert not any(arrival.failure for arrival in arrivals.values())
+    assert time.monotonic() - start < 1.0
+
+
+def test_large_and_empty_payloads(running):
+    for payload in (os.urandom(20_000_000), b""):
+        arrivals = running.ask(dict.fromkeys(SITES, payload))
+        assert all(arrival.payload == payload[::-1] and not arrival.failure for arrival in arrivals.values())
+
+
+def test_a_failing_service_is_named_without_its_text(running):
+    arrivals = running.ask({"ankara": b"fail", "bergen": b"fine"})
+    assert arrivals["ankara"].failure == "the site's service failed with ValueError"
+    assert arrivals["bergen"].payload == b"enif"
+
+
+def test_a_site_nobody_knows_is_not_connected(running):
+    assert running.ask({"delhi": b"?"})["delhi"].failure == "the site is not connected"
+
+
+def test_a_stopped_site_misses_the_timeout_and_answers_again_later(running):
+    os.kill(running.sites["bergen"].pid, signal.SIGSTOP)
+    start = time.monotonic()
+    arrivals = running.ask(dict.fromkeys(SITES, b"one"), seconds=1.0)
+    assert time.monotonic() - start < 1.3
+    assert arrivals["bergen"].failure == "no answer within 1 s"
+    assert arrivals["ankara"].payload == arrivals["cusco"].payload == b"eno"
+    os.kill(running.sites["bergen"].pid, signal.SIGCONT)
+    arrivals = running.ask(dict.fromkeys(SITES, b"two"))
+    assert {arrival.payload for arrival in arrivals.values()} == {b"owt"}  # and not the late answer to the first
+
+
+def test_killed_sites_fail_alone_and_answer_again_once_restarted(running):
+    def kill(site: str) -> None:
+        os.kill(running.sites[site].pid, signal.SIGKILL)
+        stop(running.sites[site])
+
+    def start(site: str) -> None:
+        running.sites[site] = start_site(running.kits.sites[site], SERVICE, running.config)
+
+    began, arrivals = time.monotonic(), {}
+    for arrival in running.transport.exchange({"ankara": b"one", "bergen": b"sleep60", "cusco": b"sleep60"}, 30):
+        arrivals[arrival.site] = arrival
+        if arrival.site == "ankara":
+            kill("bergen")
+            kill("cusco")
+            start("cusco")  # may be back before anybody noticed that it was gone
+    assert time.monotonic() - began < RECONNECT_SECONDS + 2.0
+    assert arrivals["ankara"].payload == b"eno"
+    assert arrivals["bergen"].failure == arrivals["cusco"].failure == "the connection to the site was lost"
+    assert "bergen" not in running.transport.connected()
+    start("bergen")
+    running.wait_for(SITES)
+    assert {arrival.payload for arrival in running.ask(dict.fromkeys(SITES, b"two")).values()} == {b"owt"}
+
+
+def credentials(running, folder: Path, kind: str) -> tuple[Path, Path] | None:
+    own = running.kits.sites["ankara"] / "startup"
+    if kind == "valid":
+        return own / "client.crt", own / "client.key"
+    if kind == "none":
+        return None
+    if kind == "another authority":
+        other = provision(folder / "other", SITES, "localhost", running.port).sites["ankara"] / "startup"
+        return other / "client.crt", other / "client.key"
+    valid = x509.load_pem_x509_certificate((own / "client.crt").read_bytes())
+    state = json.loads((running.folder / "federation" / "fedns" / "state" / "cert.json").read_text())
+    authority = serialization.load_pem_private_key(state["root_pri_key"].encode(), None)
+    end = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=1 if kind == "renewed" else -1)
+    builder = x509.CertificateBuilder(valid.issuer, valid.subject, valid.public_key(), x509.random_serial_number())
+    builder = builder.not_valid_before(end - datetime.timedelta(days=9)).not_valid_after(end)
+    for extension in valid.extensions:
+        builder = builder.add_extension(extension.value, extension.critical)
+    certificate = folder / f"{kind}.crt"
+    certificate.write_bytes(builder.sign(authority, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
+    return certificate, own / "client.key"
+
+
+def visitor(running, pair: tuple[Path, Path] | None) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=running.kits.server / "startup" / "rootCA.pem")
+    context.set_alpn_protocols(["h2"])
+    if pair is not None:
+        context.load_cert_chain(*pair)
+    return context
+
+
+def greeting(running, context: ssl.SSLContext | None) -> bytes:
+    """What the server says to a visitor who begins to speak HTTP/2, the protocol of its port; nothing if it refuses."""
+    hello = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+    with socket.create_connection(("127.0.0.1", running.port), timeout=10) as plain:
+        stream = plain if context is None else context.wrap_socket(plain, server_hostname="localhost")
+        with stream:
+            stream.sendall(hello)
+            return stream.recv(1)
+
+
+@pytest.mark.parametrize("kind", ["valid", "renewed"])
+def test_certificates_of_the_federation_get_in(running, tmp_path, kind):
+    assert greeting(running, visitor(running, credentials(running, tmp_path, kind)))
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        ("none", "PEER_DID_NOT_RETURN_A_CERTIFICATE"),
+        ("another authority", "unable to get local issuer certificate"),
+        ("expired", "certificate has expired"),
+    ],
+)
+def test_other_certificates_do_not(running, tmp_path, kind, reason):
+    with contextlib.suppress(ssl.SSLError, ConnectionResetError):
+        assert greeting(running, visitor(running, credentials(running, tmp_path, kind))) == b""
+    assert reason in (running.kits.server / CONSOLE).read_text()
+
+
+def test_plaintext_gets_nothing(running):
+    with contextlib.suppress(ConnectionResetError):
+        assert greeting(running, None) == b""
+
+
+def test_a_silent_visitor_keeps_nobody_out(running):
+    with socket.create_connection(("127.0.0.1", running.port)):
+        assert greeting(running, visitor(running, credentials(running, running.folder, "valid")))
+
+
+def test_a_site_cannot_take_another_name(running):
+    assert "stranger" not in running.transport.connected()
+    refusal = "authenticated as 'ankara' but claimed endpoint 'stranger' requires identity 'stranger'"
+    assert refusal in (running.kits.server / CONSOLE).read_text()
+
+
+def test_sites_outlive_their_coordinator(running):
+    running.transport.close()
+    running.transport = NVFlareTransport(running.kits.server)
+    running.wait_for(SITES)
+    assert {arrival.payload for arrival in running.ask(dict.fromkeys(SITES, b"again")).values()} == {b"niaga"}
+
+
+def test_children_of_a_killed_coordinator_end(running, tmp_path):
+    kits = provision(tmp_path / "federation", ["ankara"], "localhost", free_port())
+    code = """
+        import sys, time
+        from pathlib import Path
+        from fedns.transports.nvflare.processes import start_site
+        from fedns.transports.nvflare.server import NVFlareTransport
+        site = start_site(Path(sys.argv[2]), sys.argv[3], Path(sys.argv[4]))
+        transport = NVFlareTransport(Path(sys.argv[1]))
+        print(site.pid, transport._process.pid, flush=True)
+        time.sleep(60)
+    """
+    command = [sys.executable, "-c", textwrap.dedent(code), kits.server, kits.sites["ankara"], SERVICE, running.config]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
+        groups = [int(word) for word in parent.stdout.readline().split()]
+        assert len(groups) == 2 and all(alive(group) for group in groups)
+        parent.kill()
+    deadline = time.monotonic() + 30  # it may have just begun to import
+    while any(alive(group) for group in groups):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_terminated_site_command_leaves_nothing(running, tmp_path):
+    kits = provision(tmp_path / "federation", ["ankara"], "localhost", free_port())
+    code = "import sys; from pathlib import Path; from fedns.transports.nvflare.processes import keep_site_running as k; "
+    code += "k(Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3]))"
+    command = [sys.executable, "-c", code, kits.sites["ankara"], SERVICE]
+    # A service that cannot be built ends the command with the reason.
+    refused = subprocess.run([*command, "missing.toml"], capture_output=True, text=True, timeout=60)
+    assert refused.returncode == 1 and refused.stderr.strip().endswith("FileNotFoundError: there is no missing.toml")
+    with subprocess.Popen([*command, running.config]) as parent:
+        children = Path(f"/proc/{parent.pid}/task/{parent.pid}/children")
+        while not (words := children.read_text().split()):
+            time.sleep(0.05)
+        parent.terminate()
+        assert parent.wait(GIVE_UP_SECONDS + 5) == 0
+    assert not alive(int(words[0]))
+
+
+def test_a_site_answers_the_server_alone_and_its_latest_request(running, monkeypatch):
+    monkeypatch.syspath_prepend(running.folder)
+    answers = SiteAnswers(SERVICE, str(running.config))
+
+    def ask(origin: str, number: int, payload: object = b"abc") -> tuple[str, object]:
+        reply = answers.answer(Message({MessageHeaderKey.ORIGIN: origin, EXCHANGE: number}, payload))
+        return reply.get_header(MessageHeaderKey.RETURN_CODE), reply.payload
+
+    assert ask("bergen", 1) == ask("server.job", 1) == (ReturnCode.UNAUTHENTICATED, None)
+    assert ask("server", 2) == (ReturnCode.OK, b"cba")
+    assert ask("server", 1) == (ReturnCode.ABORT_RUN, None)
+    assert ask("server", 3, {"not": "bytes"}) == (ReturnCode.INVALID_REQUEST, None)
+
+
+def test_a_site_has_no_administration(running, monkeypatch):
+    """NVFlare's request processors would let the server and fellow sites run shell commands here."""
+    from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors
+
+    monkeypatch.setattr(ClientRequestProcessors, "request_processors", ["a processor"])
+    monkeypatch.syspath_prepend(running.folder)
+    SiteAnswers(SERVICE, str(running.config))
+    assert ClientRequestProcessors.request_processors == []
+
+
+@pytest.mark.parametrize("sites", [[], ["ankara", "ankara"], ["server"], ["localhost"], ["a.b"], ["a b"]])
+def test_names_that_cannot_be_are_refused(sites, tmp_path):
+    with pytest.raises(ConfigError):
+        provision(tmp_path, sites)
+
+
+def test_a_folder_that_is_no_kit_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="not a startup kit"):
+        NVFlareTransport(tmp_path)
