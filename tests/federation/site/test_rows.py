@@ -101,7 +101,7 @@ def test_writing_into_mapped_rows_does_not_reach_the_cache(tmp_path, no_parsing)
 def test_a_new_process_maps_what_another_has_parsed(tmp_path):
     site = sparse_site(tmp_path)
     code = (
-        "import sys; from pathlib import Path; from fedns.federation import shard_cache\n"
+        "import sys; from pathlib import Path; from fedns.federation.site import rows as shard_cache\n"
         "from fedns.federation.config import DataSource, SiteConfig\n"
         "if sys.argv[2] == 'mapped': shard_cache.load = None\n"
         "site = SiteConfig('north', 'flower', Path(sys.argv[1]), DataSource('rows.svm'))\n"
