@@ -91,7 +91,7 @@ def read_runs(folder: Path) -> list[Run]:
         raise DataError(
             f"'{folder / RUNS_FILE}' is of an older version, which did not say how runs ended: run them again elsewhere"
         )
-    return [_run(*key, found, endings.get(key)) for key, found in records.items()]
+    return [_run(*key, rounds, endings.get(key)) for key, rounds in records.items()]
 
 
 def keep_finished(folder: Path) -> set[tuple[str, int]]:
