@@ -169,7 +169,7 @@ def test_types_that_cannot_travel_are_refused():
 
 def test_a_field_may_say_what_it_tells_in_one_of_a_few_words_only():
     assert wire("features", discloses="gradient").metadata["wire"].discloses is Discloses.GRADIENT
-    with pytest.raises(ConfigError, match="discloses must be one of nothing, schema, .*, rows, got 'secrets'"):
+    with pytest.raises(ConfigError, match=r"discloses must be one of nothing, schema, .*, rows, got 'secrets'"):
         wire("features", discloses="secrets")
 
 

@@ -127,9 +127,9 @@ class Cohort(ABC):
         """Those of these clients to whom messages really travel; the rest may fall back on an older reply."""
         return ids
 
-    def attempt(self, play: Callable[[Cohort], T]) -> T:
-        """Play a round with this cohort. An engine whose clients come and go may play it again, with those it has."""
-        return play(self)
+    def with_retries(self, round: Callable[[Cohort], T]) -> T:
+        """One round with this cohort. An engine whose clients come and go may repeat it, with those it has."""
+        return round(self)
 
     def sample(self, fraction: float) -> Cohort:
         """A random part of the cohort for this round, of at least one client; weights are renormalised over it."""

@@ -43,8 +43,10 @@ class Site:
     def restart(self, permissions=None):
         self.service = SiteService(*self.arguments[:3], permissions or self.arguments[3], self.folder)
 
-    def send(self, kind, body, exchange=1, *, epoch=0, number=1, settled=0, run=RUN):
-        return Packet.decode(self.service.answer(Packet(kind, run, epoch, exchange, number, settled, body).encode()))
+    def send(self, kind, body, exchange=1, *, epoch=0, number=1, committed_rounds=0, run=RUN):
+        return Packet.decode(
+            self.service.answer(Packet(kind, run, epoch, exchange, number, committed_rounds, body).encode())
+        )
 
     def open(self, **changes):
         return self.send(OPEN, self.job.to_json(), **changes)
@@ -146,7 +148,7 @@ def test_no_round_beyond_the_permitted_ones_whatever_the_run_said(tmp_path):
     site = Site(tmp_path, permissions=Permissions(smallest_rows=1, rounds=5))
     site.open()
     assert site.learn(2, 5).kind == ANSWER
-    assert refusal(site.learn(3, 6, settled=6)) == "it permits 5 rounds, this is round 6"
+    assert refusal(site.learn(3, 6, committed_rounds=6)) == "it permits 5 rounds, this is round 6"
 
 
 @pytest.mark.parametrize("method", ["fedns", "fedndes"])
@@ -317,9 +319,9 @@ def test_the_same_request_again_gives_the_same_bytes_and_changes_nothing(site):
 
 def test_a_round_that_is_played_again_starts_from_where_it_began(site):
     site.learn(2, 1, w=0.1)
-    once = site.learn(3, 2, w=0.3, settled=2)
+    once = site.learn(3, 2, w=0.3, committed_rounds=2)
     after = site.memory().arrays
-    again = site.learn(4, 2, w=0.3, settled=2, epoch=1)
+    again = site.learn(4, 2, w=0.3, committed_rounds=2, epoch=1)
     assert again.body == once.body
     assert_same_arrays(site.memory().arrays, after)
 
@@ -328,14 +330,14 @@ def test_a_round_that_went_on_without_the_site_is_taken_back(site):
     """Its answer in round 2 came too late: in round 3 it must not build on what nobody has used."""
     site.learn(2, 1, w=0.1)
     kept = site.memory().arrays
-    site.learn(3, 2, w=0.3, settled=2)
+    site.learn(3, 2, w=0.3, committed_rounds=2)
     assert_same_arrays(site.memory().before_round, kept)
-    late = site.learn(5, 3, w=0.4, settled=2, epoch=1)
+    late = site.learn(5, 3, w=0.4, committed_rounds=2, epoch=1)
     assert_same_arrays(site.memory().before_round, kept)
     other = Site(site.folder / "other")
     other.open()
     other.learn(2, 1, w=0.1)
-    assert other.learn(5, 3, w=0.4, settled=2, epoch=1).body == late.body
+    assert other.learn(5, 3, w=0.4, committed_rounds=2, epoch=1).body == late.body
 
 
 @pytest.mark.parametrize(
@@ -382,11 +384,13 @@ def test_an_answer_that_is_lost_leaves_no_trace(method, exchange, tmp_path):
 
 def test_a_new_object_for_every_packet_is_as_good_as_one(tmp_path):
     steady, restarted = Site(tmp_path / "a"), Site(tmp_path / "b")
-    for exchange, (round, epoch, settled) in enumerate([(1, 0, 0), (1, 0, 0), (2, 0, 2), (2, 1, 2), (3, 1, 3)], start=2):
+    for exchange, (round, epoch, committed_rounds) in enumerate(
+        [(1, 0, 0), (1, 0, 0), (2, 0, 2), (2, 1, 2), (3, 1, 3)], start=2
+    ):
         answers = []
         for site in (steady, restarted):
             site.open()
-            answers.append(site.learn(exchange, round, w=0.1 * exchange, epoch=epoch, settled=settled))
+            answers.append(site.learn(exchange, round, w=0.1 * exchange, epoch=epoch, committed_rounds=committed_rounds))
             restarted.restart()
         assert answers[0].kind == ANSWER and answers[0] == answers[1]
     assert_same_memory(steady.memory(), restarted.memory())

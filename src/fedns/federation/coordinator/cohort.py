@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class NetworkedCohort(Cohort):
-    """Sites behind a link. A round either has an answer, or a fallback, from all its members, or is played again."""
+    """Sites behind a link. A round either has an answer, or a fallback, from all its members, or is repeated."""
 
     def __init__(self, session: Session, link: Link, total_weights: NDArray[np.float64] | None = None) -> None:
         super().__init__(session, np.arange(len(link.job.sites), dtype=np.int64))
@@ -70,25 +70,25 @@ class NetworkedCohort(Cohort):
     def _reached(self, ids: Ids) -> Ids:
         return ids if not self.link.away else ids[[client not in self.link.away for client in ids]]
 
-    def attempt(self, play: Callable[[Cohort], T]) -> T:
+    def with_retries(self, round: Callable[[Cohort], T]) -> T:
         link = self.link
         link.away = set()
         excluded: set[int] = set()
         deadline = time.monotonic() + link.policy.patience_seconds
         while True:
             try:
-                outcome = play(self._without(excluded))
+                outcome = round(self._without(excluded))
             except SitesLost as lost:
                 link.away |= set(lost.reasons)
                 excluded |= set(lost.reasons) if lost.exclude else set()
-                link.journal("round_lost", round=self.session.round, reasons=list(lost.reasons.values()))
+                link.log_event("round_lost", round=self.session.round, reasons=list(lost.reasons.values()))
                 if self.num_clients - len(link.away) < link.policy.quorum or link.policy.absent == "wait":
                     self._wait(deadline, lost)
                     link.away, excluded = set(), set()
                 link.new_epoch()
                 continue
             for client in self._reached(self.ids):
-                link.settled[client] = self.session.round + 1
+                link.committed_rounds[client] = self.session.round + 1
             return self._noted(outcome)
 
     def evaluate(self, w: NDArray[np.float64]) -> Evaluation:
