@@ -8,7 +8,8 @@ import pytest
 from tests.conftest import make_shards
 from tests.federation.in_process import Federation, InProcess, job
 
-from fedns.algorithms.blocks import Model, SketchRequest
+from fedns.algorithms.blocks import Model, Ray, SketchRequest
+from fedns.algorithms.fedavg import SmoothnessRequest
 from fedns.algorithms.fednl import Correction, LearnRequest
 from fedns.core.clients import on_client
 from fedns.core.cohort import Hello, Registration
@@ -19,6 +20,8 @@ from fedns.federation.protocol.packets import ANSWER, ASK, OPEN, REFUSAL, Packet
 from fedns.federation.protocol.policy import FederationError, Policy
 from fedns.federation.site.memory import RunMemory
 from fedns.federation.site.service import LEDGER_FILE, Permissions, SiteService
+from fedns.problems.effective_dimension import CurvatureProbe
+from fedns.problems.landmarks import LandmarkRequest
 from fedns.runs.builder import at_site
 
 RUN, OTHER_RUN = bytes(range(16)), bytes(range(16, 32))
@@ -31,10 +34,10 @@ OPEN_HANDED = Permissions(smallest_rows=1)
 class Site:
     """A service, and packets to it. Every packet may find a new object over the same folder."""
 
-    def __init__(self, folder, method="fednl", permissions=OPEN_HANDED, shards=lambda: SHARDS, **changes):
+    def __init__(self, folder, method="fednl", permissions=OPEN_HANDED, shards=lambda: SHARDS, build=at_site, **changes):
         self.job = job(method, **changes)
         self.folder = folder
-        self.arguments = ("site-1", shards, at_site, permissions, folder)
+        self.arguments = ("site-1", shards, build, permissions, folder)
         self.service = SiteService(*self.arguments)
 
     def restart(self, permissions=None):
@@ -96,6 +99,41 @@ def test_a_run_that_the_owner_does_not_permit_is_not_opened(permissions, changes
     assert refusal(site.open()) == sentence
     assert refusal(site.learn(2, 1)) == "the run has not been opened here"
     assert [entry["purpose"] for entry in site.ledger()] == [sentence, "the run has not been opened here"]
+
+
+@pytest.mark.parametrize(
+    ("handler", "request_made"),
+    [
+        ("curvature_sample", CurvatureProbe(np.zeros(FEATURES), np.float64(1.0), np.int64(0), np.int64(0))),
+        ("group_means", LandmarkRequest(np.float64(1.0), np.int64(5), np.int64(0))),
+        ("local_smoothness", SmoothnessRequest(np.int32(1))),
+        ("losses_along", Ray(np.zeros(FEATURES), np.zeros(FEATURES), np.float64(0.0))),
+        ("overflow_for_a_test", Model(np.zeros(FEATURES))),
+        ("start_partially", LearnRequest(np.zeros(FEATURES), np.uint8(8))),
+    ],
+)
+def test_what_the_method_of_the_run_does_not_use_is_refused_though_it_can_be_imported(handler, request_made, site):
+    """Another method's, a function beside the methods, or the same method's in another variant or with a line search."""
+    sentence = f"the request is for '{handler}', which the method does not have"
+    assert refusal(site.ask(handler, request_made, 2)) == sentence
+    assert site.memory().answer == b""
+
+
+@pytest.mark.parametrize(
+    ("method", "answered"),
+    [
+        ("fednl", {"start", "learn"}),
+        ("fednl:initial_hessian=zero;line_search=aggregate", {"learn", "losses_along"}),
+        ("fednl:variant=pp", {"start_partially", "learn_partially"}),
+        ("fedndes:line_search=local", {"curvature", "local_step"}),
+        ("gd:step_size=0.1", {"local_gradient"}),
+        ("localnewton:finish=giant", {"local_model_and_loss", "local_gradient", "local_direction", "losses_along"}),
+        ("fedavg", {"local_models", "local_smoothness", "candidate_losses"}),
+        ("fedavg:learning_rate=1", {"local_models"}),
+    ],
+)
+def test_a_site_answers_what_its_method_declares(method, answered):
+    assert set(at_site(job(method))[1]) == answered | {"register", "evaluate_locally"}
 
 
 def test_only_permitted_handlers_answer(tmp_path):
@@ -389,7 +427,7 @@ def test_tightened_permissions_hold_for_a_run_that_is_open(site):
 
 
 class Overflow(Message):
-    value: Payload = wire()
+    value: Payload = wire(discloses="nothing")
 
 
 @on_client(Model, Overflow)
@@ -402,13 +440,22 @@ def bug_for_a_test(problem, clients, request):
     raise IndexError("list index\nout of range")
 
 
-def test_a_result_that_is_not_finite_stays_at_the_site(site):
+def with_handlers_for_tests(job):
+    problem, handlers = at_site(job)
+    return problem, {**handlers, **{handler.__name__: handler for handler in (overflow_for_a_test, bug_for_a_test)}}
+
+
+def test_a_result_that_is_not_finite_stays_at_the_site(tmp_path):
+    site = Site(tmp_path, build=with_handlers_for_tests)
+    site.open()
     found = site.ask("overflow_for_a_test", Model(np.zeros(FEATURES)), 2)
     assert refusal(found) == "field 'value' of Overflow holds NaN or infinite values"
     assert site.memory().answer == b""
 
 
-def test_a_bug_in_a_handler_is_a_refusal_in_one_line(site, caplog):
+def test_a_bug_in_a_handler_is_a_refusal_in_one_line(tmp_path, caplog):
+    site = Site(tmp_path, build=with_handlers_for_tests)
+    site.open()
     assert refusal(site.ask("bug_for_a_test", Model(np.zeros(FEATURES)), 2)) == "IndexError: list index out of range"
     assert "Traceback" in caplog.text
     assert site.learn(3, 1).kind == ANSWER

@@ -52,7 +52,7 @@ class Link:
     ledger: Callable[..., None] = lambda **fields: None  # one line per message that was admitted
     on_epoch: Callable[[int], None] = lambda epoch: None  # called before a new epoch is used
     away: set[int] = field(default_factory=set)  # clients that are not asked in this round
-    last: dict[tuple[str, int], Message] = field(default_factory=dict)  # replies that may stand in later
+    last: dict[tuple[str, int], Message] = field(default_factory=dict)  # replies to fall back on later
     statuses: list[SiteStatus] = field(default_factory=list)
     committed_rounds: list[int] = field(default_factory=list)  # by client: its part in rounds before this one has been used
 
@@ -86,7 +86,7 @@ class Link:
 
         patient = self.policy.absent == "wait" or round == 0  # whoever is to take part must be there at the start
         replies, reasons = self._exchange(ASK, frame, clients, admit, patient=patient, compared=True)
-        if expected.stand_in == "last" and self.policy.absent == "reuse":
+        if expected.fallback == "last" and self.policy.absent == "reuse":
             self.last |= {(handler.__name__, client): reply for client, reply in replies.items()}
         self.log_event("exchange", round=round, handler=handler.__name__, answered=len(replies), missing=len(reasons))
         return replies, reasons
