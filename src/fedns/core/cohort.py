@@ -102,6 +102,11 @@ class Cohort(ABC):
     def num_features(self) -> int:
         return self.session.num_features
 
+    @property
+    def number_bytes(self) -> np.uint8:
+        """The size of a real number on this run's wire, for clients that must keep what the server receives."""
+        return np.uint8(self.session.precision.itemsize)
+
     def ask(self, handler: Handler, request: Message) -> Replies:
         """Send a request to every client of this cohort; the replies are read once, in client order."""
         expected, _ = messages_of(handler)
