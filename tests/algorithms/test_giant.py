@@ -40,7 +40,7 @@ def test_its_fixed_point_is_the_optimum():
 def test_few_hessians_at_a_time_give_the_same_bits(monkeypatch):
     shards = make_shards(sizes=(10,) * 30)
     whole = after(GIANT(), PROBLEM, shards, 2)
-    monkeypatch.setattr("fedns.algorithms.blocks._HESSIAN_BYTES", 1)
+    monkeypatch.setattr("fedns.algorithms.curvature._HESSIAN_BYTES", 1)
     assert np.array_equal(after(GIANT(), PROBLEM, shards, 2), whole)
 
 
