@@ -7,9 +7,16 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedns.algorithms.blocks import SketchedCurvature, SketchRequest, line_search, resized, sketched_curvature
+from fedns.algorithms.blocks import (
+    SketchedCurvature,
+    SketchRequest,
+    line_search,
+    resized,
+    search_handlers,
+    sketched_curvature,
+)
 from fedns.core.algorithm import Algorithm, Outcome
-from fedns.core.clients import Clients, on_client
+from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
 from fedns.core.errors import ConfigError
 from fedns.core.messages import Message, Payload, wire
@@ -46,6 +53,7 @@ class FedNDES(Algorithm):
     uplink: ClassVar[str] = "k M + M + 13, k doubling near the optimum"
     theory: ClassVar[str] = "log log 1/δ claimed; log 1/δ with a fixed k"
     heterogeneous: ClassVar[str] = "yes"
+    draws_random_numbers: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         line_search(self.line_search, self.armijo_slope, self.backtrack_factor)
@@ -54,8 +62,11 @@ class FedNDES(Algorithm):
         if self.switch_decrement < 0 or self.decrement_tolerance < 0:
             raise ConfigError("switch_decrement and decrement_tolerance must be >= 0")
 
+    def handlers(self) -> tuple[Handler, ...]:
+        return (self.curvature, *search_handlers(line_search(self.line_search, self.armijo_slope, self.backtrack_factor)))
+
     def init(self, problem: Problem, cohort: Cohort) -> SketchSizeState:
-        return SketchSizeState(np.zeros(cohort.num_features), np.int64(self.sketch.size))
+        return SketchSizeState(cohort.start, np.int64(self.sketch.size))
 
     @on_client(SketchRequest, SketchedCurvature)
     def curvature(self, problem: Problem, clients: Clients, request: SketchRequest) -> SketchedCurvature:
