@@ -126,8 +126,6 @@ def test_a_column_without_curvature_and_penalty_gets_no_step(never_dense):
     rows[:, 8] = 0.0
     solution = solve_shifted(LowRank(rows), np.array([1.0] * 8 + [0.0]), np.ones(9))
     assert solution[8] == 0.0
-    np.testing.assert_allclose(
-        solution[:8], np.linalg.solve(rows[:, :8].T @ rows[:, :8] + np.eye(8), np.ones(8)), rtol=1e-12
     expected = np.linalg.solve(rows[:, :8].T @ rows[:, :8] + np.eye(8), np.ones(8))
     np.testing.assert_allclose(solution[:8], expected, rtol=1e-12)
 
