@@ -161,7 +161,7 @@ def test_a_given_learning_rate_that_is_too_large_ends_in_words():
     shards = make_shards(regression=True)
     problem = fedns.Problem(loss=fedns.Squared(), penalty=fedns.Ridge(1e-2))
     history = fedns.simulate(FedAvg(local_epochs=100, learning_rate=1e3), problem, shards, rounds=20)
-    assert "diverged" in history.stop_reason and not history.converged
+    assert history.ending is fedns.Ending.DIVERGED
     assert np.isfinite(history.objective).all() and np.isfinite(history.coefficients).all()
 
 
@@ -200,5 +200,5 @@ def test_measured_gap_after_60_rounds(name, clients, measured, real_data):
 def test_it_ends_on_a_plateau_and_says_so(real_data):
     shards = fedns.split(*real_data("phishing"), clients=40, how="sorted", seed=0)
     history = fedns.simulate(FedAvg(), fedns.Problem(penalty=fedns.Ridge(1e-3)), shards, rounds=100)
-    assert "plateau" in history.stop_reason and not history.converged
+    assert history.ending is fedns.Ending.PLATEAU
     assert history.suboptimality[-1] > 1e-2

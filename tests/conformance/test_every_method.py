@@ -11,8 +11,9 @@ from fedns.algorithms import METHODS
 from fedns.core import reducers
 from fedns.core.cohort import Session
 from fedns.core.messages import Envelope, encode, split_batch
-from fedns.core.run import Stop, run
+from fedns.core.run import run
 from fedns.core.shards import Shards
+from fedns.core.termination import Stop
 from fedns.numerics.cpu import parallel
 from fedns.simulation.simulator import SimulatedCohort
 

@@ -13,8 +13,9 @@ from fedns.core.errors import ConfigError
 from fedns.core.history import History
 from fedns.core.messages import Message, Ragged, decode
 from fedns.core.observers import Observer
-from fedns.core.run import Stop, run
+from fedns.core.run import run
 from fedns.core.shards import Shards
+from fedns.core.termination import Stop
 from fedns.numerics.cpu import parallel
 from fedns.numerics.linalg import single_threaded_blas
 from fedns.problems.problem import Problem
