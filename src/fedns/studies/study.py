@@ -75,6 +75,10 @@ class Study:
         _check_numbers(self)
         for name, rule in self.columns.items():
             rule.check(name)
+        for factor in self.parsed.factors:
+            if factor.function == "bs" and not self.rule(factor.column).range:  # the bounds of a spline are no row's value
+                place = f"[columns.{factor.column}] range = [lowest, highest]"
+                raise ConfigError(f"{factor.text} needs the range of '{factor.column}' in the study: {place}")
 
     @cached_property
     def parsed(self) -> Formula:
