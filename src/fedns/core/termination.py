@@ -95,7 +95,8 @@ class Stop:
         decrement = last.diagnostics.get("newton_decrement")
         if self.newton_decrement is not None and decrement is not None and decrement <= self.newton_decrement:
             size = f"Newton decrement {decrement:.1e}"
-            return Verdict(Ending.DECREMENT, f"{size} reached the tolerance {self.newton_decrement:.2g} in round {last.round}")
+            reason = f"{size} reached the tolerance {self.newton_decrement:.2g} in round {last.round}"
+            return Verdict(Ending.DECREMENT, reason)
         if last.objective > records[0].objective + DIVERGED_GAP:
             return diverged(last.round, f"the objective rose to {last.objective:.3g}")
         if last.round >= self.rounds:

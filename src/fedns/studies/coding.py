@@ -44,9 +44,7 @@ def code(design: Design, table: SiteTable) -> CodedRows:
             centre = part.centre if column.centred else 0.0
             features[:, place] *= (made[part] - centre) / part.scale
     offset = study.parsed.offset
-    return CodedRows(
-        features, _targets(table), _weights(table), None if offset is None else _numbers(design, table, offset)
-    )
+    return CodedRows(features, _targets(table), _weights(table), None if offset is None else _numbers(design, table, offset))
 
 
 def _values(design: Design, table: SiteTable, part: Part) -> FloatArray:
@@ -62,7 +60,7 @@ def _values(design: Design, table: SiteTable, part: Part) -> FloatArray:
     if part.factor.function == "poly":
         centre, scale = design.agreement.centres[name]
         coefficients = np.array(design.agreement.polynomials[part.factor.text][part.index - 1])
-        return np.polynomial.polynomial.polyval((values - centre) / scale, coefficients)
+        return np.asarray(np.polynomial.polynomial.polyval((values - centre) / scale, coefficients))
     return values
 
 
@@ -75,10 +73,10 @@ def _level(design: Design, table: SiteTable, part: Part) -> FloatArray:
     strange = {label for label in labels if label not in levels}
     if strange:
         raise DataError(
-            f"column '{name}' has rows in {len(strange)} level{'' if len(strange) == 1 else 's'} that were not agreed on: list "
-            "its levels in the study" + ("" if study_fills else ", or correct those rows")
+            f"column '{name}' has rows in {len(strange)} level{'' if len(strange) == 1 else 's'} that were not agreed on: "
+            "list its levels in the study" + ("" if study_fills else ", or correct those rows")
         )
-    return (labels == part.level).astype(np.float64)
+    return np.array([label == part.level for label in labels], dtype=np.float64)
 
 
 def _numbers(design: Design, table: SiteTable, factor: Factor) -> FloatArray:

@@ -101,8 +101,8 @@ def _kinds(study: Study, name: str, facts: dict[str, ColumnFacts]) -> Iterator[s
             yield f"column '{name}' must hold numbers, and holds text at site '{site}': correct those cells"
     elif texts and numbers and not study.rule(name).levels:
         yield (
-            f"column '{name}' holds numbers at site '{numbers[0]}' and text at site '{texts[0]}': write it alike, or list its "
-            "levels in the study"
+            f"column '{name}' holds numbers at site '{numbers[0]}' and text at site '{texts[0]}': write it alike, or list "
+            "its levels in the study"
         )
 
 
@@ -128,7 +128,7 @@ def _levels(study: Study, name: str, facts: dict[str, ColumnFacts]) -> Iterator[
                     f"{_likely(level, listed)}"
                 )
         if listed and column.rare:
-            yield f"column '{name}' at site '{site}' has rows with levels that the study does not list and that are too rare to be named"
+            yield f"column '{name}' at site '{site}' has levels, too rare to be named, that the study does not list"
     if listed:
         return
     where: dict[str, list[str]] = {}
@@ -141,8 +141,8 @@ def _levels(study: Study, name: str, facts: dict[str, ColumnFacts]) -> Iterator[
             apart = not set(where[one]) & set(where[other])
             if _same(one, other) or (apart and _similar(one, other)):
                 yield (
-                    f"column '{name}' has the level '{one}' at site '{where[one][0]}' and '{other}' at site '{where[other][0]}', "
-                    "likely the same: spell them alike, or list both as levels in the study"
+                    f"column '{name}' has the level '{one}' at site '{where[one][0]}' and '{other}' at site "
+                    f"'{where[other][0]}', likely the same: spell them alike, or list both as levels in the study"
                 )
     reference = study.rule(name).reference
     if reference and where and reference not in where:
@@ -157,7 +157,7 @@ def _outcome(study: Study, name: str, facts: dict[str, ColumnFacts]) -> Iterator
         if column.kind not in ("number", "bool"):
             yield f"the outcome '{name}' of family {study.family} must be a number, and is {column.kind} at site '{site}'"
         elif study.family == "poisson" and not column.whole:
-            yield f"the outcome '{name}' of family poisson must be a count, and is not at site '{site}': choose another family"
+            yield f"the outcome '{name}' of family poisson must be a count, and is not at site '{site}'"
 
 
 def _labels(study: Study, name: str, facts: dict[str, ColumnFacts]) -> Iterator[str]:
@@ -173,13 +173,11 @@ def _labels(study: Study, name: str, facts: dict[str, ColumnFacts]) -> Iterator[
                 f"{_likely(strange[0], known)}"
             )
         elif column.rare:
-            yield (
-                f"the outcome '{name}' at site '{site}' has values, too rare to be named, that are neither event nor non-event"
-            )
-    total = {which: sum(column.levels.get(label, 0) for column in facts.values() for label in which)
-             for which in (study.event, study.non_event)}  # fmt: skip
-    if not total[study.event] and not total[study.non_event]:
-        yield f"no site has the outcome {_quoted(known)} often enough to be told"
+            yield (f"the outcome '{name}' at site '{site}' has values, too rare to be named, that the study does not list")
+    told = {label for column in facts.values() for label in column.levels}
+    for which, words in ((study.event, "event"), (study.non_event, "row without an event")):
+        if told and not told & set(which):
+            yield f"no site has an {words} ({_quoted(which)}) often enough to be told: is '{name}' coded otherwise?"
 
 
 def _values(study: Study, name: str, facts: dict[str, ColumnFacts]) -> Iterator[str]:
@@ -200,8 +198,8 @@ def _values(study: Study, name: str, facts: dict[str, ColumnFacts]) -> Iterator[
             functions = [factor for factor in study.parsed.factors if factor.column == name and factor.function in FUNCTIONS]
             where = " and ".join(FUNCTIONS[factor.function][1] for factor in functions)
             yield (
-                f"column '{name}' at site '{site}' has {_some(column.undefined)} for which {functions[0].text} is not defined: "
-                f"values must be {where}"
+                f"column '{name}' at site '{site}' has {_some(column.undefined)} for which {functions[0].text} is not "
+                f"defined: values must be {where}"
             )
 
 
@@ -211,7 +209,7 @@ def _missing(study: Study, sites: Sequence[Summary]) -> Iterator[str]:
         if gaps and study.missing == "refuse":
             listed = ", ".join(f"{_some(count)} of '{name}'" for name, count in gaps.items())
             yield (
-                f"site '{summary.site}' misses {listed}: choose missing = \"complete\" (leave those rows out) or \"mean\" "
+                f'site \'{summary.site}\' misses {listed}: choose missing = "complete" (leave those rows out) or "mean" '
                 "(fill in the mean, with an indicator)"
             )
         elif summary.used == 0:
@@ -247,4 +245,8 @@ def _same(one: str, other: str) -> bool:
 def _similar(one: str, other: str) -> bool:
     """A slip of the pen apart, with the same digits in both."""
     digits = [re.sub(r"\D", "", text) for text in (one, other)]
-    return digits[0] == digits[1] and len(one) > 3 and difflib.SequenceMatcher(None, _normal(one), _normal(other)).ratio() >= _ALIKE
+    return (
+        digits[0] == digits[1]
+        and len(one) > 3
+        and difflib.SequenceMatcher(None, _normal(one), _normal(other)).ratio() >= _ALIKE
+    )

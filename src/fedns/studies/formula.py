@@ -240,9 +240,7 @@ class _Parser:
         return ConfigError(f"the formula '{self.text}' cannot be read: {what}")
 
 
-def _factor_of(
-    name: str, column: str, options: dict[str, list[float]], error: Callable[[str], ConfigError]
-) -> Factor:
+def _factor_of(name: str, column: str, options: dict[str, list[float]], error: Callable[[str], ConfigError]) -> Factor:
     allowed = {"bs": ("df", "degree", "knots"), "poly": ("degree",)}.get(name, ())
     for key in options:
         if key not in allowed:
@@ -265,7 +263,9 @@ def _spline(column: str, options: dict[str, list[float]], error: Callable[[str],
     if size != int(size) or not degree <= size <= 50:
         raise error(f"df of bs({column}, ...) must be a whole number from {degree:g} to 50")
     if knots and size != degree + len(knots):
-        raise error(f"bs({column}, ...) has {len(knots)} knots and degree {degree:g}, which makes df={degree + len(knots):g}")
+        raise error(
+            f"bs({column}, ...) has {len(knots)} knots and degree {degree:g}, which makes df={degree + len(knots):g}"
+        )
     if len(set(knots)) < len(knots):
         raise error(f"bs({column}, ...) has a knot twice")
     return Factor(column, "bs", int(size), int(degree), knots)

@@ -78,9 +78,7 @@ def without(coefficients: FloatArray, found: Sequence[Alias], names: Sequence[st
     return coefficients
 
 
-def separating(
-    start: FloatArray, end: FloatArray, rows: float, design: Design, found: Sequence[Alias]
-) -> tuple[str, ...]:
+def separating(start: FloatArray, end: FloatArray, rows: float, design: Design, found: Sequence[Alias]) -> tuple[str, ...]:
     """Names of the columns along which the outcome is separated; nothing where the optimum is finite.
 
     start, end: Hessians of the objective at 0 and where the run ended. Along a separating direction every row's curvature

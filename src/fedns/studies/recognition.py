@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedns.data.frames import Column
+from fedns.data.files.frames import Column
 
 SENTINELS = (-9.0, -99.0, -999.0, -9999.0, -99999.0, 99.0, 999.0, 9999.0, 99999.0, 999999.0)
 _FAR = 5.0  # a code lies this many spreads of the other values outside them

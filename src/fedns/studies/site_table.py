@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedns.core.errors import DataError
-from fedns.data.frames import Column, Frame
+from fedns.data.files.frames import Column, Frame
 from fedns.studies.formula import FUNCTIONS, Factor
 from fedns.studies.recognition import looks_like, sentinel_in
 from fedns.studies.study import Study
@@ -83,16 +83,13 @@ class SiteTable:
         """What leaves in the handshake."""
         absent = [name for name in self.study.needed if name not in self.columns]
         columns: dict[str, Any] = {}
-        counts = [self.frame.num_rows, self._told(int(self.used.sum())), *self._told_events()]
-        level_counts: list[int] = []
+        counts = [*self._told_rows(), *self._told_events()]
         for name in self.study.needed:
             if name in absent:
                 counts += [0, 0, 0]
                 continue
-            facts, numbers, of_levels = self._describe_column(name)
-            columns[name] = facts
+            columns[name], numbers = self._describe_column(name)
             counts += numbers
-            level_counts += of_levels
         schema = {
             "study": self.study.digest,
             "columns": columns,
@@ -100,16 +97,15 @@ class SiteTable:
             "ignored": len(self.frame.columns) - len(columns),
             "notes": list(self.frame.notes),
         }
-        return Description(schema, np.array(counts + level_counts, dtype=np.int64), self._moments())
+        return Description(schema, np.array(counts, dtype=np.int64), self._moments())
 
-    def _describe_column(self, name: str) -> tuple[dict[str, Any], list[int], list[int]]:
+    def _describe_column(self, name: str) -> tuple[dict[str, Any], list[int]]:
         column, rule = self.columns[name], self.study.rule(name)
         facts: dict[str, Any] = {"kind": column.kind, "unit": column.unit, "levels": [], "rare": False, "category": False}
-        of_levels: list[int] = []
         category = self.as_category(name)
         looks = looks_like(column, category) if name != self.study.parsed.outcome else ""
         if category and not looks:
-            named, of_levels, rare = self._levels(name)
+            named, rare = self._levels(name)
             facts |= {"levels": named, "rare": rare, "category": True}
         sentinel = sentinel_in(self.frame.columns[name].rows(~column.missing)) if not rule.range and not category else None
         facts |= {"looks_like": looks, "sentinel": sentinel[0] if sentinel else None}
@@ -120,16 +116,16 @@ class SiteTable:
             values = np.asarray(column.values, dtype=np.float64)
             outside = int(((values < rule.range[0]) | (values > rule.range[1])).sum())
         missing = int(column.missing.sum())
-        return facts, [self._told(missing), self._told(outside), self._told(self._undefined(name))], of_levels
+        return facts, [self._told(missing), self._told(outside), self._told(self._undefined(name))]
 
-    def _levels(self, name: str) -> tuple[list[str], list[int], bool]:
-        """Levels that may be named, how often each occurs, and whether there are others that the study does not list."""
+    def _levels(self, name: str) -> tuple[list[str], bool]:
+        """Levels that may be named, and whether there are others that the study does not list. How often is not told."""
         found = Counter(label for label in self.columns[name].labels() if label is not None)
         is_outcome = name == self.study.parsed.outcome
         listed = (*self.study.event, *self.study.non_event) if is_outcome else self.study.rule(name).levels
         named = sorted(label for label, count in found.items() if count >= self.smallest_count)
         rare = any(count < self.smallest_count and label not in listed for label, count in found.items())
-        return named, [found[label] for label in named], rare
+        return named, rare
 
     def _pair(self, column: Column) -> list[float]:
         """The values of a column that has no more than two, each with enough rows to be told."""
@@ -141,7 +137,14 @@ class SiteTable:
         if self.study.family != "binomial" or outcome not in self.columns:
             return [HIDDEN, HIDDEN]
         labels = self.columns[outcome].labels()[self.used]
-        return [self._told(sum(label in which for label in labels)) for which in (self.study.event, self.study.non_event)]
+        events = [sum(label in which for label in labels) for which in (self.study.event, self.study.non_event)]
+        # One of them and the number of rows would tell the other.
+        return [HIDDEN, HIDDEN] if HIDDEN in map(self._told, events) else events
+
+    def _told_rows(self) -> list[int]:
+        """Rows of the table and rows that are used; the same number where the difference is too small to be told."""
+        rows, used = self.frame.num_rows, int(self.used.sum())
+        return [self._told(used) if self._told(rows - used) == HIDDEN else rows, self._told(used)]
 
     def _told(self, count: int) -> int:
         return count if count == 0 or count >= self.smallest_count else HIDDEN

@@ -58,8 +58,8 @@ def _compared(study: Study, name: str, one: tuple[str, Moments], other: tuple[st
     why = f"the ratio is near {factor}" if factor else "no usual pair of units explains it"
     return [
         f"column '{name}' has mean {here.mean:.4g} and standard deviation {here.deviation:.3g} at site '{site}', and "
-        f"{there.mean:.4g} and {there.deviation:.3g}{unit} at site '{other_site}': {why}; convert it, or say that it is meant "
-        f'with differs_at = ["{site}"] for this column'
+        f"{there.mean:.4g} and {there.deviation:.3g}{unit} at site '{other_site}': {why}; convert it, or say that it is "
+        f'meant with differs_at = ["{site}"] for this column'
     ]
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from fedns.core.errors import ConfigError
 from fedns.core.suggestions import unknown
-from fedns.data.frames import label_of
+from fedns.data.files.frames import label_of
 from fedns.runs.spec import read_toml
 from fedns.studies.formula import Formula, parse_formula, term_text
 
@@ -180,7 +180,9 @@ def _check_names(study: Study) -> None:
     formula = study.parsed
     for column in study.columns:
         if column not in study.needed:
-            raise ConfigError(f"the study has rules for a column that it does not use: {unknown('column', column, study.needed)}")
+            raise ConfigError(
+                f"the study has rules for a column that it does not use: {unknown('column', column, study.needed)}"
+            )
     terms = [term_text(term) for term in formula.terms]
     for term in study.strengths:
         if term not in terms:
@@ -188,7 +190,9 @@ def _check_names(study: Study) -> None:
     coded = {factor.column for factor in formula.factors if factor.function == "C"}
     mixed = [factor.column for factor in formula.factors if factor.function != "C" and factor.column in coded]
     if mixed:
-        raise ConfigError(f"the column '{mixed[0]}' is a category in one term and not in another: write C({mixed[0]}) in all")
+        raise ConfigError(
+            f"the column '{mixed[0]}' is a category in one term and not in another: write C({mixed[0]}) in all"
+        )
     if study.weights and study.weights in (formula.outcome, *formula.columns):
         raise ConfigError(f"the weights '{study.weights}' are in the formula too: a column has one role")
 

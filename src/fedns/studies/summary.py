@@ -27,7 +27,7 @@ class ColumnFacts:
     kind: str
     unit: str
     category: bool
-    levels: Mapping[str, int]  # those with enough rows to be named
+    levels: tuple[str, ...]  # those with enough rows to be named
     rare: bool  # there are levels that are not named and that the study does not list
     looks_like: str  # a key of SENTENCES, or ""
     sentinel: float | None
@@ -94,18 +94,12 @@ def _summary(study: Study, site: str, description: Description) -> Summary:
     absent = {str(name): _texts(close) for name, close in schema["absent"].items()}
     if set(absent) | set(schema["columns"]) != set(study.needed) or set(absent) & set(schema["columns"]):
         raise MessageError(f"site '{site}' describes other columns than those of the study")
-    at = 4 + 3 * len(study.needed)
+    if len(counts) != 4 + 3 * len(study.needed):
+        raise MessageError(f"site '{site}' sent {len(counts)} counts, {4 + 3 * len(study.needed)} were expected")
     columns = {}
     for place, name in enumerate(study.needed):
-        if name in absent:
-            continue
-        facts = schema["columns"][name]
-        levels = _texts(facts["levels"])
-        numbers = counts[4 + 3 * place : 7 + 3 * place]
-        columns[name] = _facts(facts, dict(zip(levels, counts[at : at + len(levels)], strict=True)), numbers)
-        at += len(levels)
-    if at != len(counts):
-        raise MessageError(f"site '{site}' sent {len(counts)} counts, {at} were expected")
+        if name not in absent:
+            columns[name] = _facts(schema["columns"][name], counts[4 + 3 * place : 7 + 3 * place])
     expressions = numeric_expressions(study)
     if description.moments.shape != (len(expressions), 3) or (description.moments[:, [0, 2]] < 0).any():
         raise MessageError(f"site '{site}' sent moments that cannot be true")
@@ -119,7 +113,7 @@ def _summary(study: Study, site: str, description: Description) -> Summary:
     )
 
 
-def _facts(facts: Mapping[str, Any], levels: Mapping[str, int], numbers: list[int]) -> ColumnFacts:
+def _facts(facts: Mapping[str, Any], numbers: list[int]) -> ColumnFacts:
     if facts["kind"] not in ("number", "bool", "text", "date", "empty") or facts["looks_like"] not in ("", *SENTENCES):
         raise ValueError(f"kind {facts['kind']!r}")
     sentinel = None if facts["sentinel"] is None else float(facts["sentinel"])
@@ -128,6 +122,7 @@ def _facts(facts: Mapping[str, Any], levels: Mapping[str, int], numbers: list[in
     pair = tuple(float(value) for value in facts["pair"])
     if len(pair) > 2:
         raise ValueError("more than a pair of values")
+    levels = _texts(facts["levels"])
     return ColumnFacts(
         facts["kind"], unit, flags[0], levels, flags[1], facts["looks_like"], sentinel, flags[2], pair, *numbers
     )

@@ -1,4 +1,4 @@
-"""Tables as people keep them: columns by name, each of numbers, texts, yes and no, or dates, with values missing here and there."""
+"""Tables as people keep them: columns by name, of numbers, texts, yes and no, or dates, some of their values missing."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedns.core.errors import DataError
-from fedns.data.opening import check_file, format_suffix, open_bytes
+from fedns.data.files.opening import check_file, format_suffix, open_bytes
 
 FloatArray = NDArray[np.float64]
 Texts = NDArray[np.object_]
@@ -73,7 +74,9 @@ class Frame:
 
     def rows(self, keep: Any, source: str) -> Frame:
         """Some of the rows, by mask."""
-        return Frame({name: column.rows(keep) for name, column in self.columns.items()}, int(np.sum(keep)), source, self.notes)
+        return Frame(
+            {name: column.rows(keep) for name, column in self.columns.items()}, int(np.sum(keep)), source, self.notes
+        )
 
 
 def label_of(value: float) -> str:
@@ -93,7 +96,9 @@ def read_frame(table: Any) -> Frame:
         return _from_arrow(_arrow_file(path, suffix), path.name)
     if suffix in (".csv", ".tsv", ".tab", ".txt"):
         return _read_text(path)
-    raise DataError(f"{path.name}: tables are read from .csv, .tsv, .parquet, .arrow and .feather files, .csv also compressed")
+    raise DataError(
+        f"{path.name}: tables are read from .csv, .tsv, .parquet, .arrow and .feather files, .csv also compressed"
+    )
 
 
 def split_frame(frame: Frame, column: str) -> dict[str, Frame]:
@@ -245,13 +250,9 @@ def _arrow_table(table: Any) -> Any:
 
 def _arrow_file(path: Path, suffix: str) -> Any:
     pyarrow = _pyarrow(path.name)
-    import pyarrow.feather
-    import pyarrow.parquet
-
+    reader = import_module(f"pyarrow.{'parquet' if suffix == '.parquet' else 'feather'}")
     try:
-        if suffix == ".parquet":
-            return pyarrow.parquet.read_table(path)
-        return pyarrow.feather.read_table(path)
+        return reader.read_table(path)
     except (pyarrow.ArrowException, OSError) as error:
         raise DataError(f"{path.name} cannot be read as {suffix[1:]}: {str(error).splitlines()[0]}") from error
 
