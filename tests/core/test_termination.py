@@ -1,5 +1,7 @@
 """Endings, and the verdicts that lead to them."""
 
+from dataclasses import replace
+
 import pytest
 
 from fedns.core.errors import ConfigError, DataError
