@@ -48,7 +48,8 @@ def test_an_objective_that_rises_without_bound_has_diverged():
 
 
 def test_only_tolerances_and_the_method_itself_mean_convergence():
-    assert {ending for ending in Ending if ending.converged} == {Ending.GAP, Ending.GRADIENT, Ending.DECREMENT, Ending.METHOD}
+    success = {Ending.GAP, Ending.GRADIENT, Ending.DECREMENT, Ending.METHOD}
+    assert {ending for ending in Ending if ending.converged} == success
     assert all((ending.label == "converged") == ending.converged for ending in Ending)
 
 
