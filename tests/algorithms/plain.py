@@ -3,6 +3,7 @@
 import numpy as np
 from tests.conftest import dense_features
 
+from fedns.algorithms.searches import LocalSearch
 from fedns.problems.losses import Logistic
 
 
@@ -71,3 +72,7 @@ class Plain:
         steps = 0.5 ** np.arange(41.0)
         passing = np.array([self.objectives(w + t * d) <= self.objectives(w) + 0.1 * t * slope for t in steps])
         return min(steps[int(np.argmax(column))] if column.any() else steps[-1] for column in passing.T)
+
+    def step_of(self, search, w, d, slope):
+        """What this search should find."""
+        return (self.local_search if isinstance(search, LocalSearch) else self.search)(w, d, slope)

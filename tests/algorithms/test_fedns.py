@@ -41,13 +41,13 @@ def test_three_rounds(variant, sketch):
     np.testing.assert_allclose(found, w, rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize("search", ["aggregate", "local"])
+@pytest.mark.parametrize("search", [fedns.ArmijoSearch(), fedns.LocalSearch()], ids=str)
 def test_a_line_search_finds_the_step(search):
     shards = make_shards()
     plain, steps, w = Plain(PROBLEM, shards), [], np.zeros(13)
     for number in (1, 2, 3):
         d, slope = plain.newton(w, gram(plain, w, fedns.SRHT(4), number))
-        steps.append((plain.search if search == "aggregate" else plain.local_search)(w, d, slope))
+        steps.append(plain.step_of(search, w, d, slope))
         w = w + steps[-1] * d
     history = fedns.simulate(FedNS(fedns.SRHT(4), line_search=search), PROBLEM, shards, rounds=3, seed=SEED)
     assert [record.diagnostics["step_size"] for record in history.records[1:]] == steps

@@ -14,7 +14,7 @@ PROBLEM = fedns.Problem(penalty=fedns.Ridge(1e-2))
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("search", ["none", "aggregate", "local"])
+@pytest.mark.parametrize("search", [None, fedns.ArmijoSearch(), fedns.LocalSearch()], ids=str)
 def test_three_rounds(variant, search):
     sparse, intercept, weighted = variant
     problem = fedns.Problem(penalty=fedns.Ridge(1e-2), intercept=intercept)
@@ -23,8 +23,7 @@ def test_three_rounds(variant, search):
     w = np.zeros(plain.M)
     for _ in range(3):
         d, slope = plain.newton(w, plain.mean(plain.hessians(w)))
-        find = {"none": lambda *_: 0.9, "aggregate": plain.search, "local": plain.local_search}[search]
-        steps.append(find(w, d, slope))
+        steps.append(0.9 if search is None else plain.step_of(search, w, d, slope))
         w = w + steps[-1] * d
     history = fedns.simulate(FedNewton(step_size=0.9, line_search=search), problem, shards, rounds=3)
     np.testing.assert_allclose(history.coefficients, w, rtol=0, atol=1e-10)
@@ -56,7 +55,7 @@ def test_the_gap_is_squared_in_every_round_near_the_optimum():
     assert len(near) >= 3 and near[1] < 10 * near[0] ** 2 + 1e-15 and near[2] < 10 * near[1] ** 2 + 1e-15
 
 
-@pytest.mark.parametrize("search", ["none", "aggregate"])
+@pytest.mark.parametrize("search", [None, fedns.ArmijoSearch()], ids=str)
 def test_pooled_rows_and_clients_give_the_same_steps(search):
     shards = make_shards(sparse=True, weighted=True)
     federated, pooled = (after(kind(line_search=search), PROBLEM, shards, 3) for kind in (FedNewton, Newton))
