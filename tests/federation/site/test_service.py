@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from tests.conftest import make_shards
-from tests.federation.in_process import Federation, InProcess, job
+from tests.federation.in_process import Federation, InProcess, run_of
 
 from fedns.algorithms.blocks import Model, Ray, SketchRequest
 from fedns.algorithms.fedavg import SmoothnessRequest
@@ -16,13 +16,14 @@ from fedns.core.cohort import Hello, Registration
 from fedns.core.errors import DataError
 from fedns.core.messages import WIRE_PRECISIONS, Envelope, Message, Payload, decode, encode, wire
 from fedns.core.shards import Shards
+from fedns.federation.protocol.absence import FederationError
 from fedns.federation.protocol.packets import ANSWER, ASK, OPEN, REFUSAL, Packet
-from fedns.federation.protocol.policy import FederationError, Policy
 from fedns.federation.site.memory import RunMemory
 from fedns.federation.site.service import LEDGER_FILE, Permissions, SiteService
 from fedns.problems.effective_dimension import CurvatureProbe
 from fedns.problems.landmarks import LandmarkRequest
 from fedns.runs.builder import at_site
+from fedns.runs.policy import Policy
 
 RUN, OTHER_RUN = bytes(range(16)), bytes(range(16, 32))
 SHARDS = make_shards(rows=60, columns=5, sizes=(60,))
@@ -35,7 +36,7 @@ class Site:
     """A service, and packets to it. Every packet may find a new object over the same folder."""
 
     def __init__(self, folder, method="fednl", permissions=OPEN_HANDED, shards=lambda: SHARDS, build=at_site, **changes):
-        self.job = job(method, **changes)
+        self.spec = run_of(method, **changes)
         self.folder = folder
         self.arguments = ("site-1", shards, build, permissions, folder)
         self.service = SiteService(*self.arguments)
@@ -49,7 +50,7 @@ class Site:
         )
 
     def open(self, **changes):
-        return self.send(OPEN, self.job.to_json(), **changes)
+        return self.send(OPEN, self.spec.agreed(), **changes)
 
     def ask(self, handler, request, exchange, round=0, **changes):
         return self.send(ASK, encode(request, Envelope(round, handler=handler), DOUBLE), exchange, **changes)
@@ -133,7 +134,7 @@ def test_what_the_method_of_the_run_does_not_use_is_refused_though_it_can_be_imp
     ],
 )
 def test_a_site_answers_what_its_method_declares(method, answered):
-    assert set(at_site(job(method))[1]) == answered | {"register", "evaluate_locally"}
+    assert set(at_site(run_of(method))[1]) == answered | {"register", "evaluate_locally"}
 
 
 def test_only_permitted_handlers_answer(tmp_path):
@@ -198,7 +199,7 @@ def test_a_run_that_was_not_opened_here_gets_nothing(site):
 
 def test_an_open_run_cannot_be_opened_with_other_settings(site):
     assert site.open().kind == ANSWER  # the coordinator may not have got the first answer
-    site.job = replace(site.job, seed=6)
+    site.spec = replace(site.spec, seed=6)
     assert refusal(site.open()) == "the run has been opened before, with other settings"
 
 
@@ -358,7 +359,7 @@ def test_an_answer_that_is_lost_leaves_no_trace(method, exchange, tmp_path):
 
     def run(folder, lose_the_answer):
         policy = Policy(patience_seconds=0.0, absent="renormalise")
-        there = Federation(make_shards(sizes=(90, 60, 150)), tmp_path / folder, job(method, rounds=4), policy)
+        there = Federation(make_shards(sizes=(90, 60, 150)), tmp_path / folder, run_of(method, rounds=4), policy)
 
         def lost(site, number):
             if site != "site-1" or number != exchange:
@@ -468,7 +469,7 @@ def test_the_ledger_lists_every_message_with_its_bytes(site):
     facts = [(e["direction"], e["kind"], e["bytes"], e["round"], e["exchange"]) for e in site.ledger()]
     lengths = [len(answer.body) for answer in answers]
     assert facts == [
-        ("downlink", "Job", len(site.job.to_json()), 0, 1),
+        ("downlink", "Opening", len(site.spec.agreed()), 0, 1),
         ("downlink", "Hello", hello, 0, 2),
         ("uplink", "Registration", lengths[0], 0, 2),
         ("downlink", "LearnRequest", request, 1, 3),
@@ -485,8 +486,8 @@ def test_the_ledger_lists_every_message_with_its_bytes(site):
 
 
 def test_the_ledgers_of_the_sites_add_up_to_what_travelled(tmp_path):
-    there = Federation(make_shards(sizes=(90, 60, 150)), tmp_path, job("fedns", rounds=3))
-    down, up = dict.fromkeys(there.job.sites, 0), dict.fromkeys(there.job.sites, 0)
+    there = Federation(make_shards(sizes=(90, 60, 150)), tmp_path, run_of("fedns", rounds=3))
+    down, up = dict.fromkeys(there.spec.sites, 0), dict.fromkeys(there.spec.sites, 0)
     head = len(Packet(ASK, RUN, 0, 0, 0).encode())
 
     def counted(site, answer):
@@ -501,7 +502,7 @@ def test_the_ledgers_of_the_sites_add_up_to_what_travelled(tmp_path):
 
     there.transport = InProcess({site: counted(site, answer) for site, answer in there.transport.services.items()})
     there.start()
-    for site in there.job.sites:
+    for site in there.spec.sites:
         entries = [json.loads(line) for line in (tmp_path / site / LEDGER_FILE).read_text().splitlines()]
         assert sum(e["bytes"] for e in entries if e["direction"] == "downlink") == down[site]
         assert sum(e["bytes"] for e in entries if e["direction"] == "uplink") == up[site]
@@ -520,13 +521,13 @@ def test_the_coordinator_reads_why(permissions, sentence, absent, tmp_path):
     policy = Policy(patience_seconds=600.0, absent=absent)  # a refusal is final: nobody waits for it to change
     shards = make_shards(sizes=(90, 60, 150))
     with pytest.raises(FederationError, match=sentence):
-        Federation(shards, tmp_path, job("fedns"), policy, permissions).start()
+        Federation(shards, tmp_path, run_of("fedns"), policy, permissions).start()
 
 
 def test_a_refusal_in_mid_run_stops_it_or_leaves_the_site_out(tmp_path):
     shards = make_shards(sizes=(90, 60, 150))
     rules = Permissions(smallest_rows=1, largest_sketch_fraction=0.4)
-    description = job("fedns", sketch_size=32)
+    description = run_of("fedns", sketch_size=32)
     sentence = "site 'site-1': refuses: a sketch of 32 rows is more than 0.4 of its 60 rows"
     with pytest.raises(FederationError, match=sentence):
         Federation(shards, tmp_path / "a", description, Policy(absent="wait"), rules).start()
