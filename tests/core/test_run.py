@@ -31,7 +31,7 @@ class Scripted(Algorithm):
 
 
 def test_history_starts_at_round_zero_and_is_cumulative():
-    history = fedns.simulate(fedns.FedNS(fedns.SRHT(16)), PROBLEM, make_shards(), rounds=6, seed=0)
+    history = fedns.simulate(fedns.FedNS(fedns.SRHT(16)), PROBLEM, make_shards(), rounds=6, optimum="find", seed=0)
     assert history.round.tolist() == list(range(7))
     assert history.exchanges.tolist() == list(range(1, 8))  # registration, then one a round
     for column in (history.seconds, history.uplink_bytes, history.downlink_bytes):
@@ -101,8 +101,8 @@ def test_evaluation_is_outside_clock_and_meter(monkeypatch):
 
 def test_partial_participation_asks_some_clients_and_reweights_them():
     shards = make_shards(sizes=(30,) * 10)
-    full = fedns.simulate(fedns.FedNS(fedns.SRHT(16)), PROBLEM, shards, rounds=4)
-    part = fedns.simulate(fedns.FedNS(fedns.SRHT(16)), PROBLEM, shards, rounds=4, participation=0.4)
+    full = fedns.simulate(fedns.FedNS(fedns.SRHT(16)), PROBLEM, shards, rounds=4, optimum="find")
+    part = fedns.simulate(fedns.FedNS(fedns.SRHT(16)), PROBLEM, shards, rounds=4, optimum="find", participation=0.4)
     registration = full.uplink_bytes[0]
     assert part.uplink_bytes[0] == registration
     assert 5 * (part.uplink_bytes[-1] - registration) == 2 * (full.uplink_bytes[-1] - registration)
