@@ -144,6 +144,8 @@ class Problem:
     def penalty_diagonal(self, num_features: int) -> FloatArray:
         """The Hessian of the penalty, which is diagonal; 0 for the intercept."""
         diagonal = np.full(num_features, self.penalty.strength)
+        if self.penalty.factors:
+            diagonal[: len(self.penalty.factors)] *= self.penalty.factors
         if self.intercept:
             diagonal[-1] = 0.0
         return diagonal
