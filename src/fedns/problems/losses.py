@@ -20,6 +20,7 @@ FloatArray = NDArray[np.float64]
 class Loss(ABC):
     """A convex function of the margin with two derivatives; the formulas themselves are in `numerics.pointwise`."""
 
+    example: ClassVar[str] = "fedns.Logistic()"
     name: ClassVar[str]
     family: ClassVar[int]
 

@@ -9,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from fedns.core.checked import Checked
 from fedns.core.errors import ConfigError
 from fedns.core.messages import Ragged
 from fedns.core.shards import Shards
@@ -20,11 +21,12 @@ Keys = NDArray[np.uint64]
 
 
 @dataclass(frozen=True)
-class Sketch(ABC):
+class Sketch(Checked, ABC):
     """Kind and size. The matrix S is drawn from a key and never formed: kernels apply it while they read the rows."""
 
     size: int
     name: ClassVar[str]
+    example: ClassVar[str] = "fedns.SRHT(16)"
 
     def __post_init__(self) -> None:
         if self.size < 1:
