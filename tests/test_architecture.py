@@ -28,7 +28,7 @@ ALLOWED = {
 OWNERS = {
     "matplotlib": {"reporting/plots.py"},
     "llvmlite": {"numerics/cpu/simd.py", "numerics/cpu/pointwise.py"},
-    "flwr": {f"transports/flower/{part}.py" for part in ("client", "server", "superlink")},
+    "flwr": {f"transports/flower/{part}.py" for part in ("client", "door", "server", "superlink")},
     "nvflare": {f"transports/nvflare/{part}.py" for part in ("client", "incoming", "processes", "server")},
 }
 
