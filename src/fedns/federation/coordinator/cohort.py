@@ -31,7 +31,7 @@ class NetworkedCohort(Cohort):
         if total_weights is None:
             link.open()
             try:
-                self._register()
+                self.register_clients()
             except SitesLost as lost:
                 raise FederationError(f"the run cannot start: {lost}") from None
         else:  # a run that goes on knows its sites already
