@@ -12,7 +12,6 @@ _HOMES = {
         "LBFGS",
         "METHODS",
         "SHED",
-        "Algorithm",
         "DistributedNewton",
         "FedAvg",
         "FedNDES",
@@ -30,7 +29,7 @@ _HOMES = {
     ),
     "fedns.algorithms.searches": ("ArmijoSearch", "LocalSearch", "Search"),
     "fedns.core": ("reducers",),
-    "fedns.core.algorithm": ("Outcome", "State"),
+    "fedns.core.algorithm": ("Algorithm", "Outcome", "State"),
     "fedns.core.clients": ("Clients", "Handler", "on_client"),
     "fedns.core.cohort": ("Cohort",),
     "fedns.core.errors": ("ConfigError", "DataError", "FednsError", "MessageError"),
@@ -54,6 +53,10 @@ _HOMES = {
     "fedns.problems.penalties": ("Ridge",),
     "fedns.problems.problem": ("Problem",),
     "fedns.problems.reference": ("Optimum", "pooled_optimum"),
+    "fedns.studies.conflicts": ("StudyConflict",),
+    "fedns.studies.estimate": ("SeparationError", "StudyFit"),
+    "fedns.studies.fit": ("fit_study",),
+    "fedns.studies.study": ("ColumnRule", "Study"),
     "fedns.sketches": ("SJLT", "SKETCHES", "SRHT", "Gaussian", "Rademacher", "RowSampling", "Sketch"),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
@@ -64,7 +67,6 @@ if TYPE_CHECKING:
         LBFGS,
         METHODS,
         SHED,
-        Algorithm,
         DistributedNewton,
         FedAvg,
         FedNDES,
@@ -84,7 +86,7 @@ if TYPE_CHECKING:
     from fedns.comparison.compare import Comparison, compare
     from fedns.comparison.results import read_runs
     from fedns.core import reducers
-    from fedns.core.algorithm import Outcome, State
+    from fedns.core.algorithm import Algorithm, Outcome, State
     from fedns.core.clients import Clients, Handler, on_client
     from fedns.core.cohort import Cohort
     from fedns.core.errors import ConfigError, DataError, FednsError, MessageError
@@ -107,6 +109,10 @@ if TYPE_CHECKING:
     from fedns.runs.spec import Spec
     from fedns.simulation.simulator import simulate, simulated_cohort
     from fedns.sketches import SJLT, SKETCHES, SRHT, Gaussian, Rademacher, RowSampling, Sketch
+    from fedns.studies.conflicts import StudyConflict
+    from fedns.studies.estimate import SeparationError, StudyFit
+    from fedns.studies.fit import fit_study
+    from fedns.studies.study import ColumnRule, Study
 
 
 def __getattr__(name: str) -> Any:
