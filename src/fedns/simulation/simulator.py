@@ -45,7 +45,7 @@ class SimulatedCohort(Cohort):
         self._chunk_clients = chunk_clients
         self._budget = memory_budget_bytes
         self._reply_bytes: dict[str, int] = {}  # the largest reply of one client seen so far, per handler
-        self._register()
+        self.register_clients()
 
     def _deliver(self, handler: Handler, frame: bytes, ids: Ids) -> Iterator[tuple[Ids, Message]]:
         request, envelope = decode(messages_of(handler)[0], frame)
@@ -70,6 +70,16 @@ class SimulatedCohort(Cohort):
         values = [getattr(batch, name) for name in batch.specs()]
         size = sum(v.values.nbytes if isinstance(v, Ragged) else np.asarray(v).nbytes for v in values) // clients
         self._reply_bytes[handler.__name__] = max(size, self._reply_bytes.get(handler.__name__, 0))
+
+
+def simulated_cohort(problem: Problem, shards: Shards, *, seed: int = 0, wire: str = "float64") -> Cohort:
+    """Clients with these shards in this process, registered and ready to be asked.
+
+    seed: of all random streams. wire: the precision of real numbers in messages, float64 or float32. A feature map of the
+    problem is applied to the rows first; `cohort.session.problem` is the problem over its features.
+    """
+    problem, shards = problem.linearised(shards)
+    return SimulatedCohort(shards, Session(problem, seed, wire))
 
 
 def simulate(

@@ -17,13 +17,13 @@ pytest.importorskip("flwr", reason="the Flower engine needs flwr: pip install 'f
 
 import httpx
 
+from fedns.federation.processes import free_port
 from fedns.transports.flower import client
 from fedns.transports.flower.client import serve
 from fedns.transports.flower.credentials import CoordinatorCredentials, SiteCredentials, provision
 from fedns.transports.flower.door import COORDINATOR_PATHS, ENVELOPE_BYTES, SITE_PATHS
 from fedns.transports.flower.processes import SuperLink, start_superlink
 from fedns.transports.flower.server import FlowerTransport, claim_run, open_transport, register, submit_run
-from fedns.transports.processes import free_port
 
 LARGEST = 1 << 20
 

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from fedns.core.errors import ConfigError
-from fedns.transports.processes import LARGEST_MESSAGE
+from fedns.federation.processes import LARGEST_MESSAGE
 
 PROJECT = "fedns"
 CONSOLE = "console.txt"  # beside the credentials: what the process printed, NVFlare's own log files beside it
