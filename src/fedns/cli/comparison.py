@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from fedns.cli.options import INTERRUPTED_EXIT, Quiet, console, option, with_settings
+from fedns.cli.console import make_console
+from fedns.cli.options import INTERRUPTED_EXIT, Quiet, option, with_settings
 from fedns.runs.settings import read_toml
 from fedns.runs.spec import Spec
 
@@ -36,7 +37,7 @@ def methods(
         return
     from fedns.comparison.listings import print_methods
 
-    print_methods(console(), None if features is None else Size(features, sketch_size, clients, wire))
+    print_methods(make_console(), None if features is None else Size(features, sketch_size, clients, wire))
 
 
 @with_settings
@@ -86,12 +87,12 @@ def reproduce(
     from fedns.paper.command import verdict_table
 
     folder = Path(out) / "quick" if quick else Path(out)
-    reproduction = run_everything(folder, quick, board_for(console(stderr=True), quiet))
+    reproduction = run_everything(folder, quick, board_for(make_console(stderr=True), quiet))
     if reproduction.report is None:
         typer.echo("fedns: interrupted; the same command goes on from here", err=True)
         raise typer.Exit(INTERRUPTED_EXIT)
     if not quiet:
-        console().print(verdict_table(reproduction.verdicts))
+        make_console().print(verdict_table(reproduction.verdicts))
         for sentence in reproduction.left_out:
             typer.echo(sentence)
         typer.echo(f"report: {reproduction.report}")
@@ -107,7 +108,7 @@ def run_comparison(spec: Spec, quiet: bool) -> None:
 
     if earlier_results(spec.folder) and not quiet:
         typer.echo(f"{spec.folder} holds an earlier run, which this one replaces", err=True)
-    comparison = run_all(spec, display_for(console(stderr=True), quiet))
+    comparison = run_all(spec, display_for(make_console(stderr=True), quiet))
     if not comparison.runs:
         typer.echo("fedns: interrupted before the first round", err=True)
         raise typer.Exit(INTERRUPTED_EXIT)
@@ -115,7 +116,7 @@ def run_comparison(spec: Spec, quiet: bool) -> None:
     for warning in outputs.warnings:
         typer.echo(f"fedns: {warning}", err=True)
     if not quiet:
-        print_outcome(console(), comparison, outputs)
+        print_outcome(make_console(), comparison, outputs)
     if comparison.interrupted:
         raise typer.Exit(INTERRUPTED_EXIT)
 
@@ -127,9 +128,9 @@ def run_sweep(config: Path, overrides: dict[str, Any], quiet: bool) -> None:
     from fedns.comparison.sweep import run_sweep as run_all
 
     sweep = read_sweep(config, overrides)
-    done, interrupted = run_all(sweep, board_for(console(stderr=True), quiet))
+    done, interrupted = run_all(sweep, board_for(make_console(stderr=True), quiet))
     if done and not quiet:
-        console().print(sweep_table(done))
+        make_console().print(sweep_table(done))
         typer.echo(f"table and reports: {sweep.folder}")
     if interrupted:
         raise typer.Exit(INTERRUPTED_EXIT)

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from fedns.cli.options import console, option
+from fedns.cli.console import make_console
+from fedns.cli.options import option
 
 data_app = typer.Typer(help="Download data sets.", no_args_is_help=True)
 
@@ -21,7 +22,7 @@ def datasets() -> None:
     """What data can be used here, with shapes."""
     from fedns.comparison.listings import print_datasets
 
-    print_datasets(console())
+    print_datasets(make_console())
 
 
 @data_app.command()

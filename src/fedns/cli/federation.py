@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from fedns.cli.options import SETTINGS, Quiet, console, option
+from fedns.cli.console import make_console
+from fedns.cli.options import SETTINGS, Quiet, option
 from fedns.transports import BUILT_IN
 
 DEFAULT_ENGINE = BUILT_IN[0].name
@@ -46,7 +47,7 @@ def coordinate(
     """
     from fedns.cli.federation_commands import run_coordinator
 
-    if not run_coordinator(config, resume=resume, metrics_port=metrics_port, quiet=quiet, console=console()):
+    if not run_coordinator(config, resume=resume, metrics_port=metrics_port, quiet=quiet, console=make_console()):
         raise typer.Exit(1)
 
 
@@ -80,5 +81,5 @@ def demo_federation(
 
     folder = out or Path("runs") / f"federation-{engine}"
     demo = Demo(engine, folder, sites, methods_to_show(methods), dataset, rounds, wire, sketch_size)
-    if not run_demonstration(demo, quiet, console()):
+    if not run_demonstration(demo, quiet, make_console()):
         raise typer.Exit(1)

@@ -1,18 +1,15 @@
-"""Options, each declared once, and what every family of commands shares."""
+"""The options of commands, each declared once."""
 
 from __future__ import annotations
 
 import functools
 import inspect
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
 from fedns.runs.spec import DEFAULT_CLIENTS, Spec
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 INTERRUPTED_EXIT = 130
 # By setting; the default is that of the setting, and an option that is not given changes nothing.
@@ -71,12 +68,3 @@ def _parameter(name: str) -> inspect.Parameter:
     declarations = ("--intercept/--no-intercept",) if hint is bool else ()
     annotation = Annotated[hint | None, option(SETTINGS[name], default, *declarations)]  # type: ignore[valid-type]
     return inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None, annotation=annotation)
-
-
-def console(*, stderr: bool = False) -> Console:
-    """A terminal's, or one that suits a pipe."""
-    from rich.console import Console
-
-    made = Console(stderr=stderr, highlight=False)
-    # A pipe has no width; tables should not be folded to that of a terminal that is not there.
-    return made if made.is_terminal else Console(stderr=stderr, highlight=False, width=140)
