@@ -20,6 +20,9 @@ class Scripted(Algorithm):
     factor: float = 2.0
     name: ClassVar[str] = "scripted"
 
+    def handlers(self):
+        return ()
+
     def init(self, problem, cohort):
         return State(np.ones(cohort.num_features))
 
@@ -63,19 +66,23 @@ def test_divergence_ends_in_words_and_leaves_no_nan():
 def test_nan_from_a_client_ends_the_run_in_words():
     from fedns.algorithms.blocks import Model
     from fedns.core.clients import on_client
+    from fedns.core.messages import Message, Payload, wire
+
+    class Echo(Message):
+        coefficients: Payload = wire("features", discloses="nothing")
 
     @dataclass(frozen=True)
     class Broken(Scripted):
-        @on_client(Model, Model)
+        @on_client(Model, Echo)
         def echo(self, problem, clients, request):
-            return Model(np.full((clients.ids.size, 13), np.nan))
+            return Echo(np.full((clients.ids.size, 13), np.nan))
 
         def round(self, problem, state, cohort):
             list(cohort.ask(self.echo, Model(state.coefficients)))
             raise AssertionError("the door let NaN through")
 
     history = fedns.simulate(Broken(), PROBLEM, make_shards(), rounds=3)
-    assert "field 'coefficients' of Model holds NaN" in history.stop_reason
+    assert "field 'coefficients' of Echo holds NaN" in history.stop_reason
 
 
 def test_a_plateau_is_called_one():

@@ -84,7 +84,7 @@ class Federation:
         session = Session(problem, self.job.seed, self.job.wire)
         link = Link(
             self.transport, self.job, self.policy, saved.run if saved else new_run(),
-            journal=lambda event, **fields: self.events.append({"event": event, **fields}),
+            log_event=lambda event, **fields: self.events.append({"event": event, **fields}),
             on_epoch=lambda epoch: (self.folder / "epoch").write_text(str(epoch)),
         )  # fmt: skip
         weights = None
@@ -92,7 +92,7 @@ class Federation:
             session.meter, session.round, session.num_features = saved.meter, saved.records[-1].round, saved.num_features
             epoch = self.folder / "epoch"
             link.epoch = max(saved.epoch, int(epoch.read_text()) if epoch.exists() else 0)
-            link.exchange, link.settled = saved.exchange, saved.settled
+            link.exchange, link.committed_rounds = saved.exchange, saved.committed_rounds
             link.new_epoch()
             weights = np.array(saved.total_weights)
         self.cohort = NetworkedCohort(session, link, weights)

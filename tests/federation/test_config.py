@@ -75,7 +75,7 @@ def test_a_full_site_file(tmp_path):
     found = site(tmp_path, text)
     assert found == SiteConfig("north", "nvflare", tmp_path, data, "memory", permit)
     assert type(found.permit.largest_sketch_fraction) is float
-    assert found.kit == tmp_path / "kit"
+    assert found.credentials == tmp_path / "credentials"
 
 
 def test_a_short_experiment_file_takes_the_defaults(tmp_path):

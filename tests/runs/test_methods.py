@@ -26,13 +26,16 @@ class Made(Algorithm):
 
     name: ClassVar[str] = "made"
 
+    def handlers(self):
+        return ()
+
     def round(self, problem, state, cohort):
         return Outcome(state)
 
 
 @pytest.fixture
 def made(monkeypatch):
-    monkeypatch.setitem(METHODS, "made", Made)
+    monkeypatch.setattr("fedns.runs.methods.METHODS", {**METHODS, "made": Made})
 
 
 @pytest.mark.parametrize("name", METHODS)

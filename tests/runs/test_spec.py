@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fedns.cli import main as cli
+from fedns.cli import app as cli
 from fedns.core.errors import ConfigError
 from fedns.runs.spec import Spec
 

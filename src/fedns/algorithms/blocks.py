@@ -9,7 +9,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedns.core.clients import Clients, on_client
+from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
 from fedns.core.errors import ConfigError, MessageError
 from fedns.core.messages import Message, Payload, Ragged, wire
@@ -39,10 +39,10 @@ class SketchRequest(Message):
 class SketchedCurvature(Message):
     """A client's gradient and S A for the root A of its Hessian, both of the mean loss without the penalty."""
 
-    stand_in: ClassVar[str] = "last"
+    fallback: ClassVar[str] = "last"
 
-    gradient: Payload = wire("features")
-    sketched_root: Payload = wire("rows", "features", ragged=True)
+    gradient: Payload = wire("features", discloses="gradient")
+    sketched_root: Payload = wire("rows", "features", ragged=True, discloses="sketch")
 
 
 class Ray(Message):
@@ -56,17 +56,17 @@ class Ray(Message):
 class LossesAlong(Message):
     """A client's mean loss at the point and at each trial step; never rounded, since differences of them decide."""
 
-    stand_in: ClassVar[str] = "others"
+    fallback: ClassVar[str] = "others"
 
-    losses: Payload = wire("steps", dtype="float64")
+    losses: Payload = wire("steps", dtype="float64", discloses="loss")
 
 
 class LocalStep(Message):
     """The step length a client would take by itself."""
 
-    stand_in: ClassVar[str] = "others"
+    fallback: ClassVar[str] = "others"
 
-    step_size: Payload = wire(dtype="float64")
+    step_size: Payload = wire(dtype="float64", discloses="step")
 
 
 def sketched_curvature(
@@ -104,6 +104,9 @@ class ArmijoSearch:
         """0, then 1, b, b^2, ..."""
         return np.concatenate([[0.0], self.backtrack_factor ** np.arange(float(self.trials))])
 
+    def handlers(self) -> tuple[Handler, ...]:
+        return (self.losses_along,)
+
     @on_client(Ray, LossesAlong)
     def losses_along(self, problem: Problem, clients: Clients, request: Ray) -> LossesAlong:
         losses = problem.losses_along(request.coefficients, request.direction, self.steps, clients.shards)
@@ -140,6 +143,9 @@ class LocalSearch:
     backtrack_factor: float = 0.5
     max_backtracks: int = 40  # without a cap the printed loop does not end
 
+    def handlers(self) -> tuple[Handler, ...]:
+        return (self.local_step,)
+
     @on_client(Ray, LocalStep)
     def local_step(self, problem: Problem, clients: Clients, request: Ray) -> LocalStep:
         steps = np.concatenate([[0.0], self.backtrack_factor ** np.arange(self.max_backtracks + 1.0)])
@@ -170,12 +176,17 @@ def line_search(kind: str, armijo_slope: float, backtrack_factor: float) -> Any:
     return LocalSearch(armijo_slope, backtrack_factor)
 
 
+def search_handlers(search: ArmijoSearch | LocalSearch | None) -> tuple[Handler, ...]:
+    """What a line search asks clients for."""
+    return () if search is None else search.handlers()
+
+
 class LocalGradient(Message):
     """The gradient of a client's mean loss, without the penalty."""
 
-    stand_in: ClassVar[str] = "last"
+    fallback: ClassVar[str] = "last"
 
-    gradient: Payload = wire("features")
+    gradient: Payload = wire("features", discloses="gradient")
 
 
 @on_client(Model, LocalGradient)

@@ -9,7 +9,7 @@ import numpy as np
 
 from fedns.algorithms.blocks import FloatArray
 from fedns.core.algorithm import Algorithm, Outcome
-from fedns.core.clients import Clients, on_client
+from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
 from fedns.core.errors import ConfigError
 from fedns.core.messages import Message, Payload, wire
@@ -35,7 +35,7 @@ class SmoothnessRequest(Message):
 class LocalSmoothness(Message):
     """An estimate of the largest eigenvalue that the Hessian of a client's mean loss has anywhere."""
 
-    smoothness: Payload = wire(dtype="float64")
+    smoothness: Payload = wire(dtype="float64", discloses="moments")
 
 
 class Candidates(Message):
@@ -48,9 +48,9 @@ class Candidates(Message):
 class LocalModels(Message):
     """Where a client's local training has led, for each learning rate."""
 
-    stand_in: ClassVar[str] = "others"
+    fallback: ClassVar[str] = "others"
 
-    coefficients: Payload = wire("candidates", "features")
+    coefficients: Payload = wire("candidates", "features", discloses="direction")
 
 
 class CandidateModels(Message):
@@ -62,9 +62,9 @@ class CandidateModels(Message):
 class CandidateLosses(Message):
     """A client's mean loss at each of them."""
 
-    stand_in: ClassVar[str] = "others"
+    fallback: ClassVar[str] = "others"
 
-    losses: Payload = wire("candidates", dtype="float64")
+    losses: Payload = wire("candidates", dtype="float64", discloses="loss")
 
 
 class AveragingState(Message):
@@ -148,6 +148,9 @@ class FedAvg(Algorithm):
     def pull(self) -> float:
         """The weight of |u - w|^2 / 2 in the local objective."""
         return 0.0
+
+    def handlers(self) -> tuple[Handler, ...]:
+        return (self.local_models, *(() if self.learning_rate else (local_smoothness, self.candidate_losses)))
 
     def init(self, problem: Problem, cohort: Cohort) -> AveragingState:
         rates = np.full(int(self.learning_rate > 0), self.learning_rate)

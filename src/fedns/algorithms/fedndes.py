@@ -7,9 +7,16 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedns.algorithms.blocks import SketchedCurvature, SketchRequest, line_search, resized, sketched_curvature
+from fedns.algorithms.blocks import (
+    SketchedCurvature,
+    SketchRequest,
+    line_search,
+    resized,
+    search_handlers,
+    sketched_curvature,
+)
 from fedns.core.algorithm import Algorithm, Outcome
-from fedns.core.clients import Clients, on_client
+from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
 from fedns.core.errors import ConfigError
 from fedns.core.messages import Message, Payload, wire
@@ -46,6 +53,7 @@ class FedNDES(Algorithm):
     uplink: ClassVar[str] = "k M + M + 13, k doubling near the optimum"
     theory: ClassVar[str] = "log log 1/δ claimed; log 1/δ with a fixed k"
     heterogeneous: ClassVar[str] = "yes"
+    draws_random_numbers: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         line_search(self.line_search, self.armijo_slope, self.backtrack_factor)
@@ -53,6 +61,9 @@ class FedNDES(Algorithm):
             raise ConfigError(f"second_size must be >= 1, or 0 for twice the first, got {self.second_size}")
         if self.switch_decrement < 0 or self.decrement_tolerance < 0:
             raise ConfigError("switch_decrement and decrement_tolerance must be >= 0")
+
+    def handlers(self) -> tuple[Handler, ...]:
+        return (self.curvature, *search_handlers(line_search(self.line_search, self.armijo_slope, self.backtrack_factor)))
 
     def init(self, problem: Problem, cohort: Cohort) -> SketchSizeState:
         return SketchSizeState(np.zeros(cohort.num_features), np.int64(self.sketch.size))

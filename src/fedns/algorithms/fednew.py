@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fedns.algorithms.blocks import as_received, joined, number_bytes, slabs
 from fedns.core.algorithm import Algorithm, Outcome
-from fedns.core.clients import Clients, on_client
+from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
 from fedns.core.errors import ConfigError
 from fedns.core.messages import Message, Payload, wire
@@ -38,14 +38,14 @@ class DirectionRequest(Message):
 class LocalDirection(Message):
     """A client's own solution y_j of the damped Newton system."""
 
-    direction: Payload = wire("features")
+    direction: Payload = wire("features", discloses="direction")
 
 
 class QuantisedDirection(Message):
     """How y_j differs from what the client sent last, in `bits` bits a number, packed; and the range they span."""
 
-    codes: Payload = wire("bytes", dtype="uint8")
-    radius: Payload = wire(dtype="float32")
+    codes: Payload = wire("bytes", dtype="uint8", discloses="direction")
+    radius: Payload = wire(dtype="float32", discloses="direction")
 
 
 class FedNewState(Message):
@@ -179,6 +179,9 @@ class FedNew(ADMMDirections):
     theory: ClassVar[str] = "converges, no rate proved"
     heterogeneous: ClassVar[str] = "-"
 
+    def handlers(self) -> tuple[Handler, ...]:
+        return (self.direction,)
+
     @on_client(DirectionRequest, LocalDirection)
     def direction(self, problem: Problem, clients: Clients, request: DirectionRequest) -> LocalDirection:
         def some(part: Clients) -> LocalDirection:
@@ -216,11 +219,15 @@ class QFedNew(ADMMDirections):
     uplink: ClassVar[str] = "bits M / 32 + 1"
     theory: ClassVar[str] = "converges, no rate proved"
     heterogeneous: ClassVar[str] = "-"
+    draws_random_numbers: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 1 <= self.bits <= MAX_BITS:
             raise ConfigError(f"bits must be from 1 to {MAX_BITS}, got {self.bits}")
+
+    def handlers(self) -> tuple[Handler, ...]:
+        return (self.quantised_direction,)
 
     @on_client(DirectionRequest, QuantisedDirection)
     def quantised_direction(self, problem: Problem, clients: Clients, request: DirectionRequest) -> QuantisedDirection:

@@ -16,6 +16,7 @@ from fedns.algorithms.blocks import (
     local_gradient,
     number_bytes,
     refuse_impossible_hessian,
+    search_handlers,
     slabs,
 )
 from fedns.algorithms.compressors import (
@@ -28,7 +29,7 @@ from fedns.algorithms.compressors import (
     parse_compressor,
 )
 from fedns.core.algorithm import Algorithm, Outcome
-from fedns.core.clients import Clients, on_client
+from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
 from fedns.core.errors import ConfigError, MessageError
 from fedns.core.messages import Message, Payload, wire
@@ -54,7 +55,7 @@ class LearnRequest(Message):
 class InitialHessian(Message):
     """The upper triangle of a client's Hessian at the start, row by row."""
 
-    packed_hessian: Payload = wire("entries")
+    packed_hessian: Payload = wire("entries", discloses="hessian")
 
     def check(self) -> None:
         side = int(np.sqrt(2 * self.packed_hessian.size))
@@ -64,9 +65,9 @@ class InitialHessian(Message):
 class InitialModel(Message):
     """What FedNL-PP starts from: a client's right-hand side and shift, and its packed Hessian unless that starts at 0."""
 
-    right_side: Payload = wire("features")
-    shift: Payload = wire()
-    packed_hessian: Payload = wire("learned")
+    right_side: Payload = wire("features", discloses="gradient")
+    shift: Payload = wire(discloses="hessian")
+    packed_hessian: Payload = wire("learned", discloses="hessian")
 
     def check(self) -> None:
         if self.packed_hessian.size:
@@ -79,11 +80,11 @@ class Correction(Message):
     In FedNL-PP, gradient and shift are the changes of the client's right-hand side and shift since it last took part.
     """
 
-    gradient: Payload = wire("features")
-    shift: Payload = wire("shifts")  # the norm of the Hessian error, one number with option 2 and none with option 1
-    values: Payload = wire("values")
-    vectors: Payload = wire("rank", "features")
-    indices: Payload = wire("indices", dtype="int32")
+    gradient: Payload = wire("features", discloses="gradient")
+    shift: Payload = wire("shifts", discloses="hessian")  # the norm of the Hessian error; none with option 1
+    values: Payload = wire("values", discloses="hessian")
+    vectors: Payload = wire("rank", "features", discloses="hessian")
+    indices: Payload = wire("indices", dtype="int32", discloses="hessian")
 
     def check(self) -> None:
         entries, rank, chosen = packed_size(len(self.gradient)), len(self.vectors), len(self.indices)
@@ -168,6 +169,16 @@ class FedNL(Algorithm):
         """Whether clients send the norm of their Hessian error (option 2)."""
         safe = isinstance(parse_compressor(self.compressor), (RankR, Identity)) and self.initial_hessian == "exact"
         return self.option == 2 or self.variant == "pp" or (self.option == 0 and not safe)
+
+    def handlers(self) -> tuple[Handler, ...]:
+        if self.variant == "pp":
+            return (self.start_partially, self.learn_partially)
+        start = (self.start,) if self.initial_hessian == "exact" else ()
+        return (
+            *start,
+            self.learn,
+            *search_handlers(line_search(self.line_search, self.armijo_slope, self.backtrack_factor)),
+        )
 
     def init(self, problem: Problem, cohort: Cohort) -> LearnedHessian | PartialModel:
         w = np.zeros(cohort.num_features)
@@ -324,6 +335,13 @@ class NewtonZero(Algorithm):
     def __post_init__(self) -> None:
         _one_of("line_search", self.line_search, ("none", "aggregate"))
         line_search(self.line_search, self.armijo_slope, self.backtrack_factor)
+
+    def handlers(self) -> tuple[Handler, ...]:
+        return (
+            self.start,
+            local_gradient,
+            *search_handlers(line_search(self.line_search, self.armijo_slope, self.backtrack_factor)),
+        )
 
     def init(self, problem: Problem, cohort: Cohort) -> LearnedHessian:
         w = np.zeros(cohort.num_features)

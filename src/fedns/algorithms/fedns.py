@@ -12,10 +12,11 @@ from fedns.algorithms.blocks import (
     SketchedCurvature,
     line_search,
     resized,
+    search_handlers,
     sketched_curvature,
 )
 from fedns.core.algorithm import Algorithm, Outcome, State
-from fedns.core.clients import Clients, on_client
+from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort, Replies
 from fedns.core.errors import ConfigError
 from fedns.core.reducers import mean, mean_gram, root_weighted_sum
@@ -53,6 +54,7 @@ class FedNS(Algorithm):
     uplink: ClassVar[str] = "k M + M"
     theory: ClassVar[str] = "log log 1/δ claimed; log 1/δ with a fixed k"
     heterogeneous: ClassVar[str] = "yes"
+    draws_random_numbers: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.aggregation not in AGGREGATIONS:
@@ -60,6 +62,9 @@ class FedNS(Algorithm):
         if self.growth not in GROWTHS:
             raise ConfigError(f"growth must be {' or '.join(GROWTHS)}, got {self.growth!r}")
         line_search(self.line_search, self.armijo_slope, self.backtrack_factor)
+
+    def handlers(self) -> tuple[Handler, ...]:
+        return (self.curvature, *search_handlers(line_search(self.line_search, self.armijo_slope, self.backtrack_factor)))
 
     @on_client(Model, SketchedCurvature)
     def curvature(self, problem: Problem, clients: Clients, request: Model) -> SketchedCurvature:

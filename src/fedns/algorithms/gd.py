@@ -9,6 +9,7 @@ import numpy as np
 
 from fedns.algorithms.blocks import ArmijoSearch, Model, local_gradient, search_repeatedly
 from fedns.core.algorithm import Algorithm, Outcome
+from fedns.core.clients import Handler
 from fedns.core.cohort import Cohort
 from fedns.core.errors import ConfigError
 from fedns.core.messages import Message, Payload, wire
@@ -54,6 +55,13 @@ class GradientDescent(Algorithm):
             raise ConfigError(f"step_size must be > 0, or 0 for a line search, got {self.step_size}")
         ArmijoSearch(self.armijo_slope, self.backtrack_factor)
 
+    @property
+    def _search(self) -> ArmijoSearch:
+        return ArmijoSearch(self.armijo_slope, self.backtrack_factor)
+
+    def handlers(self) -> tuple[Handler, ...]:
+        return (local_gradient, *(() if self.step_size else self._search.handlers()))
+
     def init(self, problem: Problem, cohort: Cohort) -> DescentState:
         return DescentState(np.zeros(cohort.num_features), np.float64(self.step_size or 1.0))
 
@@ -64,8 +72,7 @@ class GradientDescent(Algorithm):
         if self.step_size == 0:
             longest = _GROWTH * step_size
             descent = NewtonStep(-longest * gradient, -longest * float(gradient @ gradient))
-            search = ArmijoSearch(self.armijo_slope, self.backtrack_factor)
-            fraction, found = search_repeatedly(search, problem, w, descent, cohort, 1 / _GROWTH)
+            fraction, found = search_repeatedly(self._search, problem, w, descent, cohort, 1 / _GROWTH)
             if not found:
                 return Outcome(state, {"step_size": 0.0}, "no step along the gradient decreases the objective any more")
             step_size = fraction * longest

@@ -7,9 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedns.algorithms.blocks import ArmijoSearch, Model, local_gradient, newton_steps
+from fedns.algorithms.blocks import ArmijoSearch, Model, line_search, local_gradient, newton_steps, search_handlers
 from fedns.core.algorithm import Algorithm, Outcome
-from fedns.core.clients import Clients, on_client
+from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
 from fedns.core.errors import ConfigError
 from fedns.core.messages import Message, Payload, wire
@@ -36,9 +36,9 @@ class GlobalGradient(Message):
 class LocalDirection(Message):
     """Minus the global gradient times the inverse of a client's own Hessian, penalty included."""
 
-    stand_in: ClassVar[str] = "others"
+    fallback: ClassVar[str] = "others"
 
-    direction: Payload = wire("features")
+    direction: Payload = wire("features", discloses="direction")
 
 
 @on_client(GlobalGradient, LocalDirection)
@@ -79,6 +79,13 @@ class GIANT(Algorithm):
         if not (np.isfinite(self.step_size) and self.step_size > 0):
             raise ConfigError(f"step_size must be > 0, got {self.step_size}")
         ArmijoSearch(self.armijo_slope, self.backtrack_factor)
+
+    def handlers(self) -> tuple[Handler, ...]:
+        return (
+            local_gradient,
+            local_direction,
+            *search_handlers(line_search(self.line_search, self.armijo_slope, self.backtrack_factor)),
+        )
 
     def init(self, problem: Problem, cohort: Cohort) -> GiantState:
         return GiantState(np.zeros(cohort.num_features), np.float64(self.step_size))

@@ -9,6 +9,7 @@ import numpy as np
 
 from fedns.algorithms.blocks import ArmijoSearch, FloatArray, Model, local_gradient, search_repeatedly
 from fedns.core.algorithm import Algorithm, Outcome
+from fedns.core.clients import Handler
 from fedns.core.cohort import Cohort
 from fedns.core.errors import ConfigError
 from fedns.core.messages import Message, Payload, wire
@@ -58,6 +59,13 @@ class LBFGS(Algorithm):
             raise ConfigError(f"memory must be >= 1 pair, got {self.memory}")
         ArmijoSearch(self.armijo_slope, self.backtrack_factor)
 
+    @property
+    def _search(self) -> ArmijoSearch:
+        return ArmijoSearch(self.armijo_slope, self.backtrack_factor)
+
+    def handlers(self) -> tuple[Handler, ...]:
+        return (local_gradient, *self._search.handlers())
+
     def init(self, problem: Problem, cohort: Cohort) -> QuasiNewtonState:
         none = np.zeros((0, cohort.num_features))
         return QuasiNewtonState(np.zeros(cohort.num_features), none, none, none, none)
@@ -71,8 +79,7 @@ class LBFGS(Algorithm):
         if len(moves) == 0:
             step /= max(float(np.linalg.norm(gradient)), np.finfo(np.float64).tiny)
         slope = float(gradient @ step)
-        search = ArmijoSearch(self.armijo_slope, self.backtrack_factor)
-        step_size, found = search_repeatedly(search, problem, w, NewtonStep(step, slope), cohort, 1.0)
+        step_size, found = search_repeatedly(self._search, problem, w, NewtonStep(step, slope), cohort, 1.0)
         diagnostics = {"step_size": step_size, "pairs": float(len(moves))}
         if not found:
             none = moves[:0]

@@ -10,7 +10,7 @@ import numpy as np
 from fedns.algorithms.blocks import ArmijoSearch, FloatArray, newton_steps
 from fedns.algorithms.giant import GIANT, GiantState
 from fedns.core.algorithm import Algorithm, Outcome
-from fedns.core.clients import Clients, on_client
+from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
 from fedns.core.errors import ConfigError
 from fedns.core.messages import Message, Payload, wire
@@ -31,14 +31,14 @@ class LocalRun(Message):
 class LocalModel(Message):
     """The coefficients a client has arrived at by itself."""
 
-    coefficients: Payload = wire("features")
+    coefficients: Payload = wire("features", discloses="direction")
 
 
 class LocalModelAndLoss(Message):
     """Where a client's local steps have led, and its mean loss where they began."""
 
-    coefficients: Payload = wire("features")
-    loss: Payload = wire(dtype="float64")
+    coefficients: Payload = wire("features", discloses="direction")
+    loss: Payload = wire(dtype="float64", discloses="loss")
 
 
 class LocalNewtonState(Message):
@@ -95,6 +95,16 @@ class LocalNewton(Algorithm):
             raise ConfigError(f"stall_fraction must be in [0, 1), got {self.stall_fraction}")
         self._search()
 
+    @property
+    def _giant(self) -> GIANT:
+        return GIANT(armijo_slope=self.armijo_slope, backtrack_factor=self.backtrack_factor)
+
+    def handlers(self) -> tuple[Handler, ...]:
+        if self.finish == "none":
+            return (self.local_model,)
+        first = self.local_model if self.finish_after else self.local_model_and_loss
+        return (first, *self._giant.handlers())
+
     def init(self, problem: Problem, cohort: Cohort) -> LocalNewtonState:
         return LocalNewtonState(
             coefficients=np.zeros(cohort.num_features),
@@ -133,8 +143,7 @@ class LocalNewton(Algorithm):
         return Outcome(LocalNewtonState(model, np.int64(local_steps), rounds, state.step_size, objectives), diagnostics)
 
     def _giant_round(self, problem: Problem, state: LocalNewtonState, cohort: Cohort) -> Outcome:
-        giant = GIANT(armijo_slope=self.armijo_slope, backtrack_factor=self.backtrack_factor)
-        outcome = giant.round(problem, GiantState(state.coefficients, state.step_size), cohort)
+        outcome = self._giant.round(problem, GiantState(state.coefficients, state.step_size), cohort)
         after: GiantState = outcome.state
         rounds = np.int64(state.rounds + 1)
         ended = LocalNewtonState(after.coefficients, state.local_steps, rounds, after.step_size, state.objectives)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fedns.algorithms.blocks import Model, line_search, refuse_impossible_hessian
+from fedns.algorithms.blocks import Model, line_search, refuse_impossible_hessian, search_handlers
 from fedns.core.algorithm import Algorithm, Outcome, State
-from fedns.core.clients import Clients, on_client
+from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
 from fedns.core.messages import Message, Payload, wire
 from fedns.core.reducers import mean
@@ -18,9 +18,9 @@ from fedns.problems.problem import Problem
 class Curvature(Message):
     """A client's gradient and the upper triangle of its Hessian, row by row."""
 
-    stand_in: ClassVar[str] = "last"
-    gradient: Payload = wire("features")
-    packed_hessian: Payload = wire("entries")
+    fallback: ClassVar[str] = "last"
+    gradient: Payload = wire("features", discloses="gradient")
+    packed_hessian: Payload = wire("entries", discloses="hessian")
 
     def check(self) -> None:
         refuse_impossible_hessian(self.kind, self.packed_hessian, len(self.gradient))
@@ -45,6 +45,9 @@ class FedNewton(Algorithm):
 
     def __post_init__(self) -> None:
         line_search(self.line_search, self.armijo_slope, self.backtrack_factor)
+
+    def handlers(self) -> tuple[Handler, ...]:
+        return (self.curvature, *search_handlers(line_search(self.line_search, self.armijo_slope, self.backtrack_factor)))
 
     @on_client(Model, Curvature)
     def curvature(self, problem: Problem, clients: Clients, request: Model) -> Curvature:

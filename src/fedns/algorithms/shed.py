@@ -9,9 +9,9 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedns.algorithms.blocks import joined, line_search, slabs
+from fedns.algorithms.blocks import joined, line_search, search_handlers, slabs
 from fedns.core.algorithm import Algorithm, Outcome
-from fedns.core.clients import Clients, on_client
+from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
 from fedns.core.errors import ConfigError
 from fedns.core.messages import Message, Payload, Ragged, wire
@@ -46,10 +46,10 @@ class EigenRequest(Message):
 class EigenUpdate(Message):
     """A client's gradient, the next eigenpairs of its Hessian, and what stands in for all eigenvalues not sent yet."""
 
-    gradient: Payload = wire("features")
-    residual: Payload = wire()
-    eigenvalues: Payload = wire("pairs", ragged=True)
-    eigenvectors: Payload = wire("pairs", "features", ragged=True)
+    gradient: Payload = wire("features", discloses="gradient")
+    residual: Payload = wire(discloses="hessian")
+    eigenvalues: Payload = wire("pairs", ragged=True, discloses="hessian")
+    eigenvectors: Payload = wire("pairs", "features", ragged=True, discloses="hessian")
 
 
 class EigenState(Message):
@@ -115,6 +115,9 @@ class SHED(Algorithm):
             raise ConfigError(f"allocation must be {' or '.join(ALLOCATIONS)}, got {self.allocation!r}")
         if self.renewal not in ("fibonacci", "once") and not re.fullmatch(r"every[1-9]\d*", self.renewal):
             raise ConfigError(f"renewal must be fibonacci, once, or like every10, got {self.renewal!r}")
+
+    def handlers(self) -> tuple[Handler, ...]:
+        return (self.next_pairs, *search_handlers(line_search(self.line_search, self.armijo_slope, self.backtrack_factor)))
 
     def init(self, problem: Problem, cohort: Cohort) -> EigenState:
         clients, features = cohort.num_clients, cohort.num_features

@@ -223,15 +223,15 @@ def reproduce(
     from fedns.paper.command import verdict_table
 
     folder = Path(out) / "quick" if quick else Path(out)
-    found = run_everything(folder, quick, board_for(_console(stderr=True), quiet))
-    if found.report is None:
+    reproduction = run_everything(folder, quick, board_for(_console(stderr=True), quiet))
+    if reproduction.report is None:
         typer.echo("fedns: interrupted; the same command goes on from here", err=True)
         raise typer.Exit(INTERRUPTED_EXIT)
     if not quiet:
-        _console().print(verdict_table(found.verdicts))
-        for sentence in found.left_out:
+        _console().print(verdict_table(reproduction.verdicts))
+        for sentence in reproduction.left_out:
             typer.echo(sentence)
-        typer.echo(f"report: {found.report}")
+        typer.echo(f"report: {reproduction.report}")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -91,7 +91,7 @@ def read_runs(folder: Path) -> list[Run]:
     for line in _read_lines(folder / ROUNDS_FILE):
         records.setdefault((line.pop("method"), line.pop("trial")), []).append(Record.from_dict(line))
     endings = {(line["method"], line["trial"]): line for line in _read_lines(folder / RUNS_FILE)}
-    return [_run(*key, found, endings.get(key)) for key, found in records.items()]
+    return [_run(*key, rounds, endings.get(key)) for key, rounds in records.items()]
 
 
 def keep_finished(folder: Path) -> set[tuple[str, int]]:

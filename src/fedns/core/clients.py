@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedns.core.errors import ConfigError
-from fedns.core.messages import Message
+from fedns.core.messages import Discloses, Message
 from fedns.core.shards import Shards
 from fedns.numerics.rng import stream_keys
 
@@ -59,17 +59,21 @@ class Clients:
 
 # A client's half of an exchange: handler(problem, clients, request) -> batch of replies.
 Handler = Callable[..., Message]
-_FUNCTIONS: dict[str, Handler] = {}
 F = TypeVar("F", bound=Handler)
 
 
 def on_client(request: type[Message], reply: type[Message]) -> Callable[[F], F]:
-    """Mark a function or method as running at the clients, with the messages it takes and gives."""
+    """Mark a function or method as running at the clients, with the messages it takes and gives.
+
+    Every field of the reply must declare what it discloses.
+    """
+    for name, spec in reply.specs().items():
+        if spec.discloses is None:
+            words = ", ".join(Discloses)
+            raise ConfigError(f"field '{name}' of {reply.kind} must say what it tells: wire(..., discloses=one of {words})")
 
     def mark(function: F) -> F:
         function.__dict__["messages"] = (request, reply)
-        if function.__qualname__ == function.__name__:  # a plain function; methods are found through their object
-            _FUNCTIONS[function.__name__] = function
         return function
 
     return mark
@@ -81,13 +85,3 @@ def messages_of(handler: Handler) -> tuple[type[Message], type[Message]]:
     if messages is None:
         raise ConfigError(f"{handler.__name__} is not marked with @on_client(Request, Reply): it cannot be asked")
     return messages
-
-
-def handlers_of(*owners: object) -> dict[str, Handler]:
-    """What a site can be asked for, by name: every marked function, and the marked methods of these objects."""
-    found = dict(_FUNCTIONS)
-    for owner in owners:
-        for name in dir(type(owner)):
-            if hasattr(getattr(type(owner), name), "messages"):
-                found[name] = getattr(owner, name)
-    return found

@@ -42,9 +42,9 @@ class Hello(Message):
 class Registration(Message):
     """How much data a client has; weights follow from it."""
 
-    num_rows: Payload = wire(dtype="int64")
-    total_weight: Payload = wire(dtype="float64")
-    num_columns: Payload = wire(dtype="int64")
+    num_rows: Payload = wire(dtype="int64", discloses="count")
+    total_weight: Payload = wire(dtype="float64", discloses="count")
+    num_columns: Payload = wire(dtype="int64", discloses="schema")
 
     def check(self) -> None:
         if not (0 < self.num_rows < 2**48 and 0 < self.num_columns < 2**31):
@@ -124,12 +124,12 @@ class Cohort(ABC):
         return self
 
     def _reached(self, ids: Ids) -> Ids:
-        """Those of these clients to whom messages really travel; for the rest an older reply may stand in."""
+        """Those of these clients to whom messages really travel; the rest may fall back on an older reply."""
         return ids
 
-    def attempt(self, play: Callable[[Cohort], T]) -> T:
-        """Play a round with this cohort. An engine whose clients come and go may play it again, with those it has."""
-        return play(self)
+    def with_retries(self, round: Callable[[Cohort], T]) -> T:
+        """One round with this cohort. An engine whose clients come and go may repeat it, with those it has."""
+        return round(self)
 
     def sample(self, fraction: float) -> Cohort:
         """A random part of the cohort for this round, of at least one client; weights are renormalised over it."""

@@ -102,7 +102,7 @@ def run(
 
     if resume is None:
         started = time.perf_counter()
-        state = cohort.attempt(lambda everyone: algorithm.init(problem, everyone))
+        state = cohort.with_retries(lambda everyone: algorithm.init(problem, everyone))
         seconds += time.perf_counter() - started
         start = record({})
         if start is None:
@@ -115,7 +115,7 @@ def run(
         started = time.perf_counter()
         try:
             taking_part = cohort if participation == 1.0 else cohort.sample(participation)
-            outcome = _finite(taking_part.attempt(lambda part: algorithm.round(problem, previous, part)))  # noqa: B023
+            outcome = _finite(taking_part.with_retries(lambda part: algorithm.round(problem, previous, part)))  # noqa: B023
         except (NonFiniteError, FloatingPointError, np.linalg.LinAlgError) as error:
             reason = f"diverged in round {session.round}: {error}"
             break

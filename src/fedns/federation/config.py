@@ -17,7 +17,7 @@ from fedns.runs.job import Job
 from fedns.runs.spec import read_toml
 
 ENGINES = {"flower": "flwr", "nvflare": "nvflare"}  # by name, the package that each needs
-SITE_FILE, EXPERIMENT_FILE, KIT_FOLDER = "site.toml", "experiment.toml", "kit"
+SITE_FILE, EXPERIMENT_FILE, CREDENTIALS_FOLDER = "site.toml", "experiment.toml", "credentials"
 T = TypeVar("T")
 
 
@@ -37,14 +37,14 @@ class SiteConfig:
 
     name: str
     engine: str
-    folder: Path  # of the file; the kit with the site's keys is in it
+    folder: Path  # of the file; the site's credentials are in it
     data: DataSource
     state: str = "state"  # what the site remembers of runs, and its ledger
     permit: Permissions = field(default_factory=Permissions)
 
     @property
-    def kit(self) -> Path:
-        return self.folder / KIT_FOLDER
+    def credentials(self) -> Path:
+        return self.folder / CREDENTIALS_FOLDER
 
     @classmethod
     def read(cls, path: Path) -> SiteConfig:
@@ -62,7 +62,7 @@ class Experiment:
 
     engine: str
     sites: tuple[str, ...]
-    folder: Path  # of the file; the kit with the coordinator's keys is in it
+    folder: Path  # of the file; the coordinator's credentials are in it
     method: str = "fedns"
     sketch: str = "srht"
     sketch_size: int = 16
@@ -78,8 +78,8 @@ class Experiment:
     policy: Policy = field(default_factory=Policy)
 
     @property
-    def kit(self) -> Path:
-        return self.folder / KIT_FOLDER
+    def credentials(self) -> Path:
+        return self.folder / CREDENTIALS_FOLDER
 
     @property
     def outputs(self) -> Path:

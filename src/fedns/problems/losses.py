@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedns.core.errors import DataError
+from fedns.core.registry import Registry
 from fedns.core.shards import Shards
 from fedns.numerics.cpu import pointwise
 
@@ -73,7 +74,8 @@ class Squared(Loss):
         """Any number will do."""
 
 
-LOSSES: dict[str, type[Loss]] = {loss.name: loss for loss in (Logistic, Squared)}
+_OWN: tuple[type[Loss], ...] = (Logistic, Squared)
+LOSSES: Registry[type[Loss]] = Registry("loss", "fedns.losses", Loss, _OWN)
 
 
 def _pair(y: ArrayLike, z: ArrayLike) -> tuple[FloatArray, FloatArray]:

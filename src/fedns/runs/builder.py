@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
-from fedns.algorithms.blocks import LINE_SEARCHES, line_search
 from fedns.core.algorithm import Algorithm
-from fedns.core.clients import Handler, handlers_of
+from fedns.core.clients import Handler
+from fedns.core.cohort import register
 from fedns.core.errors import ConfigError
 from fedns.core.suggestions import unknown
-from fedns.problems import effective_dimension, evaluation, landmarks  # noqa: F401 (for the handlers they mark)
+from fedns.problems.evaluation import evaluate_locally
 from fedns.problems.losses import LOSSES
 from fedns.problems.penalties import Ridge
 from fedns.problems.problem import Problem
@@ -34,10 +33,6 @@ def algorithm_of(job: Job) -> Algorithm:
 
 
 def at_site(job: Job) -> tuple[Problem, Mapping[str, Handler]]:
-    """What a site computes with: the problem, and every handler that the method may ask for, by name."""
-    algorithm: Any = algorithm_of(job)
-    searches = []
-    if hasattr(algorithm, "armijo_slope"):
-        slope, factor = algorithm.armijo_slope, algorithm.backtrack_factor
-        searches = [line_search(kind, slope, factor) for kind in LINE_SEARCHES if kind != "none"]
-    return problem_of(job), handlers_of(*searches, algorithm)
+    """What a site computes with: the problem, and by name the handlers it answers, the method's and those of every run."""
+    handlers: tuple[Handler, ...] = (register, evaluate_locally, *algorithm_of(job).handlers())
+    return problem_of(job), {handler.__name__: handler for handler in handlers}

@@ -93,14 +93,14 @@ def split_methods(text: str) -> tuple[str, ...]:
 
 def parameters(kind: type[Algorithm]) -> list[Parameter]:
     """What can be set behind the colon, in the order of the algorithm's fields."""
-    found: list[Parameter] = []
+    listed: list[Parameter] = []
     for field, hint in _fields(kind):
         default = _default(field)
         if _sketch_type(hint):
-            found += _sketch_parameters(field.name, default)
+            listed += _sketch_parameters(field.name, default)
         else:
-            found.append(Parameter(field.name, _shown(default)))
-    return found
+            listed.append(Parameter(field.name, _shown(default)))
+    return listed
 
 
 def _settings(name: str, text: str) -> dict[str, str]:

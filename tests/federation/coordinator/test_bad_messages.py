@@ -295,7 +295,7 @@ def test_an_answer_to_another_question_is_rejected(change, tmp_path):
 
 
 def test_an_older_epoch_is_rejected(tmp_path):
-    """The round is played again because of site-0; the liar answers as if it were the first time."""
+    """The round is repeated because of site-0; the liar answers as if it were the first time."""
     there = federation(tmp_path)
     there.transport.before = lambda site, exchange: "gone" if site == "site-0" and exchange == 4 else ""
     tampered(there, lambda p: replace(p, epoch=0))
@@ -349,7 +349,7 @@ def arriving(federation, extra):
 
 
 def assert_undisturbed(federation, tmp_path):
-    """The extra answers change nothing, and each is in the journal."""
+    """The extra answers change nothing, and each is in the event log."""
     plain = Federation(SHARDS, tmp_path / "plain", federation.job, federation.policy).start()
     assert federation.start().coefficients.tobytes() == plain.coefficients.tobytes()
     events = [e for e in federation.events if e["event"] == "rejected"]

@@ -57,7 +57,7 @@ def test_every_methods_state_is_read_back_to_the_last_bit(method, tmp_path, monk
     assert_same_bits(found.state, written[-1].state)
     others = [f.name for f in fields(Checkpoint) if f.name != "state"]
     assert [getattr(found, name) for name in others] == [getattr(written[-1], name) for name in others]
-    assert found.progress.records == history.records and found.settled == [4, 4, 4]
+    assert found.progress.records == history.records and found.committed_rounds == [4, 4, 4]
     assert found.state.coefficients.tobytes() == history.coefficients.tobytes()
 
 

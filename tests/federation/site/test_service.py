@@ -8,7 +8,8 @@ import pytest
 from tests.conftest import make_shards
 from tests.federation.in_process import Federation, InProcess, job
 
-from fedns.algorithms.blocks import Model, SketchRequest
+from fedns.algorithms.blocks import Model, Ray, SketchRequest
+from fedns.algorithms.fedavg import SmoothnessRequest
 from fedns.algorithms.fednl import Correction, LearnRequest
 from fedns.core.clients import on_client
 from fedns.core.cohort import Hello, Registration
@@ -19,6 +20,8 @@ from fedns.federation.protocol.packets import ANSWER, ASK, OPEN, REFUSAL, Packet
 from fedns.federation.protocol.policy import FederationError, Policy
 from fedns.federation.site.memory import RunMemory
 from fedns.federation.site.service import LEDGER_FILE, Permissions, SiteService
+from fedns.problems.effective_dimension import CurvatureProbe
+from fedns.problems.landmarks import LandmarkRequest
 from fedns.runs.builder import at_site
 
 RUN, OTHER_RUN = bytes(range(16)), bytes(range(16, 32))
@@ -31,17 +34,19 @@ OPEN_HANDED = Permissions(smallest_rows=1)
 class Site:
     """A service, and packets to it. Every packet may find a new object over the same folder."""
 
-    def __init__(self, folder, method="fednl", permissions=OPEN_HANDED, shards=lambda: SHARDS, **changes):
+    def __init__(self, folder, method="fednl", permissions=OPEN_HANDED, shards=lambda: SHARDS, build=at_site, **changes):
         self.job = job(method, **changes)
         self.folder = folder
-        self.arguments = ("site-1", shards, at_site, permissions, folder)
+        self.arguments = ("site-1", shards, build, permissions, folder)
         self.service = SiteService(*self.arguments)
 
     def restart(self, permissions=None):
         self.service = SiteService(*self.arguments[:3], permissions or self.arguments[3], self.folder)
 
-    def send(self, kind, body, exchange=1, *, epoch=0, number=1, settled=0, run=RUN):
-        return Packet.decode(self.service.answer(Packet(kind, run, epoch, exchange, number, settled, body).encode()))
+    def send(self, kind, body, exchange=1, *, epoch=0, number=1, committed_rounds=0, run=RUN):
+        return Packet.decode(
+            self.service.answer(Packet(kind, run, epoch, exchange, number, committed_rounds, body).encode())
+        )
 
     def open(self, **changes):
         return self.send(OPEN, self.job.to_json(), **changes)
@@ -96,6 +101,41 @@ def test_a_run_that_the_owner_does_not_permit_is_not_opened(permissions, changes
     assert [entry["purpose"] for entry in site.ledger()] == [sentence, "the run has not been opened here"]
 
 
+@pytest.mark.parametrize(
+    ("handler", "request_made"),
+    [
+        ("curvature_sample", CurvatureProbe(np.zeros(FEATURES), np.float64(1.0), np.int64(0), np.int64(0))),
+        ("group_means", LandmarkRequest(np.float64(1.0), np.int64(5), np.int64(0))),
+        ("local_smoothness", SmoothnessRequest(np.int32(1))),
+        ("losses_along", Ray(np.zeros(FEATURES), np.zeros(FEATURES), np.float64(0.0))),
+        ("overflow_for_a_test", Model(np.zeros(FEATURES))),
+        ("start_partially", LearnRequest(np.zeros(FEATURES), np.uint8(8))),
+    ],
+)
+def test_what_the_method_of_the_run_does_not_use_is_refused_though_it_can_be_imported(handler, request_made, site):
+    """Another method's, a function beside the methods, or the same method's in another variant or with a line search."""
+    sentence = f"the request is for '{handler}', which the method does not have"
+    assert refusal(site.ask(handler, request_made, 2)) == sentence
+    assert site.memory().answer == b""
+
+
+@pytest.mark.parametrize(
+    ("method", "answered"),
+    [
+        ("fednl", {"start", "learn"}),
+        ("fednl:initial_hessian=zero;line_search=aggregate", {"learn", "losses_along"}),
+        ("fednl:variant=pp", {"start_partially", "learn_partially"}),
+        ("fedndes:line_search=local", {"curvature", "local_step"}),
+        ("gd:step_size=0.1", {"local_gradient"}),
+        ("localnewton:finish=giant", {"local_model_and_loss", "local_gradient", "local_direction", "losses_along"}),
+        ("fedavg", {"local_models", "local_smoothness", "candidate_losses"}),
+        ("fedavg:learning_rate=1", {"local_models"}),
+    ],
+)
+def test_a_site_answers_what_its_method_declares(method, answered):
+    assert set(at_site(job(method))[1]) == answered | {"register", "evaluate_locally"}
+
+
 def test_only_permitted_handlers_answer(tmp_path):
     site = Site(tmp_path, permissions=Permissions(smallest_rows=1, handlers=("register", "start")))
     site.open()
@@ -108,7 +148,7 @@ def test_no_round_beyond_the_permitted_ones_whatever_the_run_said(tmp_path):
     site = Site(tmp_path, permissions=Permissions(smallest_rows=1, rounds=5))
     site.open()
     assert site.learn(2, 5).kind == ANSWER
-    assert refusal(site.learn(3, 6, settled=6)) == "it permits 5 rounds, this is round 6"
+    assert refusal(site.learn(3, 6, committed_rounds=6)) == "it permits 5 rounds, this is round 6"
 
 
 @pytest.mark.parametrize("method", ["fedns", "fedndes"])
@@ -279,9 +319,9 @@ def test_the_same_request_again_gives_the_same_bytes_and_changes_nothing(site):
 
 def test_a_round_that_is_played_again_starts_from_where_it_began(site):
     site.learn(2, 1, w=0.1)
-    once = site.learn(3, 2, w=0.3, settled=2)
+    once = site.learn(3, 2, w=0.3, committed_rounds=2)
     after = site.memory().arrays
-    again = site.learn(4, 2, w=0.3, settled=2, epoch=1)
+    again = site.learn(4, 2, w=0.3, committed_rounds=2, epoch=1)
     assert again.body == once.body
     assert_same_arrays(site.memory().arrays, after)
 
@@ -290,14 +330,14 @@ def test_a_round_that_went_on_without_the_site_is_taken_back(site):
     """Its answer in round 2 came too late: in round 3 it must not build on what nobody has used."""
     site.learn(2, 1, w=0.1)
     kept = site.memory().arrays
-    site.learn(3, 2, w=0.3, settled=2)
+    site.learn(3, 2, w=0.3, committed_rounds=2)
     assert_same_arrays(site.memory().before_round, kept)
-    late = site.learn(5, 3, w=0.4, settled=2, epoch=1)
+    late = site.learn(5, 3, w=0.4, committed_rounds=2, epoch=1)
     assert_same_arrays(site.memory().before_round, kept)
     other = Site(site.folder / "other")
     other.open()
     other.learn(2, 1, w=0.1)
-    assert other.learn(5, 3, w=0.4, settled=2, epoch=1).body == late.body
+    assert other.learn(5, 3, w=0.4, committed_rounds=2, epoch=1).body == late.body
 
 
 @pytest.mark.parametrize(
@@ -344,11 +384,13 @@ def test_an_answer_that_is_lost_leaves_no_trace(method, exchange, tmp_path):
 
 def test_a_new_object_for_every_packet_is_as_good_as_one(tmp_path):
     steady, restarted = Site(tmp_path / "a"), Site(tmp_path / "b")
-    for exchange, (round, epoch, settled) in enumerate([(1, 0, 0), (1, 0, 0), (2, 0, 2), (2, 1, 2), (3, 1, 3)], start=2):
+    for exchange, (round, epoch, committed_rounds) in enumerate(
+        [(1, 0, 0), (1, 0, 0), (2, 0, 2), (2, 1, 2), (3, 1, 3)], start=2
+    ):
         answers = []
         for site in (steady, restarted):
             site.open()
-            answers.append(site.learn(exchange, round, w=0.1 * exchange, epoch=epoch, settled=settled))
+            answers.append(site.learn(exchange, round, w=0.1 * exchange, epoch=epoch, committed_rounds=committed_rounds))
             restarted.restart()
         assert answers[0].kind == ANSWER and answers[0] == answers[1]
     assert_same_memory(steady.memory(), restarted.memory())
@@ -385,7 +427,7 @@ def test_tightened_permissions_hold_for_a_run_that_is_open(site):
 
 
 class Overflow(Message):
-    value: Payload = wire()
+    value: Payload = wire(discloses="nothing")
 
 
 @on_client(Model, Overflow)
@@ -398,13 +440,22 @@ def bug_for_a_test(problem, clients, request):
     raise IndexError("list index\nout of range")
 
 
-def test_a_result_that_is_not_finite_stays_at_the_site(site):
+def with_handlers_for_tests(job):
+    problem, handlers = at_site(job)
+    return problem, {**handlers, **{handler.__name__: handler for handler in (overflow_for_a_test, bug_for_a_test)}}
+
+
+def test_a_result_that_is_not_finite_stays_at_the_site(tmp_path):
+    site = Site(tmp_path, build=with_handlers_for_tests)
+    site.open()
     found = site.ask("overflow_for_a_test", Model(np.zeros(FEATURES)), 2)
     assert refusal(found) == "field 'value' of Overflow holds NaN or infinite values"
     assert site.memory().answer == b""
 
 
-def test_a_bug_in_a_handler_is_a_refusal_in_one_line(site, caplog):
+def test_a_bug_in_a_handler_is_a_refusal_in_one_line(tmp_path, caplog):
+    site = Site(tmp_path, build=with_handlers_for_tests)
+    site.open()
     assert refusal(site.ask("bug_for_a_test", Model(np.zeros(FEATURES)), 2)) == "IndexError: list index out of range"
     assert "Traceback" in caplog.text
     assert site.learn(3, 1).kind == ANSWER

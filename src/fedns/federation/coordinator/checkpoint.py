@@ -33,7 +33,7 @@ class Checkpoint:
     run: bytes
     epoch: int
     exchange: int
-    settled: list[int]  # by client, as the link has it
+    committed_rounds: list[int]  # by client, as the link has it
     num_features: int
     total_weights: list[float]
     meter: Meter
@@ -52,7 +52,7 @@ class Checkpoint:
             "run": self.run.hex(),
             "epoch": self.epoch,
             "exchange": self.exchange,
-            "settled": self.settled,
+            "committed_rounds": self.committed_rounds,
             "num_features": self.num_features,
             "total_weights": self.total_weights,
             "meter": {**vars(self.meter), "ledger": [vars(entry) for entry in self.meter.ledger]},
@@ -89,7 +89,7 @@ class Checkpoint:
             bytes.fromhex(values["run"]),
             values["epoch"],
             values["exchange"],
-            values["settled"],
+            values["committed_rounds"],
             values["num_features"],
             values["total_weights"],
             Meter(**meter),
@@ -113,7 +113,7 @@ class Checkpointer(Observer):
             link.run,
             link.epoch,
             link.exchange,
-            link.settled,
+            link.committed_rounds,
             session.num_features,
             np.asarray(self._cohort.total_weights).tolist(),
             session.meter,

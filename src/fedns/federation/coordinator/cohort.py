@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class NetworkedCohort(Cohort):
-    """Sites behind a link. A round either has an answer, or a stand-in, from all its members, or is played again."""
+    """Sites behind a link. A round either has an answer, or a fallback, from all its members, or is repeated."""
 
     def __init__(self, session: Session, link: Link, total_weights: NDArray[np.float64] | None = None) -> None:
         super().__init__(session, np.arange(len(link.job.sites), dtype=np.int64))
@@ -45,24 +45,24 @@ class NetworkedCohort(Cohort):
         link.away |= set(reasons)
         for client in ids:
             if int(client) not in replies:
-                replies[int(client)] = self._stand_in(handler, int(client), reasons)
+                replies[int(client)] = self._fallback(handler, int(client), reasons)
         for client in ids:
             yield np.array([client]), as_batch([replies[int(client)]])
 
-    def _stand_in(self, handler: Handler, client: int, reasons: dict[int, str]) -> Message:
+    def _fallback(self, handler: Handler, client: int, reasons: dict[int, str]) -> Message:
         """The client's last reply of this kind; where there may be none, the round cannot go on as it is."""
         old = self.link.last.get((handler.__name__, client))
         if old is not None:
             return old
         lost = reasons or {client: f"site '{self.link.job.sites[client]}' is away"}
         # Where others may speak for it the next try leaves it out of this exchange only.
-        raise SitesLost(lost, exclude=not (self._reuses and messages_of(handler)[1].stand_in == "others"))
+        raise SitesLost(lost, exclude=not (self._reuses and messages_of(handler)[1].fallback == "others"))
 
     def _label(self, client: int) -> str:
         return f"site '{self.link.job.sites[client]}'"
 
     def _asked(self, handler: Handler) -> Self:
-        if messages_of(handler)[1].stand_in != "others" or not self.link.away:
+        if messages_of(handler)[1].fallback != "others" or not self.link.away:
             return self
         here = np.flatnonzero([client not in self.link.away for client in self.ids])
         return self.part(here) if here.size else self
@@ -70,25 +70,25 @@ class NetworkedCohort(Cohort):
     def _reached(self, ids: Ids) -> Ids:
         return ids if not self.link.away else ids[[client not in self.link.away for client in ids]]
 
-    def attempt(self, play: Callable[[Cohort], T]) -> T:
+    def with_retries(self, round: Callable[[Cohort], T]) -> T:
         link = self.link
         link.away = set()
         excluded: set[int] = set()
         deadline = time.monotonic() + link.policy.patience_seconds
         while True:
             try:
-                outcome = play(self._without(excluded))
+                outcome = round(self._without(excluded))
             except SitesLost as lost:
                 link.away |= set(lost.reasons)
                 excluded |= set(lost.reasons) if lost.exclude else set()
-                link.journal("round_lost", round=self.session.round, reasons=list(lost.reasons.values()))
+                link.log_event("round_lost", round=self.session.round, reasons=list(lost.reasons.values()))
                 if self.num_clients - len(link.away) < link.policy.quorum or link.policy.absent == "wait":
                     self._wait(deadline, lost)
                     link.away, excluded = set(), set()
                 link.new_epoch()
                 continue
             for client in self._reached(self.ids):
-                link.settled[client] = self.session.round + 1
+                link.committed_rounds[client] = self.session.round + 1
             return self._noted(outcome)
 
     def evaluate(self, w: NDArray[np.float64]) -> Evaluation:

@@ -64,7 +64,7 @@ def coordinate(
         job,
         experiment.policy,
         saved.run if saved else new_run(),
-        journal=recorder.event,
+        log_event=recorder.event,
         ledger=recorder.message,
         on_epoch=lambda epoch: write_whole(epoch_path, str(epoch).encode()),
     )
@@ -75,8 +75,8 @@ def coordinate(
     weights = None
     if saved is not None:
         session.meter, session.round, session.num_features = saved.meter, saved.records[-1].round, saved.num_features
-        link.exchange, link.settled = saved.exchange, saved.settled
-        # A round may have been played again since the checkpoint: no site may take this epoch for an old one.
+        link.exchange, link.committed_rounds = saved.exchange, saved.committed_rounds
+        # A round may have been repeated since the checkpoint: no site may take this epoch for an old one.
         link.epoch = max(saved.epoch, int(epoch_path.read_text()) if epoch_path.exists() else 0)
         link.new_epoch()
         weights = np.array(saved.total_weights)
@@ -105,18 +105,18 @@ def coordinate(
 
 @contextlib.contextmanager
 def open_transport(experiment: Experiment, *, logs: Path) -> Iterator[Transport]:
-    """The experiment's engine, started from the coordinator's kit, for as long as the block lasts."""
+    """The experiment's engine, started from the coordinator's credentials, for as long as the block lasts."""
     require_engine(experiment.engine)
     if experiment.engine == "flower":
-        from fedns.transports.flower.credentials import CoordinatorKit
+        from fedns.transports.flower.credentials import CoordinatorCredentials
         from fedns.transports.flower.server import open_transport as open_flower
 
         host, _, port = experiment.listen.rpartition(":")
-        with open_flower(CoordinatorKit.load(experiment.kit), logs, int(port), host=host) as flower:
+        with open_flower(CoordinatorCredentials.load(experiment.credentials), logs, int(port), host=host) as flower:
             yield flower
     else:
         from fedns.transports.nvflare.server import NVFlareTransport
 
         refuse_taken_port(int(experiment.listen.rpartition(":")[2]))  # NVFlare would only say so in its log
-        with contextlib.closing(NVFlareTransport(experiment.kit)) as nvflare:
+        with contextlib.closing(NVFlareTransport(experiment.credentials)) as nvflare:
             yield nvflare

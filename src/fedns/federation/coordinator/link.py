@@ -48,17 +48,17 @@ class Link:
     run: bytes
     epoch: int = 0
     exchange: int = 0
-    journal: Callable[..., None] = lambda event, **fields: None  # one structured line per event
+    log_event: Callable[..., None] = lambda event, **fields: None  # one structured line per event
     ledger: Callable[..., None] = lambda **fields: None  # one line per message that was admitted
     on_epoch: Callable[[int], None] = lambda epoch: None  # called before a new epoch is used
     away: set[int] = field(default_factory=set)  # clients that are not asked in this round
-    last: dict[tuple[str, int], Message] = field(default_factory=dict)  # replies that may stand in later
+    last: dict[tuple[str, int], Message] = field(default_factory=dict)  # replies to fall back on later
     statuses: list[SiteStatus] = field(default_factory=list)
-    settled: list[int] = field(default_factory=list)  # by client: its part in rounds before this one has been used
+    committed_rounds: list[int] = field(default_factory=list)  # by client: its part in rounds before this one has been used
 
     def __post_init__(self) -> None:
         self.statuses = [SiteStatus(name) for name in self.job.sites]
-        self.settled = [0] * len(self.job.sites)
+        self.committed_rounds = [0] * len(self.job.sites)
 
     def open(self) -> None:
         """Tell every site about the run, waiting for those that are not there yet."""
@@ -66,7 +66,7 @@ class Link:
         _, reasons = self._exchange(OPEN, self.job.to_json(), everyone, lambda client, body: None, patient=True)
         if reasons:
             raise FederationError(f"the run cannot start: {'; '.join(reasons.values())}")
-        self.journal("opened", sites=list(self.job.sites))
+        self.log_event("opened", sites=list(self.job.sites))
 
     def ask(
         self, handler: Handler, frame: bytes, clients: Iterable[int], round: int, num_features: int
@@ -86,9 +86,9 @@ class Link:
 
         patient = self.policy.absent == "wait" or round == 0  # whoever is to take part must be there at the start
         replies, reasons = self._exchange(ASK, frame, clients, admit, patient=patient, compared=True)
-        if expected.stand_in == "last" and self.policy.absent == "reuse":
+        if expected.fallback == "last" and self.policy.absent == "reuse":
             self.last |= {(handler.__name__, client): reply for client, reply in replies.items()}
-        self.journal("exchange", round=round, handler=handler.__name__, answered=len(replies), missing=len(reasons))
+        self.log_event("exchange", round=round, handler=handler.__name__, answered=len(replies), missing=len(reasons))
         return replies, reasons
 
     def _enter(self, handler: Handler, client: int, round: int, frame: bytes, body: bytes, reply: Message) -> None:
@@ -137,7 +137,7 @@ class Link:
         numbers = {self.job.sites[client]: client for client in pending}
         frames = {}
         for name, client in numbers.items():
-            packet = Packet(kind, self.run, self.epoch, self.exchange, client, self.settled[client], body)
+            packet = Packet(kind, self.run, self.epoch, self.exchange, client, self.committed_rounds[client], body)
             frames[name] = packet.encode()
             status = self.statuses[client]
             status.state, status.downlink_bytes = "asked", status.downlink_bytes + len(body)
@@ -148,7 +148,7 @@ class Link:
         for arrival in self.transport.exchange(frames, self.policy.timeout_seconds):
             client = numbers.get(arrival.site, -1)
             if client < 0 or client in heard:
-                self.journal("rejected", site=arrival.site, reason="an answer that nobody asked for, or a second one")
+                self.log_event("rejected", site=arrival.site, reason="an answer that nobody asked for, or a second one")
                 continue
             heard.add(client)
             status = self.statuses[client]
@@ -160,7 +160,7 @@ class Link:
                 state = "refused" if client in refused else "away" if arrival.failure else "rejected"
                 status.state, status.detail = state, str(error)
                 status.rejected += int(state == "rejected")
-                self.journal(state, site=arrival.site, reason=str(error))
+                self.log_event(state, site=arrival.site, reason=str(error))
                 continue
             del reasons[client]
             status.state, status.detail, status.answers = "answered", "", status.answers + 1
@@ -177,11 +177,11 @@ class Link:
             raise MessageError(arrival.failure)
         packet = Packet.decode(arrival.payload, self.policy.largest_bytes)
         expected = (self.run, self.epoch, self.exchange, client)
-        found = (packet.run, packet.epoch, packet.exchange, packet.site)
-        if packet.kind == REFUSAL and found in (expected, UNREADABLE):
+        actual = (packet.run, packet.epoch, packet.exchange, packet.site)
+        if packet.kind == REFUSAL and actual in (expected, UNREADABLE):
             refused.append(client)
             raise MessageError(f"refuses: {_sentence(packet.body)}")
-        if packet.kind != ANSWER or found != expected:
+        if packet.kind != ANSWER or actual != expected:
             raise MessageError(
                 f"the {KINDS[packet.kind]} of epoch {packet.epoch}, exchange {packet.exchange}, site {packet.site} came "
                 f"where that of epoch {self.epoch}, exchange {self.exchange}, site {client} was expected: a replay?"
@@ -196,7 +196,7 @@ class Link:
             reasons[client] = self._reject(client, misfit)
         for oddity in plausibility.compare(accepted):
             if not oddity.impossible:
-                self.journal("suspicious", site=self.job.sites[oddity.client], reason=str(oddity))
+                self.log_event("suspicious", site=self.job.sites[oddity.client], reason=str(oddity))
             elif accepted.pop(oddity.client, None) is not None:
                 reasons[oddity.client] = self._reject(oddity.client, str(oddity))
         return reasons
@@ -205,7 +205,7 @@ class Link:
         """Note that an answer was taken out again; the reason, with the site's name."""
         status = self.statuses[client]
         status.state, status.detail, status.rejected = "rejected", why, status.rejected + 1
-        self.journal("rejected", site=status.name, reason=why)
+        self.log_event("rejected", site=status.name, reason=why)
         return f"site '{status.name}': {why}"
 
 

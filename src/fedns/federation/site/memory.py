@@ -33,15 +33,15 @@ class RunMemory:
     arrays: Arrays = field(default_factory=dict)  # as they are now
     before_round: Arrays = field(default_factory=dict)  # as they were when the round began
 
-    def enter(self, epoch: int, round: int, settled: int) -> None:
+    def enter(self, epoch: int, round: int, committed_rounds: int) -> None:
         """Get ready for a request of this epoch and round: go on, or take back a round that was not used."""
         if epoch < self.epoch:
             raise MessageError(f"epoch {epoch} is over: this site is in epoch {self.epoch}")
         if round < self.round:
             raise MessageError(f"round {round} is over: this site is in round {self.round}")
         if (epoch, round) != (self.epoch, self.round):
-            # The round is played again; or it was, without this site, whose answers came late or not at all.
-            kept = self.arrays if self.round < settled else self.before_round
+            # The round is repeated; or it was, without this site, whose answers came late or not at all.
+            kept = self.arrays if self.round < committed_rounds else self.before_round
             self.arrays, self.before_round = ({name: array.copy() for name, array in kept.items()} for _ in range(2))
         self.epoch, self.round = epoch, round
 
@@ -66,14 +66,14 @@ class RunMemory:
     def load(cls, path: Path) -> RunMemory:
         with np.load(path, allow_pickle=False) as archive:
             head = json.loads(archive["head"].tobytes())
-            found: dict[str, Arrays] = {"now": {}, "before": {}}
+            by_time: dict[str, Arrays] = {"now": {}, "before": {}}
             for key in archive.files:
                 when, _, name = key.partition(".")
-                if when in found:
-                    found[when][name] = archive[key]
+                if when in by_time:
+                    by_time[when][name] = archive[key]
             answer = archive["answer"].tobytes()
         job = Job.from_json(head.pop("job").encode())
-        return cls(job, answer=answer, arrays=found["now"], before_round=found["before"], **head)
+        return cls(job, answer=answer, arrays=by_time["now"], before_round=by_time["before"], **head)
 
 
 def _as_bytes(data: bytes) -> NDArray[np.uint8]:

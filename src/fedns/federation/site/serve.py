@@ -56,11 +56,11 @@ def run_site(path: Path) -> None:
     log.info("site %s on %s: %d rows of %d columns; Ctrl-C ends it", config.name, config.engine, *shards.rows.shape)
     if config.engine == "flower":
         from fedns.transports.flower.client import serve
-        from fedns.transports.flower.credentials import SiteKit
+        from fedns.transports.flower.credentials import SiteCredentials
 
         with ended_by_sigterm():
-            serve(SiteKit.load(config.kit), site_service(config).answer)
+            serve(SiteCredentials.load(config.credentials), site_service(config).answer)
     else:
         from fedns.transports.nvflare.processes import keep_site_running
 
-        keep_site_running(config.kit, FACTORY, path)
+        keep_site_running(config.credentials, FACTORY, path)

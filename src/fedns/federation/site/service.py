@@ -86,8 +86,8 @@ class Permissions:
 
 def sketch_rows(batch: Message) -> int:
     """The rows of the sketch in a reply; 0 where it has none."""
-    found = [getattr(batch, name) for name, spec in batch.specs().items() if spec.dimensions[:1] == ("rows",)]
-    return sum(int(value.counts[0]) for value in found if isinstance(value, Ragged))
+    sketches = [getattr(batch, name) for name, spec in batch.specs().items() if spec.dimensions[:1] == ("rows",)]
+    return sum(int(value.counts[0]) for value in sketches if isinstance(value, Ragged))
 
 
 class SiteService:
@@ -158,7 +158,7 @@ class SiteService:
             raise MessageError(f"exchange {packet.exchange} is over: a request cannot be replayed")
         problem, handlers = self._handlers(memory.job)
         name, request, envelope = self._request(packet.body, problem, handlers)
-        memory.enter(packet.epoch, envelope.round, packet.settled)
+        memory.enter(packet.epoch, envelope.round, packet.committed_rounds)
         self._latest = None  # until it is on disk again, what is in memory may be half of a change
         reply = self._reply(memory, problem, handlers[name], request)
         shapes = {field: list(np.shape(getattr(reply, field))) for field in reply.specs()}
@@ -213,8 +213,8 @@ class SiteService:
         path = self._path(run)
         if not path.exists():
             raise MessageError("the run has not been opened here")
-        found = path.stat()
-        return run, found.st_ino, found.st_mtime_ns, found.st_size
+        file = path.stat()
+        return run, file.st_ino, file.st_mtime_ns, file.st_size
 
     def _data(self) -> Shards:
         if self._shards is None:

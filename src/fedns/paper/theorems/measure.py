@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedns.core.algorithm import Algorithm, Outcome
+from fedns.core.clients import Handler
 from fedns.core.cohort import Cohort
 from fedns.core.history import Record
 from fedns.core.observers import Observer
@@ -31,6 +32,9 @@ class StartingFrom(Algorithm):
     uplink: ClassVar[str] = "-"
     theory: ClassVar[str] = "-"
     heterogeneous: ClassVar[str] = "-"
+
+    def handlers(self) -> tuple[Handler, ...]:
+        return self.method.handlers()
 
     def init(self, problem: Any, cohort: Cohort) -> Any:
         return replace(self.method.init(problem, cohort), coefficients=self.start)

@@ -72,15 +72,15 @@ class _Frames:
 
 
 class NVFlareTransport(Transport):
-    """Starts the NVFlare server of a kit, and asks the sites that connect to it."""
+    """Starts the NVFlare server of these credentials, and asks the sites that connect to it."""
 
-    def __init__(self, kit: Path, *, start_seconds: float = 60.0) -> None:
+    def __init__(self, credentials: Path, *, start_seconds: float = 60.0) -> None:
         ours, theirs = socket.socketpair()
-        self._kit = kit
+        self._credentials = credentials
         self._frames = _Frames(ours)
         with theirs:
             try:
-                self._process = start_server(kit, theirs.fileno())
+                self._process = start_server(credentials, theirs.fileno())
             except BaseException:
                 self._frames.close()
                 raise
@@ -93,9 +93,8 @@ class NVFlareTransport(Transport):
         self._receiver.start()
         try:
             if self._roster(start_seconds) is None:
-                raise ConfigError(
-                    f"the NVFlare server did not start, it says: {last_line(kit)} (all of it in {kit / CONSOLE})"
-                )
+                said = f"it says: {last_line(credentials)} (all of it in {credentials / CONSOLE})"
+                raise ConfigError(f"the NVFlare server did not start, {said}")
         except BaseException:
             self.close()
             raise
@@ -117,7 +116,7 @@ class NVFlareTransport(Transport):
         reason = f"no answer within {timeout_seconds:g} s"
         while waiting:
             if self._lost.is_set() and arrivals.empty():
-                reason = f"the NVFlare server has ended, see {self._kit / CONSOLE}"
+                reason = f"the NVFlare server has ended, see {self._credentials / CONSOLE}"
                 break
             try:
                 arrival = arrivals.get(timeout=max(0.0, deadline - time.monotonic()))
