@@ -51,6 +51,7 @@ class Attacker:
 
         self.job = job(method, 1, **{"rounds": 30, **changes})
         self.service = SiteService("site-0", lambda: shards, build, permissions, folder)
+        self.num_rows = shards.num_samples
         self.num_features = shards.num_columns + int(self.job.intercept)
         self._handlers = build(self.job)[1]
         self.begin()

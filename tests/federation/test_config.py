@@ -9,7 +9,7 @@ import pytest
 from fedns.core.errors import ConfigError
 from fedns.federation.config import DataSource, Experiment, SiteConfig
 from fedns.federation.protocol.policy import Policy
-from fedns.federation.site.service import Permissions
+from fedns.federation.site.permissions import Permissions
 
 SITE = """
 name = "north"

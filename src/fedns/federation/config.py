@@ -12,7 +12,7 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 from fedns.core.errors import ConfigError
 from fedns.core.suggestions import unknown
 from fedns.federation.protocol.policy import Policy
-from fedns.federation.site.service import Permissions
+from fedns.federation.site.permissions import Permissions
 from fedns.runs.job import Job
 from fedns.runs.spec import read_toml
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from dataclasses import dataclass, fields
@@ -27,6 +28,11 @@ class Job:
 
     def to_json(self) -> bytes:
         return json.dumps(vars(self), separators=(",", ":")).encode()
+
+    @property
+    def digest(self) -> str:
+        """By which the owner of a site's rows can agree to this run and no other."""
+        return hashlib.sha256(self.to_json()).hexdigest()
 
     @classmethod
     def from_json(cls, data: bytes) -> Job:

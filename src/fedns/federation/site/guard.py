@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ from fedns.runs.job import Job
 FloatArray = NDArray[np.float64]
 CURVATURE = {Discloses.HESSIAN, Discloses.SKETCH, Discloses.ROWS}
 HARMLESS = {Discloses.NOTHING, Discloses.SCHEMA, Discloses.COUNT}
-_REMEMBERED_POINTS = 4096
+_REMEMBERED_POINTS, _VECTORS_IN_A_REQUEST = 4096, 64
 log = logging.getLogger("fedns.site")
 
 
@@ -66,7 +66,7 @@ class Guard:
     def fingerprint(self) -> str:
         return self._mark
 
-    def admit_run(self, job: Job, length: int, problem: Problem, handlers: Mapping[str, Handler]) -> None:
+    def admit_run(self, job: Job, length: int, handlers: Mapping[str, Handler]) -> None:
         """R1, R2, R5 and R6 on the description of a run."""
         own = self.permissions
         if length > own.largest_job_bytes:
@@ -85,31 +85,38 @@ class Guard:
         if self._rare.columns.size and own.rare_levels == "refuse":
             raise Refusal("R2", f"fewer than {own.smallest_level} of its rows have one of the levels of a column")
 
+    def admit_length(self, length: int, width: int) -> None:
+        """R6: a request holds a few vectors of coefficients."""
+        most = self.permissions.largest_job_bytes + _VECTORS_IN_A_REQUEST * 8 * width
+        if length > most:
+            raise Refusal("R6", f"a request may have {most} bytes, not {length}")
+
     def admit_request(
-        self, name: str, handler: Handler, request: Message, *, run: bytes, round: int, job: Job, problem: Problem
+        self, handler: Handler, request: Message, *, run: bytes, round: int, job: Job, problem: Problem
     ) -> Answering:
         """R1, R2, R5 and R6 before anything is computed; what is returned applies the rest while it is."""
-        own = self.permissions
+        own, name = self.permissions, handler.__name__
         if own.handlers is not None and name not in own.handlers:
             raise Refusal("R1", f"its owner does not permit '{name}', only {', '.join(own.handlers)}")
         if round > min(job.rounds, own.rounds):
             raise Refusal("R5", f"round {round} is beyond the {min(job.rounds, own.rounds)} rounds of the run")
-        self._check_counts(request, "a number in the request")
+        told = {spec.discloses for spec in messages_of(handler)[1].specs().values()} - HARMLESS
         width = problem.num_features(self.shards.num_columns)
-        told = {spec.discloses for spec in messages_of(handler)[1].specs().values()}
-        self._check_told(told, width)
+        if told:
+            self._check_counts(request, "a number in the request")
+            self._check_told(told, width)
         known = {"features": width, "entries": packed_size(width)}
         shapes = [spec for spec in messages_of(handler)[1].specs().values() if spec.discloses not in HARMLESS]
         least = sum(int(np.prod([known.get(axis, 0) for axis in spec.dimensions])) for spec in shapes)
-        answering = Answering(self, run, round, points_of(request))
-        self._check_budget(self.budget.spent(), answering, least)
+        answering = Answering(self, run, round, points_of(request) if told else [])
+        self.check_budget(self.budget.spent(), answering, least)
         return answering
 
     def _check_told(self, told: set[Discloses | None], width: int) -> None:
         own = self.permissions
         if told & CURVATURE:
             self._check_rows(max(own.smallest_rows, own.rows_per_coefficient * width), f"a Hessian of {width} coefficients")
-        elif told - HARMLESS:
+        else:
             self._check_rows(width + own.rows_beyond_coefficients, f"a gradient of {width} coefficients")
         if Discloses.ROWS in told and not own.row_sampling:
             raise Refusal("R3", "rows of the data do not leave it")
@@ -125,7 +132,7 @@ class Guard:
             if whole and np.any(np.abs(np.asarray(value, dtype=object)) > self.permissions.largest_count):
                 raise Refusal("R6", f"{what} is larger than {self.permissions.largest_count}")
 
-    def _check_budget(self, spent: Spent, answering: Answering, numbers: int) -> None:
+    def check_budget(self, spent: Spent, answering: Answering, numbers: int) -> None:
         own, size = self.permissions, self.shards.num_samples * self.shards.num_columns
         if len(spent.points | set(answering.points)) > own.points:
             raise Refusal("R5", f"its owner permits answers about {own.points} distinct coefficients, over all runs")
@@ -174,15 +181,6 @@ class Guard:
         ):
             raise Refusal("R4", "at these coefficients the answer would be about a few of its rows", str(found))
 
-    def spend(self, answering: Answering, answer: bytes, numbers: int) -> None:
-        """R5, on disk before the answer leaves; checked once more, as another process may have answered meanwhile."""
-        digest = hashlib.sha256(answer).hexdigest()[:32] if answer else ""
-        with self.budget.held() as spent:
-            self._check_budget(spent, answering, 0 if digest in spent.answers else numbers)
-            self.budget.spend(
-                points=answering.points, answer=digest, numbers=numbers, run=answering.run, round=answering.round
-            )
-
 
 @dataclass
 class Answering:
@@ -212,10 +210,22 @@ class Answering:
         for w in np.atleast_2d(points):
             self.guard.check_point(problem, w, shards)
 
-    def numbers_in(self, reply: Message) -> int:
-        """The numbers of a reply that tell of rows."""
-        told = [name for name, spec in reply.specs().items() if spec.discloses not in HARMLESS]
-        return sum(int(np.size(getattr(reply, name))) for name in told)
+    def check_points(self, problem: Problem, request: Message) -> None:
+        """R4 at the coefficients of a request: not every handler reads the rows through the problem."""
+        found = getattr(request, "coefficients", np.empty((0, 0)))
+        for w in np.atleast_2d(found) if self.points and np.size(found) else ():
+            self.guard.check_point(problem, w, self.guard.shards)
+
+    def spend(self, reply: Message | None, answer: bytes) -> None:
+        """R5, on disk before the answer leaves; checked once more, as another process may have answered meanwhile."""
+        told = [name for name, spec in reply.specs().items() if spec.discloses not in HARMLESS] if reply else []
+        numbers = sum(int(np.size(getattr(reply, name))) for name in told)
+        digest = hashlib.sha256(answer).hexdigest()[:32] if told else ""
+        budget = self.guard.budget
+        with budget.held() as spent:
+            if reply is not None:
+                self.guard.check_budget(spent, self, 0 if digest in spent.answers else numbers)
+            budget.spend(points=self.points, answer=digest, numbers=numbers, run=self.run, round=self.round)
 
 
 @dataclass(frozen=True)
@@ -248,10 +258,7 @@ class WatchedProblem(Problem):
 def points_of(request: Message) -> list[str]:
     """A hash for each vector of coefficients in a request, with whatever else of their length goes with them."""
     wide = [name for name, spec in request.specs().items() if spec.dimensions[-1:] == ("features",)]
-    arrays = [np.atleast_2d(getattr(request, name)) for name in wide]
+    arrays = [array for array in (np.atleast_2d(getattr(request, name)) for name in wide) if array.size]
     count = max((len(array) for array in arrays), default=0)
     rows = [np.concatenate([array[min(row, len(array) - 1)] for array in arrays]) for row in range(count)]
     return [hashlib.sha256(row.astype(np.float64).tobytes()).hexdigest()[:32] for row in rows]
-
-
-Build = Callable[[Job], tuple[Problem, Mapping[str, Handler]]]

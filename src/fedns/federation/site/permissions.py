@@ -62,7 +62,7 @@ class Permissions:
     # R6: work
     largest_bytes: int = _limit(LARGEST_BYTES, "of one packet or one answer, and of what is held in memory for it")
     largest_job_bytes: int = _limit(65536, "of the description of a run, which is kept on disk")
-    largest_count: int = _limit(10000, "iterations, steps, sizes: any whole number in a request or among a method's settings")
+    largest_count: int = _limit(1000, "iterations, steps, sizes: any whole number in a request or among a method's settings")
     passes: int = _limit(1000, "times that the rows are read for one answer")
     answer_seconds: float = _limit(60.0, "for one answer")
     requests_per_round: int = _limit(40, "of one run, repetitions of a round included")
@@ -73,7 +73,8 @@ class Permissions:
     def __post_init__(self) -> None:
         for one in fields(self):
             value = getattr(self, one.name)
-            if isinstance(value, int | float) and not value >= 0:  # every comparison with nan is false
+            least = -math.inf if one.name == "rows_beyond_coefficients" else 0  # negative: fewer rows than coefficients
+            if isinstance(value, int | float) and not value >= least:  # every comparison with nan is false
                 raise ConfigError(f"{one.name} must be at least 0, got {value}")
         if self.rare_levels not in RARE_LEVELS:
             raise ConfigError(f"rare_levels must be one of {', '.join(RARE_LEVELS)}, got {self.rare_levels!r}")
