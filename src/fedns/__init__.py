@@ -32,6 +32,7 @@ _HOMES = {
     "fedns.core.history": ("History", "Record"),
     "fedns.core.observers": ("Observer",),
     "fedns.core.shards": ("Shards",),
+    "fedns.core.termination": ("Ending",),
     "fedns.data.datasets": ("Dataset", "as_binary", "available", "load"),
     "fedns.data.partition": ("split", "split_dataset"),
     "fedns.data.scaling": ("scale",),
@@ -79,6 +80,7 @@ if TYPE_CHECKING:
     from fedns.core.history import History, Record
     from fedns.core.observers import Observer
     from fedns.core.shards import Shards
+    from fedns.core.termination import Ending
     from fedns.data.datasets import Dataset, as_binary, available, load
     from fedns.data.partition import split, split_dataset
     from fedns.data.scaling import scale

@@ -11,8 +11,9 @@ import numpy as np
 
 import fedns
 from fedns.core.cohort import Session
-from fedns.core.run import Evaluation, Stop, run
+from fedns.core.run import Evaluation, run
 from fedns.core.shards import Shards
+from fedns.core.termination import Stop
 from fedns.federation.coordinator.checkpoint import Checkpoint, Checkpointer
 from fedns.federation.coordinator.cohort import NetworkedCohort
 from fedns.federation.coordinator.link import Link, new_run

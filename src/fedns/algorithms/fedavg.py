@@ -154,8 +154,7 @@ class FedAvg(Algorithm):
 
     def init(self, problem: Problem, cohort: Cohort) -> AveragingState:
         rates = np.full(int(self.learning_rate > 0), self.learning_rate)
-        features = cohort.num_features
-        return AveragingState(np.zeros(features), np.zeros((rates.size, features)), rates, np.int64(0))
+        return AveragingState(cohort.start, np.tile(cohort.start, (rates.size, 1)), rates, np.int64(0))
 
     @on_client(Candidates, LocalModels)
     def local_models(self, problem: Problem, clients: Clients, request: Candidates) -> LocalModels:

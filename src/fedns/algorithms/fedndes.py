@@ -66,7 +66,7 @@ class FedNDES(Algorithm):
         return (self.curvature, *search_handlers(line_search(self.line_search, self.armijo_slope, self.backtrack_factor)))
 
     def init(self, problem: Problem, cohort: Cohort) -> SketchSizeState:
-        return SketchSizeState(np.zeros(cohort.num_features), np.int64(self.sketch.size))
+        return SketchSizeState(cohort.start, np.int64(self.sketch.size))
 
     @on_client(SketchRequest, SketchedCurvature)
     def curvature(self, problem: Problem, clients: Clients, request: SketchRequest) -> SketchedCurvature:

@@ -78,8 +78,7 @@ class ADMMDirections(Algorithm):
             raise ConfigError(f"scale must be {' or '.join(SCALES)}, got {self.scale!r}")
 
     def init(self, problem: Problem, cohort: Cohort) -> FedNewState:
-        zero = np.zeros(cohort.num_features)
-        return FedNewState(zero, zero, np.int64(0), np.float64(self._weights(cohort).sum()))
+        return FedNewState(cohort.start, np.zeros(cohort.num_features), np.int64(0), np.float64(self._weights(cohort).sum()))
 
     def round(self, problem: Problem, state: FedNewState, cohort: Cohort) -> Outcome:
         request = DirectionRequest(state.coefficients, state.direction, state.iteration, number_bytes(cohort))

@@ -181,7 +181,7 @@ class FedNL(Algorithm):
         )
 
     def init(self, problem: Problem, cohort: Cohort) -> LearnedHessian | PartialModel:
-        w = np.zeros(cohort.num_features)
+        w = cohort.start
         packed, total = np.zeros(packed_size(w.size)), np.float64(cohort.total_weights.sum())
         request = LearnRequest(w, number_bytes(cohort))
         if self.variant == "pp":
@@ -344,7 +344,7 @@ class NewtonZero(Algorithm):
         )
 
     def init(self, problem: Problem, cohort: Cohort) -> LearnedHessian:
-        w = np.zeros(cohort.num_features)
+        w = cohort.start
         (packed,) = cohort.ask(self.start, Model(w)).fold(mean("packed_hessian"))
         return LearnedHessian(w, packed, np.float64(cohort.total_weights.sum()))
 

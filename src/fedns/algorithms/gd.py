@@ -63,7 +63,7 @@ class GradientDescent(Algorithm):
         return (local_gradient, *(() if self.step_size else self._search.handlers()))
 
     def init(self, problem: Problem, cohort: Cohort) -> DescentState:
-        return DescentState(np.zeros(cohort.num_features), np.float64(self.step_size or 1.0))
+        return DescentState(cohort.start, np.float64(self.step_size or 1.0))
 
     def round(self, problem: Problem, state: DescentState, cohort: Cohort) -> Outcome:
         w, step_size = state.coefficients, float(state.step_size)

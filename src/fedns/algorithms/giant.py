@@ -88,7 +88,7 @@ class GIANT(Algorithm):
         )
 
     def init(self, problem: Problem, cohort: Cohort) -> GiantState:
-        return GiantState(np.zeros(cohort.num_features), np.float64(self.step_size))
+        return GiantState(cohort.start, np.float64(self.step_size))
 
     def round(self, problem: Problem, state: GiantState, cohort: Cohort) -> Outcome:
         w = state.coefficients

@@ -68,7 +68,7 @@ class LBFGS(Algorithm):
 
     def init(self, problem: Problem, cohort: Cohort) -> QuasiNewtonState:
         none = np.zeros((0, cohort.num_features))
-        return QuasiNewtonState(np.zeros(cohort.num_features), none, none, none, none)
+        return QuasiNewtonState(cohort.start, none, none, none, none)
 
     def round(self, problem: Problem, state: QuasiNewtonState, cohort: Cohort) -> Outcome:
         w = state.coefficients

@@ -107,7 +107,7 @@ class LocalNewton(Algorithm):
 
     def init(self, problem: Problem, cohort: Cohort) -> LocalNewtonState:
         return LocalNewtonState(
-            coefficients=np.zeros(cohort.num_features),
+            coefficients=cohort.start,
             local_steps=np.int64(self.local_steps),
             rounds=np.int64(0),
             step_size=np.float64(1.0),

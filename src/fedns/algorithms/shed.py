@@ -127,7 +127,7 @@ class SHED(Algorithm):
             )
         none, nobody = np.zeros((clients, 0)), np.zeros(clients, dtype=np.int64)
         return EigenState(
-            np.zeros(features), np.int64(0), cohort.ids, cohort.total_weights,
+            cohort.start, np.int64(0), cohort.ids, cohort.total_weights,
             nobody, nobody, np.zeros(clients), none, np.zeros((clients, 0, features)),
         )  # fmt: skip
 

@@ -92,7 +92,7 @@ def fetch(
 
     NAMES are those of the collection: phishing cod-rna covtype SUSY a9a w8a ... They load by the same names afterwards.
     """
-    from fedns.data.fetch import fetch as download
+    from fedns.data.collection.fetch import fetch as download
 
     for path in download(names, base_url=url):
         typer.echo(path)

@@ -79,7 +79,7 @@ def summarise(runs: Iterable[Run], num_clients: int) -> list[Summary]:
 def _summary(method: str, runs: list[Run], num_clients: int) -> Summary:
     last = [run.last for run in runs]
     gaps = [record.suboptimality for record in last if record.suboptimality is not None]
-    endings = [run.ending for run in runs]
+    endings = [run.ending.label for run in runs]
     sent = [float(record.uplink_bytes) for record in last]
     return Summary(
         method=method,

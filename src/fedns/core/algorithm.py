@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-import numpy as np
-
 from fedns.core.clients import Handler
 from fedns.core.cohort import Cohort
 from fedns.core.messages import Message, Payload, wire
@@ -43,8 +41,8 @@ class Algorithm(ABC):
     draws_random_numbers: ClassVar[bool] = False  # True where the seed decides the iterates, with the default parameters
 
     def init(self, problem: Any, cohort: Cohort) -> Any:
-        """The state before the first round: zero coefficients unless a method needs more."""
-        return State(coefficients=np.zeros(cohort.num_features))
+        """The state before the first round: the coefficients to start from, unless a method needs more."""
+        return State(coefficients=cohort.start)
 
     @abstractmethod
     def handlers(self) -> tuple[Handler, ...]:

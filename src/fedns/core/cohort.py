@@ -71,6 +71,7 @@ class Session:
     round: int = 0
     num_features: int = 0
     metered: bool = True  # False where the data are pooled and nothing is sent
+    start: FloatArray | None = None  # the coefficients to start from, where it is not 0
 
     def __post_init__(self) -> None:
         if self.wire not in WIRE_PRECISIONS:
@@ -101,6 +102,12 @@ class Cohort(ABC):
     @property
     def num_features(self) -> int:
         return self.session.num_features
+
+    @property
+    def start(self) -> FloatArray:
+        """The coefficients that a run starts from: (features,)."""
+        start = self.session.start
+        return np.zeros(self.num_features) if start is None else start.copy()
 
     def ask(self, handler: Handler, request: Message) -> Replies:
         """Send a request to every client of this cohort; the replies are read once, in client order."""

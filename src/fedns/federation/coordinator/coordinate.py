@@ -15,7 +15,8 @@ from fedns.core.errors import ConfigError
 from fedns.core.files import write_whole
 from fedns.core.history import History
 from fedns.core.observers import Observer
-from fedns.core.run import Stop, run
+from fedns.core.run import run
+from fedns.core.termination import Stop
 from fedns.federation.config import Experiment, require_engine
 from fedns.federation.coordinator.checkpoint import Checkpoint, Checkpointer
 from fedns.federation.coordinator.cohort import NetworkedCohort

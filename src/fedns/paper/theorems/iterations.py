@@ -14,7 +14,7 @@ from fedns.algorithms.newton import FedNewton
 from fedns.core.algorithm import Algorithm
 from fedns.numerics.rng import generator
 from fedns.paper.theorems.iterations_report import charts, tables, verdicts
-from fedns.paper.theorems.measure import Path, StartingFrom, follow
+from fedns.paper.theorems.measure import Path, follow
 from fedns.paper.theorems.result import TheoremResult
 from fedns.paper.theorems.settings import Setting, has_phishing, logistic_setting, ridge_setting
 from fedns.sketches import SRHT
@@ -127,9 +127,7 @@ def far_starts(setting: Setting, seeds: int) -> list[tuple[float, Case]]:
     found = []
     for away in FAR:
         for label, method in (("FedNDES", _ndes(k)), ("FedNS", FedNS(sketch=SRHT(k)))):
-            paths = [
-                follow(setting, StartingFrom(method, _start(setting, away, seed)), ROUNDS, seed) for seed in range(seeds)
-            ]
+            paths = [follow(setting, method, ROUNDS, seed, _start(setting, away, seed)) for seed in range(seeds)]
             found.append((away, Case(label, setting, "m k", k, paths)))
     return found
 
