@@ -64,7 +64,7 @@ def test_without_a_guard_every_record_that_is_aimed_at_is_found(method, recover,
 
 @CASES
 def test_by_default_the_site_refuses(method, recover, tmp_path):
-    with pytest.raises(Refused, match="^R4: at these coefficients the answer would be about a few of its rows$"):
+    with pytest.raises(Refused, match=r"^R4: at these coefficients the answer would be about a few of its rows$"):
         isolate(tmp_path, DEFAULTS, method, recover)
 
 

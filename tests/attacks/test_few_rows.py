@@ -64,7 +64,7 @@ def test_without_a_guard_two_hessians_of_fewer_rows_than_coefficients_are_the_ro
 
 @HESSIANS
 def test_by_default_so_few_rows_take_no_part(method, hessians, tmp_path, passes):
-    with pytest.raises(Refused, match="^R2: taking part needs at least 20 rows, and it has fewer$"):
+    with pytest.raises(Refused, match=r"^R2: taking part needs at least 20 rows, and it has fewer$"):
         solve(tmp_path, DEFAULTS, method, hessians)
     assert passes == []
 
@@ -92,7 +92,7 @@ def test_without_a_guard_gradients_tell_who_is_in_the_data(tmp_path):
 
 
 def test_by_default_gradients_of_fewer_rows_than_coefficients_are_refused(tmp_path, passes):
-    with pytest.raises(Refused, match="^R2: a gradient of 41 coefficients needs at least 51 rows, and it has fewer$"):
+    with pytest.raises(Refused, match=r"^R2: a gradient of 41 coefficients needs at least 51 rows, and it has fewer$"):
         membership(tmp_path, DEFAULTS)
     assert passes == []
 
@@ -112,7 +112,7 @@ def test_without_a_guard_the_only_patient_with_an_outcome_is_read_from_one_answe
 
 
 def test_by_default_a_site_where_an_outcome_is_almost_nobodys_refuses(tmp_path, passes):
-    with pytest.raises(Refused, match="^R2: fewer than 5 of its rows have one of the outcomes$"):
+    with pytest.raises(Refused, match=r"^R2: fewer than 5 of its rows have one of the outcomes$"):
         only_other_outcome(tmp_path, DEFAULTS)
     assert passes == []
 

@@ -41,7 +41,7 @@ def test_a_site_that_answered_other_handlers_would_give_every_row_away(tmp_path)
 
 @pytest.mark.parametrize("permissions", [GUARD_OFF, DEFAULTS])
 def test_a_site_answers_what_the_method_declares_and_nothing_else(permissions, tmp_path, passes):
-    with pytest.raises(Refused, match="^R1: 'curvature_sample' is not among what the method may ask for$"):
+    with pytest.raises(Refused, match=r"^R1: 'curvature_sample' is not among what the method may ask for$"):
         sample_curvature(tmp_path, permissions, ())
     assert passes == []
 
@@ -124,7 +124,7 @@ def test_the_same_answer_again_costs_nothing(tmp_path):
     for _ in range(5):
         attacker.begin()
         attacker.ask("local_gradient", Model(ZERO))
-    with pytest.raises(Refused, match="^R5"):
+    with pytest.raises(Refused, match=r"^R5"):
         [attacker.ask("local_gradient", Model(ZERO + 0.01 * step)) for step in range(1, 3)]
 
 
@@ -156,9 +156,9 @@ def test_iterations_are_as_many_as_the_coordinator_asks_for_without_a_guard(tmp_
 
 
 def test_by_default_iterations_are_counted_before_they_are_made(tmp_path, passes):
-    with pytest.raises(Refused, match="^R6: a number in the request is larger than 1000$"):
+    with pytest.raises(Refused, match=r"^R6: a number in the request is larger than 1000$"):
         Attacker(SHARDS, tmp_path, DEFAULTS, "fedavg").ask("local_smoothness", SmoothnessRequest(np.int32(2**31 - 1)))
-    with pytest.raises(Refused, match="^R6: a setting of the method is larger than 1000$"):
+    with pytest.raises(Refused, match=r"^R6: a setting of the method is larger than 1000$"):
         Attacker(SHARDS, tmp_path, DEFAULTS, "fedavg:local_epochs=1000000000")
     assert passes == []
 
@@ -169,7 +169,7 @@ LONG = "gd:step_size=1" + " " * 20_000_000
 def test_a_long_job_is_kept_without_a_guard_and_refused_with_one(tmp_path):
     Attacker(SHARDS, tmp_path / "off", GUARD_OFF, LONG)
     assert sum(path.stat().st_size for path in (tmp_path / "off").glob("*.npz")) > 20_000_000
-    with pytest.raises(Refused, match="^R6: the description of a run may have 65536 bytes, not 20000"):
+    with pytest.raises(Refused, match=r"^R6: the description of a run may have 65536 bytes, not 20000"):
         Attacker(SHARDS, tmp_path / "on", DEFAULTS, LONG)
     assert not list((tmp_path / "on").glob("*.npz"))
 
@@ -177,7 +177,7 @@ def test_a_long_job_is_kept_without_a_guard_and_refused_with_one(tmp_path):
 def test_a_request_holds_a_few_vectors_and_no_more(tmp_path):
     many = np.zeros((5000, 9))
     Attacker(SHARDS, tmp_path / "off", GUARD_OFF, "fedavg").ask("candidate_losses", CandidateModels(many))
-    with pytest.raises(Refused, match="^R6: a request may have 70144 bytes, not 36"):
+    with pytest.raises(Refused, match=r"^R6: a request may have 70144 bytes, not 36"):
         Attacker(SHARDS, tmp_path / "on", DEFAULTS, "fedavg").ask("candidate_losses", CandidateModels(many))
 
 

@@ -108,7 +108,7 @@ def test_by_default_the_smallest_sjlt_holds_no_row(tmp_path):
 
 
 def binary_columns(folder, permissions, share_of_ones, fraction):
-    """A column of zeros and ones from one sketch: of all ones that are found, and of all that there are, the smaller share."""
+    """Columns of zeros and ones from one sketch: the share of ones that are found, and what guessing would find."""
     random = np.random.default_rng(4)
     x = (random.random((2 * ROWS, COLUMNS)) < share_of_ones).astype(float)
     size = int(fraction * len(x))

@@ -19,7 +19,6 @@ from fedns.core.shards import Shards
 from fedns.federation.protocol.packets import ANSWER, ASK, OPEN, REFUSAL, Packet
 from fedns.federation.protocol.policy import FederationError, Policy
 from fedns.federation.site.memory import RunMemory
-from fedns.federation.site.permissions import Permissions
 from fedns.federation.site.service import LEDGER_FILE, SiteService
 from fedns.problems.effective_dimension import CurvatureProbe
 from fedns.problems.landmarks import LandmarkRequest
@@ -29,7 +28,6 @@ RUN, OTHER_RUN = bytes(range(16)), bytes(range(16, 32))
 SHARDS = make_shards(rows=60, columns=5, sizes=(60,))
 FEATURES = 6  # with the intercept
 DOUBLE = WIRE_PRECISIONS["float64"]
-
 
 
 class Site:

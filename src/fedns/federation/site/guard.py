@@ -1,13 +1,14 @@
 """The owner's rules, applied at the site: before a handler runs, while it reads rows, and before its answer leaves.
 
-R1 who may ask for what, R2 rows, R3 sketches, R4 concentration, R5 budget, R6 work, R7 refusals. A refusal names the rule and
-never a value of the data; what the owner has to know stands in the site's own log.
+R1 who may ask for what, R2 rows, R3 sketches, R4 concentration, R5 budget, R6 work, R7 refusals. A refusal names the rule
+and never a value of the data; what the owner has to know stands in the site's own log.
 """
 
 from __future__ import annotations
 
 import hashlib
 import logging
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
@@ -133,11 +134,10 @@ class Guard:
                 raise Refusal("R6", f"{what} is larger than {self.permissions.largest_count}")
 
     def check_budget(self, spent: Spent, answering: Answering, numbers: int) -> None:
-        own, size = self.permissions, self.shards.num_samples * self.shards.num_columns
+        own = self.permissions
         if len(spent.points | set(answering.points)) > own.points:
             raise Refusal("R5", f"its owner permits answers about {own.points} distinct coefficients, over all runs")
-        if spent.numbers + numbers > own.largest_released_fraction * size:
-            raise Refusal("R5", f"its owner permits {own.largest_released_fraction:g} times the numbers of its table to leave")
+        self._check_numbers(spent.numbers + numbers)
         if spent.asked.get((answering.run.hex(), answering.round), 0) >= own.requests_per_round:
             raise Refusal("R6", f"it answers {own.requests_per_round} requests in a round")
         if sum(t > time.time() - 60.0 for t in spent.times) >= own.requests_per_minute:
@@ -152,9 +152,12 @@ class Guard:
             raise Refusal("R3", f"a sketch of {size} rows is more than {own.largest_sketch_fraction:g} of its rows")
         if plan.kind == sketching.SJLT and not rows >= own.rows_per_bucket * size:
             raise Refusal("R3", f"an sjlt sketch of {size} rows needs {own.rows_per_bucket:g} times as many rows")
-        spent, table = self.budget.spent().numbers, rows * self.shards.num_columns
-        if spent + size * width > own.largest_released_fraction * table:
-            raise Refusal("R5", f"its owner permits {own.largest_released_fraction:g} times the numbers of its table to leave")
+        self._check_numbers(self.budget.spent().numbers + size * width)
+
+    def _check_numbers(self, numbers: int) -> None:
+        most = self.permissions.largest_released_fraction
+        if numbers > most * self.shards.num_samples * self.shards.num_columns:
+            raise Refusal("R5", f"its owner permits {most:g} times the numbers of its table to leave, over all runs")
 
     def check_point(self, problem: Problem, w: FloatArray, shards: Shards) -> None:
         """R4: refuse coefficients at which a few rows decide; written so that nan refuses."""
@@ -225,7 +228,16 @@ class Answering:
         with budget.held() as spent:
             if reply is not None:
                 self.guard.check_budget(spent, self, 0 if digest in spent.answers else numbers)
-            budget.spend(points=self.points, answer=digest, numbers=numbers, run=self.run, round=self.round)
+            new = digest not in spent.answers or not spent.points.issuperset(self.points)
+            limited = math.isfinite(self.guard.permissions.largest_released_fraction)
+            budget.spend(
+                points=self.points,
+                answer=digest,
+                numbers=numbers,
+                run=self.run,
+                round=self.round,
+                durable=limited and bool(told or self.points) and new,
+            )
 
 
 @dataclass(frozen=True)

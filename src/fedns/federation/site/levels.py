@@ -55,14 +55,15 @@ def blanked(shards: Shards, rare: RareLevels) -> Shards:
 
 def _middle(head: NDArray[Any]) -> NDArray[Any]:
     """The median of an odd number of rows, column by column: always one of the values."""
-    return np.sort(head, axis=0)[(len(head) - 1) // 2]
+    return np.asarray(np.sort(head, axis=0)[(len(head) - 1) // 2])
 
 
 def _differing(matrix: Any, usual: NDArray[Any]) -> NDArray[np.int64]:
     """How many rows differ from the usual value, for each column."""
     rows, columns = matrix.shape
     if not scipy.sparse.issparse(matrix):
-        return sum(((matrix[a : a + 65536] != usual).sum(axis=0) for a in range(0, rows, 65536)), np.zeros(columns, np.int64))
+        blocks = (matrix[start : start + 65536] for start in range(0, rows, 65536))
+        return sum(((block != usual).sum(axis=0) for block in blocks), np.zeros(columns, np.int64))
     same = np.bincount(matrix.indices[matrix.data == usual[matrix.indices]], minlength=columns)
     stored = np.bincount(matrix.indices, minlength=columns)
     return np.asarray(rows - same - np.where(usual == 0, rows - stored, 0))

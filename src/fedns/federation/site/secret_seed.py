@@ -36,7 +36,7 @@ def site_secret(folder: Path) -> bytes:
 
 @dataclass(frozen=True)
 class SecretClients(Clients):
-    """A site as its handlers see it, drawing from streams that follow from its secret, the run, the round and the purpose."""
+    """A site as its handlers see it: random streams follow from its secret, the run, the round and the purpose."""
 
     secret: bytes = b""
     run: bytes = b""
