@@ -29,7 +29,7 @@ OWNERS = {
     "matplotlib": {"reporting/plots.py"},
     "llvmlite": {"numerics/cpu/simd.py", "numerics/cpu/pointwise.py"},
     "flwr": {f"transports/flower/{part}.py" for part in ("client", "server", "superlink")},
-    "nvflare": {f"transports/nvflare/{part}.py" for part in ("client", "processes", "server")},
+    "nvflare": {f"transports/nvflare/{part}.py" for part in ("client", "incoming", "processes", "server")},
 }
 
 

@@ -28,15 +28,21 @@ _HOMES = {
         "NewtonZero",
         "QFedNew",
     ),
+    "fedns.algorithms.searches": ("ArmijoSearch", "LocalSearch", "Search"),
+    "fedns.core": ("reducers",),
+    "fedns.core.algorithm": ("Outcome", "State"),
+    "fedns.core.clients": ("Clients", "Handler", "on_client"),
+    "fedns.core.cohort": ("Cohort",),
     "fedns.core.errors": ("ConfigError", "DataError", "FednsError", "MessageError"),
     "fedns.core.history": ("History", "Record"),
+    "fedns.core.messages": ("Discloses", "Message", "Payload", "Ragged", "wire"),
     "fedns.core.observers": ("Observer",),
     "fedns.core.shards": ("Shards",),
     "fedns.core.termination": ("Ending",),
     "fedns.data.datasets": ("Dataset", "as_binary", "available", "load"),
     "fedns.data.partition": ("split", "split_dataset"),
     "fedns.data.scaling": ("scale",),
-    "fedns.simulation.simulator": ("simulate",),
+    "fedns.simulation.simulator": ("simulate", "simulated_cohort"),
     "fedns.comparison.compare": ("Comparison", "compare"),
     "fedns.reporting.plots": ("plot_histories",),
     "fedns.comparison.results": ("read_runs",),
@@ -74,10 +80,16 @@ if TYPE_CHECKING:
         NewtonZero,
         QFedNew,
     )
+    from fedns.algorithms.searches import ArmijoSearch, LocalSearch, Search
     from fedns.comparison.compare import Comparison, compare
     from fedns.comparison.results import read_runs
+    from fedns.core import reducers
+    from fedns.core.algorithm import Outcome, State
+    from fedns.core.clients import Clients, Handler, on_client
+    from fedns.core.cohort import Cohort
     from fedns.core.errors import ConfigError, DataError, FednsError, MessageError
     from fedns.core.history import History, Record
+    from fedns.core.messages import Discloses, Message, Payload, Ragged, wire
     from fedns.core.observers import Observer
     from fedns.core.shards import Shards
     from fedns.core.termination import Ending
@@ -93,14 +105,15 @@ if TYPE_CHECKING:
     from fedns.problems.reference import Optimum, pooled_optimum
     from fedns.reporting.plots import plot_histories
     from fedns.runs.spec import Spec
-    from fedns.simulation.simulator import simulate
+    from fedns.simulation.simulator import simulate, simulated_cohort
     from fedns.sketches import SJLT, SKETCHES, SRHT, Gaussian, Rademacher, RowSampling, Sketch
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOME_OF:
         raise AttributeError(f"module 'fedns' has no attribute {name!r}")
-    value = getattr(import_module(_HOME_OF[name]), name)
+    home = import_module(_HOME_OF[name])
+    value = getattr(home, name) if hasattr(home, name) else import_module(f"{home.__name__}.{name}")
     globals()[name] = value
     return value
 
