@@ -12,7 +12,7 @@ import numpy as np
 import scipy.optimize
 from tests.federation.in_process import OPEN_HANDED, job
 
-from fedns.algorithms.blocks import Model
+from fedns.algorithms.curvature import Model
 from fedns.algorithms.newton import Curvature
 from fedns.core.clients import Handler, messages_of
 from fedns.core.messages import WIRE_PRECISIONS, Envelope, Message, decode, encode

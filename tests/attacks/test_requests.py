@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from tests.attacks.attacker import DEFAULTS, GUARD_OFF, Attacker, Refused, error, recovered
 
-from fedns.algorithms.blocks import Model, SketchRequest
+from fedns.algorithms.curvature import Model, SketchRequest
 from fedns.algorithms.fedavg import CandidateModels, SmoothnessRequest
 from fedns.core.shards import Shards
 from fedns.federation.site.service import SiteService

@@ -14,7 +14,7 @@ from tests.attacks.attacker import (
     recovered,
 )
 
-from fedns.algorithms.blocks import Model
+from fedns.algorithms.curvature import Model
 from fedns.core.shards import Shards
 from fedns.numerics.rng import stream_keys
 from fedns.sketches import SJLT, SRHT, RowSampling
