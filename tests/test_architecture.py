@@ -23,6 +23,7 @@ ALLOWED = {
     "federation": _BELOW_RUNS | {"runs", "reporting", "transports"},
     "transports": {"core", "federation"},
     "comparison": _BELOW_RUNS | {"runs", "simulation", "reporting", "federation", "transports"},
+    "studies": _BELOW_RUNS | {"runs", "simulation", "reporting", "federation"},
     "paper": _BELOW_RUNS | {"runs", "simulation", "reporting", "comparison"},
 }
 OWNERS = {

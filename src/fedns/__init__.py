@@ -54,6 +54,10 @@ _HOMES = {
     "fedns.problems.penalties": ("Ridge",),
     "fedns.problems.problem": ("Problem",),
     "fedns.problems.reference": ("Optimum", "pooled_optimum"),
+    "fedns.studies.conflicts": ("StudyConflict",),
+    "fedns.studies.estimate": ("SeparationError", "StudyFit"),
+    "fedns.studies.fit": ("fit_study",),
+    "fedns.studies.study": ("ColumnRule", "Study"),
     "fedns.sketches": ("SJLT", "SKETCHES", "SRHT", "Gaussian", "Rademacher", "RowSampling", "Sketch"),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
@@ -107,6 +111,10 @@ if TYPE_CHECKING:
     from fedns.runs.spec import Spec
     from fedns.simulation.simulator import simulate, simulated_cohort
     from fedns.sketches import SJLT, SKETCHES, SRHT, Gaussian, Rademacher, RowSampling, Sketch
+    from fedns.studies.conflicts import StudyConflict
+    from fedns.studies.estimate import SeparationError, StudyFit
+    from fedns.studies.fit import fit_study
+    from fedns.studies.study import ColumnRule, Study
 
 
 def __getattr__(name: str) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import scipy.optimize
-from tests.federation.in_process import OPEN_HANDED, job
+from tests.federation.in_process import OPEN_HANDED, run_of
 
 from fedns.algorithms.curvature import Model
 from fedns.algorithms.newton import Curvature
@@ -24,7 +24,7 @@ from fedns.numerics.linalg import unpack_symmetric
 from fedns.problems.evaluation import EvaluationPoint, LocalEvaluation, evaluate_locally
 from fedns.problems.problem import Problem
 from fedns.runs.builder import at_site
-from fedns.runs.job import Job
+from fedns.runs.spec import Spec
 
 GUARD_OFF, DEFAULTS = OPEN_HANDED, Permissions()
 
@@ -45,22 +45,22 @@ class Attacker:
         extra: tuple[Handler, ...] = (),
         **changes: Any,
     ) -> None:
-        def build(description: Job) -> tuple[Problem, Mapping[str, Handler]]:
+        def build(description: Spec) -> tuple[Problem, Mapping[str, Handler]]:
             problem, handlers = at_site(description)
             return problem, {**handlers, **{handler.__name__: handler for handler in extra}}
 
-        self.job = job(method, 1, **{"rounds": 30, **changes})
+        self.spec = run_of(method, 1, **{"rounds": 30, **changes})
         self.service = SiteService("site-0", lambda: shards, build, permissions, folder)
         self.num_rows = shards.num_samples
-        self.num_features = shards.num_columns + int(self.job.intercept)
-        self._handlers = build(self.job)[1]
+        self.num_features = shards.num_columns + int(self.spec.intercept)
+        self._handlers = build(self.spec)[1]
         self.begin()
 
     def begin(self, **changes: Any) -> None:
         """A new run."""
-        self.job = replace(self.job, **changes)
+        self.spec = replace(self.spec, **changes)
         self.run, self.exchange = secrets.token_bytes(16), 1
-        self._send(OPEN, self.job.to_json())
+        self._send(OPEN, self.spec.agreed())
 
     def ask(self, handler: str, request: Message, round: int = 1, epoch: int = 0) -> Any:
         self.exchange += 1

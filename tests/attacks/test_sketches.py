@@ -39,7 +39,7 @@ def sketches_at_zero(attacker, rounds):
 
 def supposed_matrix(attacker, sketch, round):
     """The matrix that the job's seed gives."""
-    return sketch.matrix(attacker.num_rows, stream_keys(attacker.job.seed, "sketch", round, [0])[0])
+    return sketch.matrix(attacker.num_rows, stream_keys(attacker.spec.seed, "sketch", round, [0])[0])
 
 
 def add_up(folder, permissions, rounds=14):

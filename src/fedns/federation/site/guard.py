@@ -30,7 +30,7 @@ from fedns.numerics.cpu import sketching
 from fedns.numerics.linalg import packed_size
 from fedns.problems.losses import Squared
 from fedns.problems.problem import Problem
-from fedns.runs.job import Job
+from fedns.runs.spec import Spec
 
 FloatArray = NDArray[np.float64]
 CURVATURE = {Discloses.HESSIAN, Discloses.SKETCH, Discloses.ROWS}
@@ -45,6 +45,12 @@ class Refusal(MessageError):
     def __init__(self, rule: str, sentence: str, detail: str = "") -> None:
         super().__init__(f"{rule}: {sentence}")
         self.detail = detail
+
+
+def check_description(permissions: Permissions, length: int) -> None:
+    """R6, before the description of a run is looked at."""
+    if length > permissions.largest_job_bytes:
+        raise Refusal("R6", f"the description of a run may have {permissions.largest_job_bytes} bytes, not {length}")
 
 
 class Guard:
@@ -67,17 +73,15 @@ class Guard:
     def fingerprint(self) -> str:
         return self._mark
 
-    def admit_run(self, job: Job, length: int, handlers: Mapping[str, Handler]) -> None:
+    def admit_run(self, spec: Spec, handlers: Mapping[str, Handler]) -> None:
         """R1, R2, R5 and R6 on the description of a run."""
         own = self.permissions
-        if length > own.largest_job_bytes:
-            raise Refusal("R6", f"the description of a run may have {own.largest_job_bytes} bytes, not {length}")
-        if own.digests and job.digest not in own.digests:
+        if own.digests and spec.digest not in own.digests:
             raise Refusal("R1", "its owner has agreed to certain runs only, and this is none of them")
-        if job.wire not in own.wire:
-            raise Refusal("R1", f"it sends numbers as {' or '.join(own.wire)}, not as {job.wire}")
-        if job.rounds > own.rounds:
-            raise Refusal("R5", f"it permits {own.rounds} rounds, the run asks for {job.rounds}")
+        if spec.wire not in own.wire:
+            raise Refusal("R1", f"it sends numbers as {' or '.join(own.wire)}, not as {spec.wire}")
+        if spec.rounds > own.rounds:
+            raise Refusal("R5", f"it permits {own.rounds} rounds, the run asks for {spec.rounds}")
         for handler in handlers.values():
             self._check_counts(getattr(handler, "__self__", None), "a setting of the method")
         self._check_rows(own.smallest_rows, "taking part")
@@ -93,14 +97,14 @@ class Guard:
             raise Refusal("R6", f"a request may have {most} bytes, not {length}")
 
     def admit_request(
-        self, handler: Handler, request: Message, *, run: bytes, round: int, job: Job, problem: Problem
+        self, handler: Handler, request: Message, *, run: bytes, round: int, spec: Spec, problem: Problem
     ) -> Answering:
         """R1, R2, R5 and R6 before anything is computed; what is returned applies the rest while it is."""
         own, name = self.permissions, handler.__name__
         if own.handlers is not None and name not in own.handlers:
             raise Refusal("R1", f"its owner does not permit '{name}', only {', '.join(own.handlers)}")
-        if round > min(job.rounds, own.rounds):
-            raise Refusal("R5", f"round {round} is beyond the {min(job.rounds, own.rounds)} rounds of the run")
+        if round > min(spec.rounds, own.rounds):
+            raise Refusal("R5", f"round {round} is beyond the {min(spec.rounds, own.rounds)} rounds of the run")
         told = {spec.discloses for spec in messages_of(handler)[1].specs().values()} - HARMLESS
         width = problem.num_features(self.shards.num_columns)
         if told:

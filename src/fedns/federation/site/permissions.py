@@ -8,7 +8,7 @@ from typing import Any
 
 from fedns.core.errors import ConfigError
 from fedns.core.messages import WIRE_PRECISIONS
-from fedns.federation.protocol.packets import LARGEST_BYTES
+from fedns.runs.policy import LARGEST_BYTES
 
 RARE_LEVELS = ("blank", "refuse", "show")
 

@@ -27,13 +27,13 @@ from fedns.core.messages import (
 )
 from fedns.core.shards import Shards
 from fedns.federation.protocol.packets import ANSWER, ASK, OPEN, REFUSAL, Packet
-from fedns.federation.site.guard import Answering, Guard, Refusal
+from fedns.federation.site.guard import Answering, Guard, Refusal, check_description
 from fedns.federation.site.memory import RunMemory
 from fedns.federation.site.permissions import Permissions
 from fedns.federation.site.secret_seed import SecretClients, site_secret
 from fedns.numerics.linalg import single_threaded_blas
 from fedns.problems.problem import Problem
-from fedns.runs.job import Job
+from fedns.runs.spec import Spec
 
 LEDGER_FILE = "ledger.jsonl"
 log = logging.getLogger("fedns.site")
@@ -46,7 +46,7 @@ class SiteService:
         self,
         name: str,
         shards: Callable[[], Shards],
-        build: Callable[[Job], tuple[Problem, Mapping[str, Handler]]],
+        build: Callable[[Spec], tuple[Problem, Mapping[str, Handler]]],
         permissions: Permissions,
         folder: Path,
     ) -> None:
@@ -56,7 +56,7 @@ class SiteService:
         self._permissions = permissions
         self._folder = folder
         self._guarding: Guard | None = None
-        self._built: tuple[Job, Problem, Mapping[str, Handler]] | None = None
+        self._built: tuple[Spec, Problem, Mapping[str, Handler]] | None = None
         self._latest: tuple[tuple[Any, ...], RunMemory] | None = None  # what a file holds, and how to tell it is that one
 
     def answer(self, frame: bytes) -> bytes:
@@ -78,21 +78,22 @@ class SiteService:
             return self._refuse(packet, str(self._withheld(error)))
 
     def _open(self, packet: Packet) -> bytes:
-        job = Job.from_json(packet.body)
-        if packet.site >= len(job.sites) or job.sites[packet.site] != self.name:
+        check_description(self._permissions, len(packet.body))
+        spec = Spec.from_agreed(packet.body)
+        if packet.site >= len(spec.sites) or spec.sites[packet.site] != self.name:
             raise MessageError(f"this is site '{self.name}', not site {packet.site} of the run")
         path = self._path(packet.run)
         if path.exists():
-            if self._recall(packet.run).job != job:
+            if self._recall(packet.run).spec != spec:
                 raise MessageError("the run has been opened before, with other settings")
         else:
             guard = self._guard()
-            problem, handlers = self._handlers(job)
-            guard.admit_run(job, len(packet.body), handlers)
+            problem, handlers = self._handlers(spec)
+            guard.admit_run(spec, handlers)
             with self._private():
                 problem.loss.check_targets(guard.shards)
-            RunMemory(job, packet.site, guard.fingerprint).save(path)
-        self._note(packet, "downlink", "Job", {}, len(packet.body), "opens a run")
+            RunMemory(spec, packet.site, guard.fingerprint).save(path)
+        self._note(packet, "downlink", "Opening", {}, len(packet.body), "opens a run")
         return json.dumps({"site": self.name}).encode()
 
     def _ask(self, packet: Packet) -> bytes:
@@ -108,16 +109,16 @@ class SiteService:
             return memory.answer
         if packet.epoch == memory.epoch and packet.exchange <= memory.exchange:
             raise MessageError(f"exchange {packet.exchange} is over: a request cannot be replayed")
-        problem, handlers = self._handlers(memory.job)
+        problem, handlers = self._handlers(memory.spec)
         name, request, envelope = self._request(packet.body, problem, handlers)
         answering = self._guard().admit_request(
-            handlers[name], request, run=packet.run, round=envelope.round, job=memory.job, problem=problem
+            handlers[name], request, run=packet.run, round=envelope.round, spec=memory.spec, problem=problem
         )
         self._latest = None  # until it is on disk again, what is in memory may be half of a change
         memory.enter(packet.epoch, envelope.round, packet.committed_rounds)
         reply, drawn = self._reply(memory, problem, handlers[name], request, answering)
         shapes = {field: list(np.shape(getattr(reply, field))) for field in reply.specs()}
-        answer = encode(reply, Envelope(envelope.round, memory.number), WIRE_PRECISIONS[memory.job.wire])
+        answer = encode(reply, Envelope(envelope.round, memory.number), WIRE_PRECISIONS[memory.spec.wire])
         answering.spend(reply, answer)
         memory.exchange, memory.digest, memory.answer = packet.exchange, digest, answer
         # On disk first: once an answer has left, the same request must get it again, whatever happens to this process.
@@ -143,7 +144,7 @@ class SiteService:
     ) -> tuple[Message, dict[str, str]]:
         """The reply, and a hash of the key of every random stream that it took."""
         ids = np.array([memory.number], dtype=np.int64)
-        given = self._guard().shards, ids, memory.job.seed, memory.round, ClientMemory(ids, memory.arrays)
+        given = self._guard().shards, ids, memory.spec.seed, memory.round, ClientMemory(ids, memory.arrays)
         clients = Clients(*given)
         if not self._permissions.job_seed:
             clients = SecretClients(*given, secret=site_secret(self._folder), run=answering.run)
@@ -198,9 +199,9 @@ class SiteService:
             self._guarding = Guard(self._permissions, self._folder, shards)
         return self._guarding
 
-    def _handlers(self, job: Job) -> tuple[Problem, Mapping[str, Handler]]:
-        if self._built is None or self._built[0] != job:
-            self._built = (job, *self._build(job))
+    def _handlers(self, spec: Spec) -> tuple[Problem, Mapping[str, Handler]]:
+        if self._built is None or self._built[0] != spec:
+            self._built = (spec, *self._build(spec))
         return self._built[1:]
 
     def _path(self, run: bytes) -> Path:
