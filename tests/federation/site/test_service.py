@@ -247,7 +247,7 @@ def test_a_file_that_is_gone_is_a_refusal_and_no_crash(tmp_path):
 
 
 def test_a_handler_that_the_method_lacks(site):
-    assert refusal(site.ask("curvature", Model(np.zeros(FEATURES)), 2)).startswith("the request is for 'curvature', which")
+    assert refusal(site.ask("curvature", Model(np.zeros(FEATURES)), 2)).startswith("R1: 'curvature' is not among what")
 
 
 def test_a_request_of_another_kind_than_the_handler_takes(site):
