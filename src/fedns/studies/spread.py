@@ -10,6 +10,7 @@ from fedns.studies.study import Study
 from fedns.studies.summary import Moments, Summary
 
 FAR = 4.0  # means further apart than this many joint standard deviations stop a run
+UNEQUAL = 6.0  # one spread this many times the other stops a run, wherever the means are
 SUSPICIOUS = 1.5  # this many suffice where the factor between two units explains mean and spread
 FACTORS = (
     (1000.0, "a thousand, as between g and mg"),
@@ -52,7 +53,9 @@ def _compared(study: Study, name: str, one: tuple[str, Moments], other: tuple[st
     joint = math.hypot(here.deviation, there.deviation) / math.sqrt(2)
     distance = abs(here.mean - there.mean)
     factor = likely_factor(here, there)
-    if distance <= (SUSPICIOUS if factor else FAR) * joint or distance <= 1e-9 * max(abs(here.mean), abs(there.mean)):
+    near = distance <= (SUSPICIOUS if factor else FAR) * joint or distance <= 1e-9 * max(abs(here.mean), abs(there.mean))
+    spreads = sorted((here.deviation, there.deviation))
+    if near and (spreads[0] == 0.0 or spreads[1] <= UNEQUAL * spreads[0]):
         return []
     unit = f" {study.rule(name).unit}" if study.rule(name).unit else ""
     why = f"the ratio is near {factor}" if factor else "no usual pair of units explains it"
