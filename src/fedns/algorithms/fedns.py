@@ -13,6 +13,7 @@ from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort, Replies
 from fedns.core.errors import ConfigError
 from fedns.core.reducers import mean, mean_gram, root_weighted_sum
+from fedns.numerics.linalg import LowRank, gram
 from fedns.problems.problem import Problem
 from fedns.sketches import SRHT, Sketch
 
@@ -76,12 +77,12 @@ class FedNS(Algorithm):
         diagnostics = {"newton_decrement": newton.newton_decrement, "step_size": step_size}
         return Outcome(State(w + step_size * newton.step), diagnostics)
 
-    def _fold(self, replies: Replies, size: int) -> tuple[FloatArray, FloatArray]:
+    def _fold(self, replies: Replies, size: int) -> tuple[FloatArray, FloatArray | LowRank]:
         if self.aggregation == "gram":
             gradient, hessian = replies.fold(mean("gradient"), mean_gram("sketched_root"))
             return gradient, hessian
         gradient, total = replies.fold(mean("gradient"), root_weighted_sum("sketched_root", size))
-        return gradient, total.T @ total
+        return gradient, gram(total)
 
 
 @dataclass(frozen=True)
