@@ -13,6 +13,7 @@ import typer
 
 from fedns import __version__
 from fedns.cli.federation import add_commands
+from fedns.cli.study import add_study_commands
 from fedns.core.errors import FednsError
 from fedns.runs.settings import read_toml
 from fedns.runs.spec import DEFAULT_CLIENTS, Spec
@@ -65,6 +66,7 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing; the res
 data_app = typer.Typer(help="Download data sets.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
 add_commands(app)
+add_study_commands(app)
 
 
 @app.callback(invoke_without_command=True)

@@ -15,6 +15,7 @@ from fedns.core.cohort import Cohort
 from fedns.core.errors import ConfigError, DataError
 from fedns.core.history import History
 from fedns.core.messages import Message, Payload, wire
+from fedns.core.meter import LedgerEntry, Meter
 from fedns.core.observers import Observer
 from fedns.core.reducers import mean
 from fedns.core.run import Evaluation, run
@@ -74,6 +75,7 @@ class StudyFit:
     agreed: Agreed
     method: str
     num_rows: int
+    meter: Meter  # of everything: handshake, rounds, and the two looks at the Hessian
 
     @property
     def converged(self) -> bool:
@@ -82,6 +84,18 @@ class StudyFit:
     @property
     def sites(self) -> tuple[Summary, ...]:
         return self.agreed.summaries
+
+    @property
+    def ledger(self) -> list[LedgerEntry]:
+        return self.meter.ledger
+
+    @property
+    def uplink_bytes(self) -> int:
+        return self.meter.uplink_bytes
+
+    @property
+    def downlink_bytes(self) -> int:
+        return self.meter.downlink_bytes
 
     def __getitem__(self, name: str) -> float:
         """The coefficient of this name."""
@@ -148,9 +162,20 @@ def estimate(
     coefficients[[design.names.index(alias.name) for alias in found]] = np.nan
     dropped = [f"column {alias.name} was left out: {alias}" for alias in found]
     return StudyFit(
-        study, design.names, coefficients, tuple(found), (*agreed.notes, *dropped), history.ending, history.stop_reason,
-        left * math.sqrt(rows) / unit, history, agreed, algorithm.name, sum(max(0, site.used) for site in agreed.summaries),
-    )  # fmt: skip
+        study,
+        design.names,
+        coefficients,
+        tuple(found),
+        (*agreed.notes, *dropped),
+        history.ending,
+        history.stop_reason,
+        left * math.sqrt(rows) / unit,
+        history,
+        agreed,
+        algorithm.name,
+        sum(max(0, site.used) for site in agreed.summaries),
+        cohort.session.meter,
+    )
 
 
 def curvature_at(problem: Problem, cohort: Cohort, w: FloatArray) -> tuple[FloatArray, FloatArray]:
