@@ -1,6 +1,7 @@
 """Dependencies point one way, and heavy packages are imported where they belong."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -29,7 +30,7 @@ ALLOWED = {
 OWNERS = {
     "matplotlib": {"reporting/plots.py"},
     "llvmlite": {"numerics/cpu/simd.py", "numerics/cpu/pointwise.py"},
-    "flwr": {f"transports/flower/{part}.py" for part in ("client", "server", "superlink")},
+    "flwr": {f"transports/flower/{part}.py" for part in ("client", "door", "server", "superlink")},
     "nvflare": {f"transports/nvflare/{part}.py" for part in ("client", "incoming", "processes", "server")},
 }
 
@@ -64,6 +65,21 @@ def test_heavy_packages_have_one_home():
             if homes is not None and place not in homes:
                 wrong.append(f"{place} imports {name}")
     assert not wrong
+
+
+def test_nothing_outside_transports_names_an_engine():
+    """Other packages find engines through the registry; only extras of the package and the documentation name them."""
+    named = re.compile("flower|flwr|nvflare", re.IGNORECASE)
+    others = [path for path in ROOT.rglob("*.py") if path.relative_to(ROOT).parts[0] != "transports"]
+    wrong = [f"{path.relative_to(ROOT)}: {match.group()}" for path in others for match in named.finditer(path.read_text())]
+    assert not wrong
+
+
+def test_transports_are_reached_through_their_registry():
+    for path in ROOT.rglob("*.py"):
+        if path.relative_to(ROOT).parts[0] != "transports":
+            reached = {name for name in imports_of(path) if name.startswith("fedns.transports")}
+            assert reached <= {"fedns.transports.TRANSPORTS", "fedns.transports.BUILT_IN"}, path
 
 
 def test_nothing_pickles():

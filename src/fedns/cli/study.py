@@ -23,7 +23,7 @@ SmallestCount = Annotated[
 study_app = typer.Typer(help="Draft a study.", no_args_is_help=True)
 
 
-def add_study_commands(app: typer.Typer) -> None:
+def add_commands(app: typer.Typer) -> None:
     """Put the commands of a study among the others."""
     app.add_typer(study_app, name="study")
     app.command("check")(check)
