@@ -27,7 +27,7 @@ ALLOWED = {
 }
 OWNERS = {
     "matplotlib": {"reporting/plots.py"},
-    "llvmlite": {"numerics/cpu/simd.py", "numerics/cpu/pointwise.py"},
+    "llvmlite": {f"numerics/cpu/{part}.py" for part in ("formulas", "pointwise", "simd")},
     "flwr": {f"transports/flower/{part}.py" for part in ("client", "server", "superlink")},
     "nvflare": {f"transports/nvflare/{part}.py" for part in ("client", "processes", "server")},
 }
@@ -62,6 +62,15 @@ def test_heavy_packages_have_one_home():
             homes = OWNERS.get(name.split(".")[0])
             if homes is not None and place not in homes:
                 wrong.append(f"{place} imports {name}")
+    assert not wrong
+
+
+def test_kernels_are_reached_through_the_backend():
+    wrong = []
+    for path in ROOT.rglob("*.py"):
+        place = path.relative_to(ROOT).as_posix()
+        if not place.startswith("numerics/"):
+            wrong += [f"{place} imports {n}" for n in imports_of(path) if n.startswith(("fedns.numerics.cpu", "numba"))]
     assert not wrong
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from fedns.comparison.workers import Task, run_tasks
 from fedns.core.errors import DataError, FednsError
-from fedns.numerics.cpu import parallel
+from fedns.numerics import parallel
 
 
 def square(number, say):

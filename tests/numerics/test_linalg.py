@@ -1,6 +1,6 @@
 import numpy as np
 
-from fedns.numerics.cpu import parallel
+from fedns.numerics import parallel
 from fedns.numerics.linalg import (
     add_weighted_rows,
     pack_symmetric,

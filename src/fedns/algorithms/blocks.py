@@ -15,7 +15,7 @@ from fedns.core.errors import ConfigError, MessageError
 from fedns.core.messages import Message, Payload, Ragged, wire
 from fedns.core.reducers import mean, minimum
 from fedns.core.shards import Shards
-from fedns.numerics.cpu import parallel
+from fedns.numerics import parallel
 from fedns.numerics.linalg import packed_size, solve_positive, unpack_symmetric
 from fedns.problems.problem import NewtonStep, Problem
 from fedns.sketches import Sketch

@@ -16,7 +16,7 @@ from fedns.core.cohort import Cohort
 from fedns.core.errors import ConfigError
 from fedns.core.messages import Message, Payload, Ragged, wire
 from fedns.core.reducers import mean
-from fedns.numerics.cpu import parallel
+from fedns.numerics import parallel
 from fedns.numerics.linalg import unpack_symmetric
 from fedns.problems.problem import Problem
 

@@ -26,7 +26,7 @@ from fedns.federation.config import EXPERIMENT_FILE, SITE_FILE, Experiment
 from fedns.federation.coordinator.coordinate import Result, Watcher, coordinate, open_transport
 from fedns.federation.coordinator.report import write_report
 from fedns.federation.provision import init_federation
-from fedns.numerics.cpu.rows import SparseRows
+from fedns.numerics.rows import SparseRows
 from fedns.runs.builder import algorithm_of, problem_of
 from fedns.simulation.simulator import simulate
 from fedns.transports.processes import ended_by_sigterm, free_port

@@ -15,7 +15,7 @@ from fedns.core.messages import Message, Ragged, decode
 from fedns.core.observers import Observer
 from fedns.core.run import Stop, run
 from fedns.core.shards import Shards
-from fedns.numerics.cpu import parallel
+from fedns.numerics import parallel
 from fedns.numerics.linalg import single_threaded_blas
 from fedns.problems.problem import Problem
 from fedns.problems.reference import Optimum, pooled_optimum

@@ -9,7 +9,7 @@ from fedns.core.shards import Shards
 from fedns.federation.coordinator import cohort as networked
 from fedns.federation.coordinator import link
 from fedns.federation.protocol.policy import Policy
-from fedns.numerics.cpu import parallel
+from fedns.numerics import parallel
 from fedns.runs.builder import problem_of
 
 SITES = 10
