@@ -10,7 +10,8 @@ import fedns
 from fedns.algorithms.fednew import FedNew, QFedNew, dequantise, pack_codes, quantise, unpack_codes
 from fedns.core.cohort import Session
 from fedns.core.errors import ConfigError
-from fedns.core.run import Stop, run
+from fedns.core.run import run
+from fedns.core.termination import Stop
 from fedns.simulation.simulator import SimulatedCohort
 
 PROBLEM = fedns.Problem(penalty=fedns.Ridge(1e-2), intercept=True)

@@ -40,8 +40,8 @@ def test_many_steps_average_the_local_optima():
 
 
 def test_its_fixed_point_is_biased_and_the_history_says_so():
-    history = fedns.simulate(LocalNewton(), PROBLEM, SHARDS, rounds=30)
-    assert "plateau" in history.stop_reason and not history.converged
+    history = fedns.simulate(LocalNewton(), PROBLEM, SHARDS, rounds=30, optimum="find")
+    assert history.ending is fedns.Ending.PLATEAU
     assert history.suboptimality[-1] > 1e-6
     assert all(r.diagnostics["local_steps"] == 3 for r in history.records[1:])
 
@@ -91,8 +91,8 @@ def test_measured_plateaus(name, clients, how, measured, real_data):
     gaps = []
     for seed in range(3):
         shards = fedns.split(*dataset, clients=clients, how=how, seed=seed)
-        history = fedns.simulate(LocalNewton(), fedns.Problem(penalty=fedns.Ridge(1e-3)), shards, rounds=20)
-        assert "plateau" in history.stop_reason
+        history = fedns.simulate(LocalNewton(), fedns.Problem(penalty=fedns.Ridge(1e-3)), shards, rounds=20, optimum="find")
+        assert history.ending is fedns.Ending.PLATEAU
         gaps.append(history.suboptimality[-1])
     assert measured / 2 < np.mean(gaps) < 2 * measured
 

@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 import fedns
-from fedns.cli import main as cli
+from fedns.cli import app as cli
 
 ROOT = Path(__file__).parents[2]
 SMALL = ["--clients", "5", "--scale", "standardise", "--sketch-size", "8", "--trials", "2", "--rounds", "12"]

@@ -124,7 +124,7 @@ def test_an_interrupted_run_keeps_its_rounds(finished, tmp_path):
     comparison = compare(small(tmp_path), StopsIn("fedns", 1, 3))
     outputs = write_outputs(comparison)
     assert comparison.interrupted
-    assert [(run.method, run.trial, run.ending) for run in comparison.runs] == [
+    assert [(run.method, run.trial, run.ending.label) for run in comparison.runs] == [
         ("newton", 0, "converged"), ("fedns", 0, "converged"), ("fedndes", 0, "converged"),
         ("newton", 1, "converged"), ("fedns", 1, "interrupted"),
     ]  # fmt: skip

@@ -9,6 +9,7 @@ from fedns.comparison.report import render, sentence
 from fedns.comparison.results import LedgerLine, Run
 from fedns.comparison.summary import summarise
 from fedns.core.history import Record
+from fedns.core.termination import Ending
 from fedns.reporting.page import html_table, page, pairs, section
 from fedns.runs.spec import Spec
 
@@ -34,10 +35,10 @@ class Checker(HTMLParser):
         self.text.append(data)
 
 
-def run(method="fedns", trial=0, gaps=(1.0, 1e-7, 1e-11), reason="reached the tolerance", converged=True):
+def run(method="fedns", trial=0, gaps=(1.0, 1e-7, 1e-11), ending=Ending.GAP, reason="reached the tolerance"):
     records = [Record(t, t, 0.25 * t, 4000 * t, 400 * t, gap, gap, gap) for t, gap in enumerate(gaps)]
     ledger = [LedgerLine("uplink", "Sketch", ("gradient", "root"), False, 8, 8000)]
-    return Run(method, trial, records, reason, converged, ledger)
+    return Run(method, trial, records, ending, reason, ledger)
 
 
 def comparison(tmp_path, runs, **changes):
@@ -64,7 +65,7 @@ def test_one_page_with_everything_and_nothing_from_outside(tmp_path):
 
 
 def test_an_interrupted_page_says_so(tmp_path):
-    page = render(comparison(tmp_path, [run(reason="interrupted", converged=False)], interrupted=True), "", [])
+    page = render(comparison(tmp_path, [run(ending=Ending.INTERRUPTED)], interrupted=True), "", [])
     assert "This run was interrupted" in page
     assert "<h2>Figures" not in page
 
@@ -75,10 +76,10 @@ def test_sentences_are_plain():
         "converged in all 2 trials: 2.5 rounds on average (2 to 3), with 2.5 kB sent by each of 4 clients, 0.625 seconds."
     )
     stuck = "used all 2 rounds, on a plateau: the gap has stayed at 1.0e-01 for 9 rounds"
-    (alone,) = summarise([run(gaps=(1.0, 0.1), reason=stuck, converged=False)], 4)
+    (alone,) = summarise([run(gaps=(1.0, 0.1), ending=Ending.PLATEAU, reason=stuck)], 4)
     assert sentence(alone, 4) == f"did not converge: {stuck}."
-    (mixed,) = summarise([run(), run(trial=1, gaps=(1.0, 0.1), reason=stuck, converged=False)], 4)
-    (none,) = summarise([run(trial=t, gaps=(1.0, 0.1), reason=stuck, converged=False) for t in range(3)], 4)
+    (mixed,) = summarise([run(), run(trial=1, gaps=(1.0, 0.1), ending=Ending.PLATEAU, reason=stuck)], 4)
+    (none,) = summarise([run(trial=t, gaps=(1.0, 0.1), ending=Ending.PLATEAU, reason=stuck) for t in range(3)], 4)
     assert sentence(none, 4).startswith(
         "did not converge in any of 3 trials (plateau); the median gap at the end is 1.0e-01"
     )

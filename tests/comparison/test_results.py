@@ -13,6 +13,7 @@ from fedns.comparison.tables import cells, notes
 from fedns.core.errors import DataError
 from fedns.core.history import History, Record
 from fedns.core.meter import LedgerEntry
+from fedns.core.termination import Ending
 from fedns.reporting.numbers import bytes_text, rounds_text
 
 
@@ -20,11 +21,11 @@ def record(number, gap, *, sent=1000, **diagnostics):
     return Record(number, 1 + number, 0.5 * number, sent * number, 10 * number, 1.0 + gap, gap, gap, diagnostics)
 
 
-def history(gaps, reason="done", converged=True, sent=1000):
+def history(gaps, ending=Ending.GAP, sent=1000):
     ledger = [LedgerEntry(0, 1, "uplink", "Hi", ("n",), 2, 20)]
     ledger += [LedgerEntry(t, t + 1, "uplink", "Gradient", ("g",), 2, sent) for t in range(1, len(gaps))]
     records = [record(t, gap, sent=sent, decrement=gap) for t, gap in enumerate(gaps)]
-    return History("m", records, np.zeros(1), reason, converged, ledger)
+    return History("m", records, np.zeros(1), ending, f"{ending.sentence}: ...", ledger)
 
 
 @pytest.fixture
@@ -47,12 +48,12 @@ def test_read_back_as_written(folder):
     write(folder, {("a", 0): found, ("b", 0): found}, unfinished={("b", 0)})
     first, second = read_runs(folder)
     assert (first.method, first.trial, first.records) == ("a", 0, found.records)
-    assert (first.stop_reason, first.converged) == ("done", True)
+    assert (first.ending, first.stop_reason, first.converged) == (found.ending, found.stop_reason, True)
     assert [(line.kind, line.at_start, line.messages, line.bytes) for line in first.ledger] == [
         ("Hi", True, 2, 20),
         ("Gradient", False, 4, 2000),
     ]
-    assert (second.stop_reason, second.converged, second.ending) == ("interrupted", False, "interrupted")
+    assert (second.stop_reason, second.converged, second.ending) == ("interrupted", False, Ending.INTERRUPTED)
 
 
 def test_each_round_is_on_disk_at_once_and_a_torn_line_is_skipped(folder):
@@ -70,13 +71,22 @@ def test_each_round_is_on_disk_at_once_and_a_torn_line_is_skipped(folder):
     assert len(run.records) == 1
 
 
+def test_runs_that_do_not_say_how_they_ended_are_refused(folder):
+    write(folder, {("a", 0): history([1.0, 1e-7])})
+    line = json.loads((folder / "runs.jsonl").read_text())
+    del line["ending"]
+    (folder / "runs.jsonl").write_text(json.dumps(line) + "\n")
+    with pytest.raises(DataError, match="is of an older version, which did not say how runs ended"):
+        read_runs(folder)
+
+
 def test_a_folder_without_results(tmp_path):
     with pytest.raises(DataError, match="not a folder of results"):
         read_runs(tmp_path)
 
 
 def test_summary_over_trials(folder):
-    slow = history([1.0, 1e-3, 1e-7], "used all 2 rounds, on a plateau: ...", False)
+    slow = history([1.0, 1e-3, 1e-7], Ending.PLATEAU)
     write(folder, {("a", 0): history([1.0, 1e-7, 1e-11]), ("a", 1): slow, ("p", 0): history([1.0, 1e-12], sent=0)})
     runs = read_runs(folder)
     first, pooled = summarise(runs, num_clients=2)
@@ -105,7 +115,7 @@ def test_summary_over_trials(folder):
 
 
 def test_never_reached_is_a_dash(folder):
-    write(folder, {("a", 0): history([1.0, 0.5], "diverged in round 2: ...", False)})
+    write(folder, {("a", 0): history([1.0, 0.5], Ending.DIVERGED)})
     (summary,) = summarise(read_runs(folder), 2)
     assert cells(summary)[1:5] == ("-", "-", "-", "-")
     assert cells(summary)[-1] == "diverged"

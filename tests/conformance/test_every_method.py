@@ -11,8 +11,9 @@ from fedns.algorithms import METHODS
 from fedns.core import reducers
 from fedns.core.cohort import Session
 from fedns.core.messages import Envelope, encode, split_batch
-from fedns.core.run import Stop, run
+from fedns.core.run import run
 from fedns.core.shards import Shards
+from fedns.core.termination import Stop
 from fedns.numerics import parallel
 from fedns.simulation.simulator import SimulatedCohort
 
@@ -145,7 +146,7 @@ def test_moving_rows_between_clients_does_not_change_methods_that_do_not_see_it(
 
 def test_float32_messages_still_make_progress(method):
     history = simulate(method, wire="float32")
-    assert history.suboptimality[-1] < history.suboptimality[0]
+    assert history.objective[-1] < history.objective[0]
 
 
 def test_every_method_introduces_itself(method):

@@ -5,9 +5,9 @@ import pytest
 import sklearn.datasets
 
 from fedns.core.errors import DataError
-from fedns.data import npz
 from fedns.data.catalogue import BUILT_IN_SHAPES
 from fedns.data.datasets import available, load
+from fedns.data.files import npz
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 from cryptography import x509
 
 from fedns.core.errors import ConfigError
-from fedns.federation.config import Experiment, SiteConfig
+from fedns.federation.config import SiteConfig, read_experiment
 from fedns.federation.provision import init_federation
 
 
@@ -17,11 +17,13 @@ def private_keys(folder):
 
 def test_the_folder_has_what_everyone_needs_and_its_files_can_be_read(engine, tmp_path):
     init_federation(tmp_path / "f", engine, ["north", "south"], "localhost:9092")
-    experiment = Experiment.read(tmp_path / "f" / "coordinator" / "experiment.toml")
-    assert experiment.sites == ("north", "south") and experiment.engine == engine and experiment.kit.is_dir()
+    experiment = read_experiment(tmp_path / "f" / "coordinator" / "experiment.toml")
+    assert (
+        experiment.sites == ("north", "south") and experiment.engine == engine and (experiment.home / "credentials").is_dir()
+    )
     for name in experiment.sites:
         site = SiteConfig.read(tmp_path / "f" / "sites" / name / "site.toml")
-        assert site.name == name and site.kit.is_dir() and site.permit.largest_sketch_fraction == 0.5
+        assert site.name == name and site.credentials.is_dir() and site.permit.largest_sketch_fraction == 0.5
         assert "fedns site site.toml" in (site.folder / "README.md").read_text()
 
 
@@ -64,14 +66,14 @@ def test_a_new_certificate_for_flowers_server_comes_from_the_same_authority(tmp_
     pytest.importorskip("flwr")
     folder = tmp_path / "f"
     init_federation(folder, "flower", ["north"], "localhost:9092")
-    kit = folder / "coordinator" / "kit"
-    authority, certificate = (kit / "authority.crt").read_bytes(), (kit / "server.crt").read_bytes()
+    credentials = folder / "coordinator" / "credentials"
+    authority, certificate = (credentials / "authority.crt").read_bytes(), (credentials / "server.crt").read_bytes()
     (folder / "authority" / "coordinator" / "server.crt").unlink()
     init_federation(folder, "flower", ["north"], "elsewhere.example:9092")
-    assert (kit / "authority.crt").read_bytes() == authority != certificate
-    assert (kit / "server.crt").read_bytes() != certificate
+    assert (credentials / "authority.crt").read_bytes() == authority != certificate
+    assert (credentials / "server.crt").read_bytes() != certificate
     issuer = x509.load_pem_x509_certificate(authority)
-    renewed = x509.load_pem_x509_certificate((kit / "server.crt").read_bytes())
+    renewed = x509.load_pem_x509_certificate((credentials / "server.crt").read_bytes())
     renewed.verify_directly_issued_by(issuer)
     names = renewed.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert "elsewhere.example" in names.get_values_for_type(x509.DNSName)

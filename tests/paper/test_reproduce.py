@@ -11,6 +11,7 @@ from fedns.comparison.compare import compare
 from fedns.comparison.results import Run
 from fedns.comparison.sweep import read_sweep
 from fedns.core.history import Record
+from fedns.core.termination import Ending
 from fedns.data.catalogue import available
 from fedns.paper import figure1, plan, report
 from fedns.paper.command import reproduce
@@ -21,9 +22,9 @@ from fedns.paper.verdict import Verdict
 from fedns.runs.spec import Spec
 
 
-def run_of(gaps, method="m", trial=0, reason="done", converged=True):
+def run_of(gaps, method="m", trial=0, ending=Ending.GAP):
     records = [Record(t, t, 0.0, 1000 * t, 0, gap, gap, gap) for t, gap in enumerate(gaps)]
-    return Run(method, trial, records, reason, converged, [])
+    return Run(method, trial, records, ending, ending.sentence, [])
 
 
 def measured(gaps, **named):
@@ -47,8 +48,8 @@ def test_rates_of_known_sequences():
 
 def test_a_run_that_stops_falling_is_a_plateau_and_one_that_rises_diverges():
     flat = [1.0, 1e-2, 1e-3] + [1e-4] * 20
-    assert rate(measured(flat, reason="used all rounds, on a plateau: ...", converged=False)).kind == "plateau"
-    assert rate(measured([1.0, 10.0, 1e9], reason="diverged in round 2", converged=False)).kind == "diverges"
+    assert rate(measured(flat, ending=Ending.PLATEAU)).kind == "plateau"
+    assert rate(measured([1.0, 10.0, 1e9], ending=Ending.DIVERGED)).kind == "diverges"
     assert math.isnan(rate(measured([1.0, 1e-14])).order)
 
 

@@ -4,15 +4,16 @@ import pytest
 
 from fedns.comparison.results import Run
 from fedns.core.history import Record
+from fedns.core.termination import Ending
 from fedns.paper import accuracy, figure2, heterogeneity, table1, table2
 from fedns.paper.dimensions import Dimension, find
 from fedns.paper.measured import CaseRuns, Measured
 from fedns.runs.spec import Spec
 
 
-def measured(name, gaps, clients=10, reason="done"):
+def measured(name, gaps, clients=10, ending=Ending.GAP):
     records = [Record(t, t, 0.0, 1000 * t, 0, gap, gap, gap) for t, gap in enumerate(gaps)]
-    return Measured(name, clients, [Run(name, 0, records, reason, reason == "done", [])])
+    return Measured(name, clients, [Run(name, 0, records, ending, ending.sentence, [])])
 
 
 def steady(rounds, to=1e-10):
@@ -65,7 +66,7 @@ def test_rates_of_the_table():
         "fednewton": measured("fednewton", newton),
         "fedns": measured("fedns", steady(8, 1e-13)),
         "fednl:compressor=rank1": measured("fednl:compressor=rank1", steady(12, 1e-13)),
-        "fedavg": measured("fedavg", [1.0, *[1e-4] * 30], reason="used all 30 rounds, on a plateau: ..."),
+        "fedavg": measured("fedavg", [1.0, *[1e-4] * 30], ending=Ending.PLATEAU),
     }
     found = table1.build([CaseRuns("digits logistic", Spec("digits", loss="logistic"), 10, methods)])
     outcomes = {verdict.claim: verdict.outcome for verdict in found.verdicts}

@@ -16,7 +16,7 @@ from fedns.paper.theorems import (
     iterations_report,
 )
 from fedns.paper.theorems.known_kernel import FEATURES, Cosines, KnownKernel, exact_solution
-from fedns.paper.theorems.measure import Path, StartingFrom, fit_power, follow
+from fedns.paper.theorems.measure import Path, fit_power, follow
 from fedns.paper.theorems.settings import known_dimension, ridge_setting
 
 # Ridge regression is solved by one exact step, so that on it Newton's rounds say nothing; these are a logistic problem's.
@@ -79,7 +79,7 @@ def test_sketch_sizes_grow_with_the_round_and_so_do_the_bytes():
     assert [method.sketch_in(t).size for t in (1, 3, 7)] == [3, 12, 27]
     setting = ridge_setting(4, rows=512, columns=8)
     for aggregation in ("gram", "sum"):
-        growing = fedns.FedNS(sketch=fedns.SRHT(3), growth="log2", aggregation=aggregation, line_search="aggregate")
+        growing = fedns.FedNS(sketch=fedns.SRHT(3), growth="log2", aggregation=aggregation, line_search=fedns.ArmijoSearch())
         sent = np.diff(fedns.simulate(growing, setting.problem, setting.shards, rounds=3).uplink_bytes)
         assert sent[2] - sent[0] == 4 * (12 - 3) * 8 * 8
     with pytest.raises(ConfigError, match="growth"):
@@ -90,7 +90,7 @@ def test_a_method_can_start_elsewhere():
     setting = ridge_setting(4, rows=256, columns=8)
     start = setting.optimum.coefficients + 3.0
     for method in (fedns.FedNS(), fedns.FedNDES()):
-        path = follow(setting, StartingFrom(method, start), 2, seed=0)
+        path = follow(setting, method, 2, seed=0, start=start)
         assert path.distances[0] == pytest.approx(3.0 * math.sqrt(8))
         assert path.distances[-1] < path.distances[0]
 

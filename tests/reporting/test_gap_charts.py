@@ -5,12 +5,13 @@ import pytest
 
 from fedns.core.errors import ConfigError
 from fedns.core.history import History, Record
+from fedns.core.termination import Ending
 from fedns.reporting.gap_charts import FLOOR, SPREAD, curve, gap_chart
 
 
 def history(gaps, sent=1000, seconds=1.0):
     records = [Record(t, t, seconds * t, sent * t, t, gap, gap, gap) for t, gap in enumerate(gaps)]
-    return History("m", records, np.zeros(1), "done", True)
+    return History("m", records, np.zeros(1), Ending.GAP, "done")
 
 
 def test_a_curve_is_the_middle_over_all_trials():

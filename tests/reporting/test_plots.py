@@ -8,6 +8,7 @@ import pytest
 
 from fedns.core.errors import ConfigError
 from fedns.core.history import History, Record
+from fedns.core.termination import Ending
 from fedns.reporting.charts import Chart, Line, Scale
 from fedns.reporting.gap_charts import AXES
 from fedns.reporting.plots import draw_chart, plot_histories, save_chart
@@ -15,7 +16,7 @@ from fedns.reporting.plots import draw_chart, plot_histories, save_chart
 
 def history(gaps, method="m", sent=1000, seconds=1.0):
     records = [Record(t, t, seconds * t, sent * t, t, gap, gap, gap) for t, gap in enumerate(gaps)]
-    return History(method, records, np.zeros(1), "done", True)
+    return History(method, records, np.zeros(1), Ending.GAP, "done")
 
 
 def labels(figure):

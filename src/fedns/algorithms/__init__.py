@@ -13,8 +13,9 @@ from fedns.algorithms.local_newton import LocalNewton
 from fedns.algorithms.newton import FedNewton, Newton
 from fedns.algorithms.shed import SHED
 from fedns.core.algorithm import Algorithm
+from fedns.core.registry import Registry
 
-_ALL: tuple[type[Algorithm], ...] = (
+_OWN: tuple[type[Algorithm], ...] = (
     Newton,
     NewtonSketch,
     FedNewton,
@@ -33,7 +34,7 @@ _ALL: tuple[type[Algorithm], ...] = (
     QFedNew,
     SHED,
 )
-METHODS: dict[str, type[Algorithm]] = {method.name: method for method in _ALL}
+METHODS: Registry[type[Algorithm]] = Registry("method", "fedns.methods", Algorithm, _OWN)
 
 __all__ = [
     "GIANT",

@@ -7,9 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedns.algorithms.blocks import FloatArray, Model, newton_steps
+from fedns.algorithms.curvature import FloatArray, Model, newton_steps
 from fedns.core.algorithm import Algorithm, Outcome, State
-from fedns.core.clients import Clients, on_client
+from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
 from fedns.core.errors import ConfigError
 from fedns.core.messages import Message, Payload, wire
@@ -19,7 +19,7 @@ from fedns.problems.problem import Problem
 class LocalNewtonStep(Message):
     """A client's Newton step on its own objective."""
 
-    step: Payload = wire("features")
+    step: Payload = wire("features", discloses="direction")
 
 
 class trimmed_mean:
@@ -83,6 +83,9 @@ class DistributedNewton(Algorithm):
             raise ConfigError(f"step_size must be > 0, got {self.step_size}")
         if not 0 <= self.trim < 0.5:
             raise ConfigError(f"trim must be a fraction in [0, 0.5) of the clients, got {self.trim}")
+
+    def handlers(self) -> tuple[Handler, ...]:
+        return (self.newton_step,)
 
     @on_client(Model, LocalNewtonStep)
     def newton_step(self, problem: Problem, clients: Clients, request: Model) -> LocalNewtonStep:

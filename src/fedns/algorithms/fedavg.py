@@ -7,9 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedns.algorithms.blocks import FloatArray
+from fedns.algorithms.curvature import FloatArray
 from fedns.core.algorithm import Algorithm, Outcome
-from fedns.core.clients import Clients, on_client
+from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
 from fedns.core.errors import ConfigError
 from fedns.core.messages import Message, Payload, wire
@@ -34,7 +34,7 @@ class SmoothnessRequest(Message):
 class LocalSmoothness(Message):
     """An estimate of the largest eigenvalue that the Hessian of a client's mean loss has anywhere."""
 
-    smoothness: Payload = wire(dtype="float64")
+    smoothness: Payload = wire(dtype="float64", discloses="moments")
 
 
 class Candidates(Message):
@@ -47,9 +47,9 @@ class Candidates(Message):
 class LocalModels(Message):
     """Where a client's local training has led, for each learning rate."""
 
-    stand_in: ClassVar[str] = "others"
+    fallback: ClassVar[str] = "others"
 
-    coefficients: Payload = wire("candidates", "features")
+    coefficients: Payload = wire("candidates", "features", discloses="direction")
 
 
 class CandidateModels(Message):
@@ -61,9 +61,9 @@ class CandidateModels(Message):
 class CandidateLosses(Message):
     """A client's mean loss at each of them."""
 
-    stand_in: ClassVar[str] = "others"
+    fallback: ClassVar[str] = "others"
 
-    losses: Payload = wire("candidates", dtype="float64")
+    losses: Payload = wire("candidates", dtype="float64", discloses="loss")
 
 
 class AveragingState(Message):
@@ -146,10 +146,12 @@ class FedAvg(Algorithm):
         """The weight of |u - w|^2 / 2 in the local objective."""
         return 0.0
 
+    def handlers(self) -> tuple[Handler, ...]:
+        return (self.local_models, *(() if self.learning_rate else (local_smoothness, self.candidate_losses)))
+
     def init(self, problem: Problem, cohort: Cohort) -> AveragingState:
         rates = np.full(int(self.learning_rate > 0), self.learning_rate)
-        features = cohort.num_features
-        return AveragingState(np.zeros(features), np.zeros((rates.size, features)), rates, np.int64(0))
+        return AveragingState(cohort.start, np.tile(cohort.start, (rates.size, 1)), rates, np.int64(0))
 
     @on_client(Candidates, LocalModels)
     def local_models(self, problem: Problem, clients: Clients, request: Candidates) -> LocalModels:

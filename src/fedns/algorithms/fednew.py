@@ -11,12 +11,11 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from fedns.algorithms.blocks import as_received, joined, number_bytes, slabs
 from fedns.core.algorithm import Algorithm, Outcome
-from fedns.core.clients import Clients, on_client
+from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
 from fedns.core.errors import ConfigError
-from fedns.core.messages import Message, Payload, wire
+from fedns.core.messages import Message, Payload, as_received, joined, wire
 from fedns.numerics import parallel
 from fedns.numerics.linalg import add_weighted_rows, pack_symmetric, packed_size, unpack_symmetric
 from fedns.problems.problem import Problem
@@ -38,14 +37,14 @@ class DirectionRequest(Message):
 class LocalDirection(Message):
     """A client's own solution y_j of the damped Newton system."""
 
-    direction: Payload = wire("features")
+    direction: Payload = wire("features", discloses="direction")
 
 
 class QuantisedDirection(Message):
     """How y_j differs from what the client sent last, in `bits` bits a number, packed; and the range they span."""
 
-    codes: Payload = wire("bytes", dtype="uint8")
-    radius: Payload = wire(dtype="float32")
+    codes: Payload = wire("bytes", dtype="uint8", discloses="direction")
+    radius: Payload = wire(dtype="float32", discloses="direction")
 
 
 class FedNewState(Message):
@@ -78,11 +77,10 @@ class ADMMDirections(Algorithm):
             raise ConfigError(f"scale must be {' or '.join(SCALES)}, got {self.scale!r}")
 
     def init(self, problem: Problem, cohort: Cohort) -> FedNewState:
-        zero = np.zeros(cohort.num_features)
-        return FedNewState(zero, zero, np.int64(0), np.float64(self._weights(cohort).sum()))
+        return FedNewState(cohort.start, np.zeros(cohort.num_features), np.int64(0), np.float64(self._weights(cohort).sum()))
 
     def round(self, problem: Problem, state: FedNewState, cohort: Cohort) -> Outcome:
-        request = DirectionRequest(state.coefficients, state.direction, state.iteration, number_bytes(cohort))
+        request = DirectionRequest(state.coefficients, state.direction, state.iteration, cohort.number_bytes)
         direction = self._common_direction(state, cohort, request)
         after = FedNewState(state.coefficients - direction, direction, np.int64(state.iteration + 1), state.total)
         return Outcome(after, {"direction_norm": float(np.linalg.norm(direction)), "step_size": 1.0})
@@ -179,6 +177,9 @@ class FedNew(ADMMDirections):
     theory: ClassVar[str] = "converges, no rate proved"
     heterogeneous: ClassVar[str] = "-"
 
+    def handlers(self) -> tuple[Handler, ...]:
+        return (self.direction,)
+
     @on_client(DirectionRequest, LocalDirection)
     def direction(self, problem: Problem, clients: Clients, request: DirectionRequest) -> LocalDirection:
         def some(part: Clients) -> LocalDirection:
@@ -186,7 +187,7 @@ class FedNew(ADMMDirections):
             self._remember_sent(part, sent, request)
             return LocalDirection(direction=sent)
 
-        return joined([some(part) for part in slabs(clients, 8 * request.coefficients.size**2)])
+        return joined([some(part) for part in clients.slabs(8 * request.coefficients.size**2)])
 
     def _common_direction(self, state: FedNewState, cohort: Cohort, request: DirectionRequest) -> FloatArray:
         weights = self._weights(cohort) / self._weights(cohort).sum()
@@ -216,11 +217,15 @@ class QFedNew(ADMMDirections):
     uplink: ClassVar[str] = "bits M / 32 + 1"
     theory: ClassVar[str] = "converges, no rate proved"
     heterogeneous: ClassVar[str] = "-"
+    draws_random_numbers: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 1 <= self.bits <= MAX_BITS:
             raise ConfigError(f"bits must be from 1 to {MAX_BITS}, got {self.bits}")
+
+    def handlers(self) -> tuple[Handler, ...]:
+        return (self.quantised_direction,)
 
     @on_client(DirectionRequest, QuantisedDirection)
     def quantised_direction(self, problem: Problem, clients: Clients, request: DirectionRequest) -> QuantisedDirection:
@@ -233,7 +238,7 @@ class QFedNew(ADMMDirections):
             self._remember_sent(part, before + dequantise(codes, radius, self.bits), request)
             return QuantisedDirection(codes=pack_codes(codes, self.bits), radius=radius)
 
-        return joined([some(part) for part in slabs(clients, 8 * request.coefficients.size**2)])
+        return joined([some(part) for part in clients.slabs(8 * request.coefficients.size**2)])
 
     def _common_direction(self, state: FedNewState, cohort: Cohort, request: DirectionRequest) -> FloatArray:
         weights = self._weights(cohort) / float(state.total)

@@ -7,10 +7,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedns.algorithms.blocks import ArmijoSearch, FloatArray, newton_steps
+from fedns.algorithms.curvature import FloatArray, newton_steps
 from fedns.algorithms.giant import GIANT, GiantState
+from fedns.algorithms.searches import ArmijoSearch
 from fedns.core.algorithm import Algorithm, Outcome
-from fedns.core.clients import Clients, on_client
+from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
 from fedns.core.errors import ConfigError
 from fedns.core.messages import Message, Payload, wire
@@ -31,14 +32,14 @@ class LocalRun(Message):
 class LocalModel(Message):
     """The coefficients a client has arrived at by itself."""
 
-    coefficients: Payload = wire("features")
+    coefficients: Payload = wire("features", discloses="direction")
 
 
 class LocalModelAndLoss(Message):
     """Where a client's local steps have led, and its mean loss where they began."""
 
-    coefficients: Payload = wire("features")
-    loss: Payload = wire(dtype="float64")
+    coefficients: Payload = wire("features", discloses="direction")
+    loss: Payload = wire(dtype="float64", discloses="loss")
 
 
 class LocalNewtonState(Message):
@@ -71,8 +72,7 @@ class LocalNewton(Algorithm):
     # Deviation (LocalNewton, adaptive variant): the paper takes away local steps when the loss no longer decreases enough
     # and ends with GIANT; the measure of "enough" is ours, relative to the whole decrease, so that it has no unit.
     local_steps: int = 3
-    armijo_slope: float = 0.1
-    backtrack_factor: float = 0.5
+    line_search: ArmijoSearch = ArmijoSearch()
     finish: str = "none"
     finish_after: int = 0
     stall_fraction: float = 1e-3
@@ -93,11 +93,20 @@ class LocalNewton(Algorithm):
             raise ConfigError(f"finish_after must be >= 0 and needs finish='giant', got {self.finish_after}")
         if not 0 <= self.stall_fraction < 1:
             raise ConfigError(f"stall_fraction must be in [0, 1), got {self.stall_fraction}")
-        self._search()
+
+    @property
+    def _giant(self) -> GIANT:
+        return GIANT(self.line_search)
+
+    def handlers(self) -> tuple[Handler, ...]:
+        if self.finish == "none":
+            return (self.local_model,)
+        first = self.local_model if self.finish_after else self.local_model_and_loss
+        return (first, *self._giant.handlers())
 
     def init(self, problem: Problem, cohort: Cohort) -> LocalNewtonState:
         return LocalNewtonState(
-            coefficients=np.zeros(cohort.num_features),
+            coefficients=cohort.start,
             local_steps=np.int64(self.local_steps),
             rounds=np.int64(0),
             step_size=np.float64(1.0),
@@ -133,8 +142,7 @@ class LocalNewton(Algorithm):
         return Outcome(LocalNewtonState(model, np.int64(local_steps), rounds, state.step_size, objectives), diagnostics)
 
     def _giant_round(self, problem: Problem, state: LocalNewtonState, cohort: Cohort) -> Outcome:
-        giant = GIANT(armijo_slope=self.armijo_slope, backtrack_factor=self.backtrack_factor)
-        outcome = giant.round(problem, GiantState(state.coefficients, state.step_size), cohort)
+        outcome = self._giant.round(problem, GiantState(state.coefficients, state.step_size), cohort)
         after: GiantState = outcome.state
         rounds = np.int64(state.rounds + 1)
         ended = LocalNewtonState(after.coefficients, state.local_steps, rounds, after.step_size, state.objectives)
@@ -142,9 +150,6 @@ class LocalNewton(Algorithm):
 
     def _stalled(self, objectives: FloatArray, now: float) -> bool:
         return bool(objectives.size and objectives[1] - now <= self.stall_fraction * (objectives[0] - now))
-
-    def _search(self) -> ArmijoSearch:
-        return ArmijoSearch(self.armijo_slope, self.backtrack_factor)
 
     def _steps(self, problem: Problem, shards: Shards, request: LocalRun) -> tuple[FloatArray, FloatArray]:
         """Every client's model after its steps, and its mean loss before the first."""
@@ -162,7 +167,7 @@ class LocalNewton(Algorithm):
         self, problem: Problem, shards: Shards, models: FloatArray, directions: FloatArray, slopes: FloatArray
     ) -> tuple[FloatArray, FloatArray]:
         """The largest trial step with enough decrease of each client's own objective, and the losses before it."""
-        steps = self._search().steps
+        steps = self.line_search.steps
         losses = problem.losses_along(models, directions, steps, shards)
         diagonal = problem.penalty_diagonal(models.shape[1])
         constant, linear, square = (
@@ -171,7 +176,7 @@ class LocalNewton(Algorithm):
         )
         values = losses + 0.5 * constant + linear * steps + 0.5 * square * steps**2
         # The same slack for rounding as in the aggregate search.
-        allowed = values[:, :1] + self.armijo_slope * steps[1:] * slopes[:, None]
+        allowed = values[:, :1] + self.line_search.armijo_slope * steps[1:] * slopes[:, None]
         passing = values[:, 1:] <= allowed + 1e-14 * np.maximum(1.0, np.abs(values[:, :1]))
         first = np.where(passing.any(axis=1), passing.argmax(axis=1), steps.size - 2)
         return steps[1 + first], losses[:, 0]

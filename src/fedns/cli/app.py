@@ -14,7 +14,8 @@ import typer
 from fedns import __version__
 from fedns.cli.federation import add_commands
 from fedns.core.errors import FednsError
-from fedns.runs.spec import DEFAULT_CLIENTS, Spec, read_toml
+from fedns.runs.settings import read_toml
+from fedns.runs.spec import DEFAULT_CLIENTS, Spec
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -92,7 +93,7 @@ def fetch(
 
     NAMES are those of the collection: phishing cod-rna covtype SUSY a9a w8a ... They load by the same names afterwards.
     """
-    from fedns.data.fetch import fetch as download
+    from fedns.data.collection.fetch import fetch as download
 
     for path in download(names, base_url=url):
         typer.echo(path)
@@ -223,15 +224,15 @@ def reproduce(
     from fedns.paper.command import verdict_table
 
     folder = Path(out) / "quick" if quick else Path(out)
-    found = run_everything(folder, quick, board_for(_console(stderr=True), quiet))
-    if found.report is None:
+    reproduction = run_everything(folder, quick, board_for(_console(stderr=True), quiet))
+    if reproduction.report is None:
         typer.echo("fedns: interrupted; the same command goes on from here", err=True)
         raise typer.Exit(INTERRUPTED_EXIT)
     if not quiet:
-        _console().print(verdict_table(found.verdicts))
-        for sentence in found.left_out:
+        _console().print(verdict_table(reproduction.verdicts))
+        for sentence in reproduction.left_out:
             typer.echo(sentence)
-        typer.echo(f"report: {found.report}")
+        typer.echo(f"report: {reproduction.report}")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -33,7 +33,7 @@ class Measured:
     def only(self, wanted: Callable[[str], bool]) -> Measured:
         """The same without the other cases."""
         keep = [i for i, case in enumerate(self.cases) if wanted(case)]
-        cells = {typed: [found[i] for i in keep] for typed, found in self.cells.items()}
+        cells = {typed: [column[i] for i in keep] for typed, column in self.cells.items()}
         return Measured(self.command, [self.cases[i] for i in keep], cells)
 
     def of(self, name: str) -> list[str] | None:

@@ -14,9 +14,9 @@ from fedns.core.files import write_whole
 from fedns.core.history import History, Record
 from fedns.core.meter import LedgerEntry
 from fedns.core.observers import Observer
+from fedns.core.termination import Ending
 
 ROUNDS_FILE, RUNS_FILE = "rounds.jsonl", "runs.jsonl"
-INTERRUPTED = "interrupted"
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,13 @@ class Run:
     method: str
     trial: int
     records: list[Record]
-    stop_reason: str
-    converged: bool
+    ending: Ending
+    stop_reason: str  # the same in one sentence, with its numbers
     ledger: list[LedgerLine]
+
+    @property
+    def converged(self) -> bool:
+        return self.ending.converged
 
     @property
     def last(self) -> Record:
@@ -49,14 +53,6 @@ class Run:
     def first_below(self, gap: float) -> Record | None:
         """The first record whose suboptimality is at most `gap`."""
         return next((r for r in self.records if r.suboptimality is not None and r.suboptimality <= gap), None)
-
-    @property
-    def ending(self) -> str:
-        """How it ended, in one or two words."""
-        if self.converged:
-            return "converged"
-        words = ("interrupted", "diverged", "plateau", "still improving", "not settling", "at the optimum")
-        return next((word for word in words if word in self.stop_reason), "out of rounds")
 
 
 class RoundsWriter(Observer):
@@ -71,8 +67,8 @@ class RoundsWriter(Observer):
 
     def on_end(self, history: History) -> None:
         ledger = [asdict(line) for line in summarise_ledger(history.ledger)]
-        ending = {"stop_reason": history.stop_reason, "converged": history.converged, "ledger": ledger}
-        _write_line(self._runs, self._of | ending)
+        ending = {"ending": history.ending.key, "stop_reason": history.stop_reason, "converged": history.converged}
+        _write_line(self._runs, self._of | ending | {"ledger": ledger})
 
 
 def summarise_ledger(entries: Iterable[LedgerEntry]) -> list[LedgerLine]:
@@ -91,7 +87,11 @@ def read_runs(folder: Path) -> list[Run]:
     for line in _read_lines(folder / ROUNDS_FILE):
         records.setdefault((line.pop("method"), line.pop("trial")), []).append(Record.from_dict(line))
     endings = {(line["method"], line["trial"]): line for line in _read_lines(folder / RUNS_FILE)}
-    return [_run(*key, found, endings.get(key)) for key, found in records.items()]
+    if any("ending" not in line for line in endings.values()):
+        raise DataError(
+            f"'{folder / RUNS_FILE}' is of an older version, which did not say how runs ended: run them again elsewhere"
+        )
+    return [_run(*key, rounds, endings.get(key)) for key, rounds in records.items()]
 
 
 def keep_finished(folder: Path) -> set[tuple[str, int]]:
@@ -109,9 +109,9 @@ def keep_finished(folder: Path) -> set[tuple[str, int]]:
 
 def _run(method: str, trial: int, records: list[Record], ending: dict[str, Any] | None) -> Run:
     if ending is None:
-        return Run(method, trial, records, INTERRUPTED, False, [])
+        return Run(method, trial, records, Ending.INTERRUPTED, Ending.INTERRUPTED.label, [])
     ledger = [LedgerLine(**{**line, "fields": tuple(line["fields"])}) for line in ending["ledger"]]
-    return Run(method, trial, records, ending["stop_reason"], ending["converged"], ledger)
+    return Run(method, trial, records, Ending.of(ending["ending"]), ending["stop_reason"], ledger)
 
 
 def _write_line(file: TextIO, values: dict[str, Any]) -> None:

@@ -73,13 +73,13 @@ def summarise(runs: Iterable[Run], num_clients: int) -> list[Summary]:
     by_method: dict[str, list[Run]] = {}
     for run in runs:
         by_method.setdefault(run.method, []).append(run)
-    return [_summary(method, found, num_clients) for method, found in by_method.items()]
+    return [_summary(method, own, num_clients) for method, own in by_method.items()]
 
 
 def _summary(method: str, runs: list[Run], num_clients: int) -> Summary:
     last = [run.last for run in runs]
     gaps = [record.suboptimality for record in last if record.suboptimality is not None]
-    endings = [run.ending for run in runs]
+    endings = [run.ending.label for run in runs]
     sent = [float(record.uplink_bytes) for record in last]
     return Summary(
         method=method,
@@ -97,9 +97,9 @@ def _summary(method: str, runs: list[Run], num_clients: int) -> Summary:
 
 
 def _spread(values: Sequence[float]) -> Spread:
-    found = Spread.of(values)
-    assert found is not None  # a run has at least its start
-    return found
+    spread = Spread.of(values)
+    assert spread is not None  # a run has at least its start
+    return spread
 
 
 def _target(gap: float, runs: list[Run], num_clients: int) -> Target:
@@ -165,7 +165,7 @@ def traffic(runs: Iterable[Run], num_clients: int) -> list[Traffic]:
     for run in runs:
         if run.ledger:
             by_method.setdefault(run.method, []).append(run)
-    return [line for method, found in by_method.items() for line in _traffic_of(method, found, num_clients)]
+    return [line for method, own in by_method.items() for line in _traffic_of(method, own, num_clients)]
 
 
 def _traffic_of(method: str, runs: list[Run], num_clients: int) -> list[Traffic]:

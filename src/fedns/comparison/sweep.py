@@ -24,7 +24,8 @@ from fedns.core.errors import ConfigError
 from fedns.core.files import alone_in, write_whole
 from fedns.data.catalogue import shape_of
 from fedns.reporting.numbers import DASH, bytes_text, gap_text, one_parameter_a_line, rounds_text
-from fedns.runs.spec import Spec, read_toml
+from fedns.runs.settings import read_toml
+from fedns.runs.spec import Spec
 
 TABLE_FILES = ("table.csv", "table.md")
 CASES, QUICK = "cases", "quick"
@@ -62,20 +63,20 @@ def is_sweep(values: Mapping[str, Any]) -> bool:
 def read_sweep(path: Path, overrides: Mapping[str, Any], *, quick: bool = False) -> Sweep:
     """Every combination that a file asks for, in its order; `quick` takes the smaller settings that it has for that."""
     values = read_toml(path)
-    shared = _settled({key: value for key, value in values.items() if key != CASES}, quick) | dict(overrides)
+    shared = _without_quick({key: value for key, value in values.items() if key != CASES}, quick) | dict(overrides)
     folder = Path(str(shared.pop("out", f"runs/{path.stem}")))
     cases = []
     for case in values.get(CASES, [{}]):
         if not isinstance(case, dict):
             raise ConfigError(f"{path}: cases must be tables, written [[cases]]")
-        cases += _combinations(path, shared | _settled(case, quick) | dict(overrides), folder)
+        cases += _combinations(path, shared | _without_quick(case, quick) | dict(overrides), folder)
     labels = [case.label for case in cases]
     if len(set(labels)) < len(labels):
         raise ConfigError(f"{path}: two cases are both called '{max(labels, key=labels.count)}': let them differ in a list")
     return Sweep(folder, cases)
 
 
-def _settled(values: Mapping[str, Any], quick: bool) -> dict[str, Any]:
+def _without_quick(values: Mapping[str, Any], quick: bool) -> dict[str, Any]:
     """The settings without their quick alternative, or with it in force."""
     plain = {key: value for key, value in values.items() if key != QUICK}
     return plain | values.get(QUICK, {}) if quick else plain
@@ -84,16 +85,16 @@ def _settled(values: Mapping[str, Any], quick: bool) -> dict[str, Any]:
 def _combinations(path: Path, values: dict[str, Any], folder: Path) -> list[Case]:
     varied = [key for key, value in values.items() if isinstance(value, list) and key != "methods"]
     named = ["dataset", *(key for key in varied if key != "dataset")]
-    found = []
+    cases = []
     for choice in itertools.product(*(values[key] for key in varied)):
         one = values | dict(zip(varied, choice, strict=True))
         label = " ".join(str(one.get(key, "")) for key in named)
         name = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in label)
         try:
-            found.append(Case(label, replace(Spec.from_dict(one), out=str(folder / name))))
+            cases.append(Case(label, replace(Spec.from_dict(one), out=str(folder / name))))
         except ConfigError as error:
             raise ConfigError(f"{path}: {label}: {error}") from None
-    return found
+    return cases
 
 
 def run_sweep(sweep: Sweep, board: Board | None = None, processes: int | None = None) -> tuple[list[Finished], bool]:
@@ -183,7 +184,7 @@ def cell(summary: Summary | None) -> str:
 def _grid(done: Sequence[Finished]) -> tuple[list[str], list[list[str]]]:
     methods = list(dict.fromkeys(s.method for finished in done for s in finished.summaries))
     by_case = [{s.method: s for s in finished.summaries} for finished in done]
-    return methods, [[cell(found.get(method)) for found in by_case] for method in methods]
+    return methods, [[cell(summaries.get(method)) for summaries in by_case] for method in methods]
 
 
 def write_table(folder: Path, done: Sequence[Finished]) -> None:

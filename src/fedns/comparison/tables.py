@@ -72,12 +72,12 @@ def comparison_table(title: str, summaries: Sequence[Summary]) -> Table:
 
 def notes(summaries: Sequence[Summary], tol: float | None) -> list[str]:
     """What the table's dashes and brackets mean where it has any."""
-    found = []
+    sentences = []
     for summary in summaries:
         if summary.sends_nothing:
-            found.append(f"{summary.method}: data pooled: nothing is sent")
+            sentences.append(f"{summary.method}: data pooled: nothing is sent")
     if tol is not None and tol > min(TARGETS):
-        found.append(f"every run stops at a gap of {tol:g} (tol): smaller gaps were not looked for")
+        sentences.append(f"every run stops at a gap of {tol:g} (tol): smaller gaps were not looked for")
     if any(0 < (target.rounds.count if target.rounds else 0) < s.trials for s in summaries for target in s.targets):
-        found.append("[3/10] means that 3 of 10 trials got there; the mean is over those")
-    return found
+        sentences.append("[3/10] means that 3 of 10 trials got there; the mean is over those")
+    return sentences

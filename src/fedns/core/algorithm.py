@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-import numpy as np
-
+from fedns.core.clients import Handler
 from fedns.core.cohort import Cohort
 from fedns.core.messages import Message, Payload, wire
 
@@ -39,10 +38,15 @@ class Algorithm(ABC):
     heterogeneous: ClassVar[str]  # the FedNS paper's word on clients that differ: "yes", "no", or "-" where it has none
     pooled: ClassVar[bool] = False  # runs on the union of the data: a yardstick, nothing is sent
     sees_partition: ClassVar[bool] = True  # False where moving rows between clients does not change the iterates
+    draws_random_numbers: ClassVar[bool] = False  # True where the seed decides the iterates, with the default parameters
 
     def init(self, problem: Any, cohort: Cohort) -> Any:
-        """The state before the first round: zero coefficients unless a method needs more."""
-        return State(coefficients=np.zeros(cohort.num_features))
+        """The state before the first round: the coefficients to start from, unless a method needs more."""
+        return State(coefficients=cohort.start)
+
+    @abstractmethod
+    def handlers(self) -> tuple[Handler, ...]:
+        """Everything that `init` and `round` may ask a client for: a site answers these and no others."""
 
     @abstractmethod
     def round(self, problem: Any, state: Any, cohort: Cohort) -> Outcome:

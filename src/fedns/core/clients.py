@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedns.core.errors import ConfigError
-from fedns.core.messages import Message
+from fedns.core.messages import Discloses, Message
 from fedns.core.shards import Shards
 from fedns.numerics.rng import stream_keys
 
 Ids = NDArray[np.int64]
+# Matrices of a few clients at a time: they fit into the caches, and a handler's memory does not grow with the cohort.
+_SLAB_BYTES = 8 * 2**20
 
 
 @dataclass
@@ -56,20 +58,31 @@ class Clients:
     def remember(self, name: str, values: NDArray[Any]) -> None:
         self.memory.remember(name, self.ids, values)
 
+    def slabs(self, bytes_each: int) -> Iterator[Clients]:
+        """These clients, a few at a time, where a handler needs this much working memory for each."""
+        count = max(1, _SLAB_BYTES // bytes_each)
+        for start in range(0, self.ids.size, count):
+            part = np.arange(start, min(start + count, self.ids.size))
+            yield replace(self, shards=self.shards.select(part), ids=self.ids[part])
+
 
 # A client's half of an exchange: handler(problem, clients, request) -> batch of replies.
 Handler = Callable[..., Message]
-_FUNCTIONS: dict[str, Handler] = {}
 F = TypeVar("F", bound=Handler)
 
 
 def on_client(request: type[Message], reply: type[Message]) -> Callable[[F], F]:
-    """Mark a function or method as running at the clients, with the messages it takes and gives."""
+    """Mark a function or method as running at the clients, with the messages it takes and gives.
+
+    Every field of the reply must declare what it discloses.
+    """
+    for name, spec in reply.specs().items():
+        if spec.discloses is None:
+            words = ", ".join(Discloses)
+            raise ConfigError(f"field '{name}' of {reply.kind} must say what it tells: wire(..., discloses=one of {words})")
 
     def mark(function: F) -> F:
         function.__dict__["messages"] = (request, reply)
-        if function.__qualname__ == function.__name__:  # a plain function; methods are found through their object
-            _FUNCTIONS[function.__name__] = function
         return function
 
     return mark
@@ -81,13 +94,3 @@ def messages_of(handler: Handler) -> tuple[type[Message], type[Message]]:
     if messages is None:
         raise ConfigError(f"{handler.__name__} is not marked with @on_client(Request, Reply): it cannot be asked")
     return messages
-
-
-def handlers_of(*owners: object) -> dict[str, Handler]:
-    """What a site can be asked for, by name: every marked function, and the marked methods of these objects."""
-    found = dict(_FUNCTIONS)
-    for owner in owners:
-        for name in dir(type(owner)):
-            if hasattr(getattr(type(owner), name), "messages"):
-                found[name] = getattr(owner, name)
-    return found

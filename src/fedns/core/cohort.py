@@ -42,9 +42,9 @@ class Hello(Message):
 class Registration(Message):
     """How much data a client has; weights follow from it."""
 
-    num_rows: Payload = wire(dtype="int64")
-    total_weight: Payload = wire(dtype="float64")
-    num_columns: Payload = wire(dtype="int64")
+    num_rows: Payload = wire(dtype="int64", discloses="count")
+    total_weight: Payload = wire(dtype="float64", discloses="count")
+    num_columns: Payload = wire(dtype="int64", discloses="schema")
 
     def check(self) -> None:
         if not (0 < self.num_rows < 2**48 and 0 < self.num_columns < 2**31):
@@ -71,6 +71,7 @@ class Session:
     round: int = 0
     num_features: int = 0
     metered: bool = True  # False where the data are pooled and nothing is sent
+    start: FloatArray | None = None  # the coefficients to start from, where it is not 0
 
     def __post_init__(self) -> None:
         if self.wire not in WIRE_PRECISIONS:
@@ -102,6 +103,17 @@ class Cohort(ABC):
     def num_features(self) -> int:
         return self.session.num_features
 
+    @property
+    def number_bytes(self) -> np.uint8:
+        """The size of a real number on this run's wire, for clients that must keep what the server receives."""
+        return np.uint8(self.session.precision.itemsize)
+
+    @property
+    def start(self) -> FloatArray:
+        """The coefficients that a run starts from: (features,)."""
+        start = self.session.start
+        return np.zeros(self.num_features) if start is None else start.copy()
+
     def ask(self, handler: Handler, request: Message) -> Replies:
         """Send a request to every client of this cohort; the replies are read once, in client order."""
         expected, _ = messages_of(handler)
@@ -124,12 +136,12 @@ class Cohort(ABC):
         return self
 
     def _reached(self, ids: Ids) -> Ids:
-        """Those of these clients to whom messages really travel; for the rest an older reply may stand in."""
+        """Those of these clients to whom messages really travel; the rest may fall back on an older reply."""
         return ids
 
-    def attempt(self, play: Callable[[Cohort], T]) -> T:
-        """Play a round with this cohort. An engine whose clients come and go may play it again, with those it has."""
-        return play(self)
+    def with_retries(self, round: Callable[[Cohort], T]) -> T:
+        """One round with this cohort. An engine whose clients come and go may repeat it, with those it has."""
+        return round(self)
 
     def sample(self, fraction: float) -> Cohort:
         """A random part of the cohort for this round, of at least one client; weights are renormalised over it."""

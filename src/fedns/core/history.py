@@ -12,8 +12,10 @@ from numpy.typing import NDArray
 
 from fedns.core.errors import DataError
 from fedns.core.meter import LedgerEntry
+from fedns.core.termination import Ending
 
 FloatArray = NDArray[np.float64]
+_VERSION = 2  # of the saved form
 MEASURES = (
     "round",
     "exchanges",
@@ -23,6 +25,7 @@ MEASURES = (
     "objective",
     "suboptimality",
     "gradient_norm",
+    "evaluation_bytes",
 )
 
 
@@ -39,6 +42,7 @@ class Record:
     suboptimality: float | None  # None where the optimum is not known
     gradient_norm: float
     diagnostics: dict[str, float] = field(default_factory=dict)
+    evaluation_bytes: int = 0  # what asking sites for objective and gradient cost, both ways; no part of the other two
 
     def as_dict(self) -> dict[str, Any]:
         """Flat, ready for JSON, the method's own diagnostics last."""
@@ -57,9 +61,13 @@ class History:
     method: str
     records: list[Record]
     coefficients: FloatArray
-    stop_reason: str
-    converged: bool
+    ending: Ending
+    stop_reason: str  # the same in one sentence, with its numbers
     ledger: list[LedgerEntry] = field(default_factory=list)
+
+    @property
+    def converged(self) -> bool:
+        return self.ending.converged
 
     @property
     def round(self) -> NDArray[np.int64]:
@@ -82,6 +90,10 @@ class History:
         return np.array([r.downlink_bytes for r in self.records])
 
     @property
+    def evaluation_bytes(self) -> NDArray[np.int64]:
+        return np.array([r.evaluation_bytes for r in self.records])
+
+    @property
     def objective(self) -> FloatArray:
         return np.array([r.objective for r in self.records])
 
@@ -100,10 +112,10 @@ class History:
     def save(self, path: str | Path) -> None:
         """Write the run as JSON lines: a line about the run, then a line per round."""
         head = {
-            "fedns_history": 1,
+            "fedns_history": _VERSION,
             "method": self.method,
+            "ending": self.ending.key,
             "stop_reason": self.stop_reason,
-            "converged": self.converged,
             "coefficients": self.coefficients.tolist(),
             "ledger": [vars(entry) for entry in self.ledger],
         }
@@ -115,13 +127,17 @@ class History:
         """Read back what `save` wrote, to the last bit."""
         lines = Path(path).read_text(encoding="utf-8").splitlines()
         head = json.loads(lines[0]) if lines else {}
-        if not isinstance(head, dict) or head.get("fedns_history") != 1:
+        if not isinstance(head, dict) or "fedns_history" not in head:
             raise DataError(f"{path} is not a saved history: write one with history.save(path)")
+        if head["fedns_history"] != _VERSION:
+            raise DataError(
+                f"{path} is a history of version {head['fedns_history']}, not {_VERSION} as here: make the run again"
+            )
         return cls(
             method=head["method"],
             records=[Record.from_dict(json.loads(line)) for line in lines[1:]],
             coefficients=np.array(head["coefficients"], dtype=np.float64),
+            ending=Ending.of(head["ending"]),
             stop_reason=head["stop_reason"],
-            converged=head["converged"],
             ledger=[LedgerEntry(**{**entry, "fields": tuple(entry["fields"])}) for entry in head["ledger"]],
         )

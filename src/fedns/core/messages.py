@@ -14,6 +14,7 @@ import math
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from enum import StrEnum
 from functools import lru_cache
 from typing import Any, ClassVar, TypeVar, dataclass_transform
 
@@ -42,6 +43,22 @@ _CODES = {dtype: code for code, dtype in _DTYPES.items()}
 WIRE_PRECISIONS: dict[str, np.dtype[Any]] = {"float64": np.dtype("<f8"), "float32": np.dtype("<f4")}
 
 
+class Discloses(StrEnum):
+    """What a field of a reply tells about a client's rows. Permissions and budgets of a site go by this."""
+
+    NOTHING = "nothing"  # settings, and what the server sent itself
+    SCHEMA = "schema"  # which columns there are
+    COUNT = "count"  # numbers of rows, and their weights
+    LOSS = "loss"  # mean losses
+    MOMENTS = "moments"  # means, variances, histograms and eigenvalues of features over many rows
+    GRADIENT = "gradient"  # gradients of the mean loss, and sums with one in them
+    DIRECTION = "direction"  # a direction or a model that the client found from its gradients and Hessians
+    STEP = "step"  # the length of a step
+    SKETCH = "sketch"  # random combinations of rows
+    HESSIAN = "hessian"  # the Hessian of the mean loss, parts of it, or changes of it
+    ROWS = "rows"  # rows as they are, scaled at most
+
+
 @dataclass(frozen=True)
 class FieldSpec:
     """What a field holds: `real` numbers travel at the run's wire precision, other kinds at their own."""
@@ -49,6 +66,7 @@ class FieldSpec:
     dimensions: tuple[str, ...]  # a name per axis; equal names must have equal lengths within a message
     kind: str  # "real", or the name of a dtype
     ragged: bool = False  # the first axis differs from client to client: a batch holds a Ragged
+    discloses: Discloses | None = None  # every field of a reply has one
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,11 +84,14 @@ class Ragged:
         return np.diff(self.offsets)
 
 
-def wire(*dimensions: str, dtype: str = "real", ragged: bool = False) -> Any:
-    """Declare a field: its axes by name, and a dtype if it must not be rounded to the wire precision."""
+def wire(*dimensions: str, dtype: str = "real", ragged: bool = False, discloses: str | None = None) -> Any:
+    """Declare a field: its axes by name, a dtype if it must not be rounded, and in a reply what it tells about the rows."""
     if dtype != "real" and np.dtype(dtype).newbyteorder("<") not in _CODES:
         raise ConfigError(f"messages cannot carry {dtype}: use real, float64, float32, int64, int32 or uint8")
-    return dataclasses.field(metadata={"wire": FieldSpec(dimensions, dtype, ragged)})
+    if discloses is not None and discloses not in set(Discloses):
+        raise ConfigError(f"discloses must be one of {', '.join(Discloses)}, got {discloses!r}")
+    told = None if discloses is None else Discloses(discloses)
+    return dataclasses.field(metadata={"wire": FieldSpec(dimensions, dtype, ragged, told)})
 
 
 @dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(wire,))
@@ -78,8 +99,8 @@ class Message:
     """Base of all messages; subclasses become frozen dataclasses by themselves."""
 
     kind: ClassVar[str]
-    # What may stand in for the reply of a client that is away: "nothing", its own "last" one, or those of the "others".
-    stand_in: ClassVar[str] = "nothing"
+    # What is taken for the reply of a client that is away: "nothing", its own "last" one, or those of the "others".
+    fallback: ClassVar[str] = "nothing"
     _specs: ClassVar[dict[str, FieldSpec]]
 
     def __init_subclass__(cls, **keywords: Any) -> None:
@@ -139,10 +160,31 @@ def as_batch(messages: Sequence[M]) -> M:
     for name, spec in messages[0].specs().items():
         values = [np.asarray(getattr(message, name)) for message in messages]
         if spec.ragged:
-            columns[name] = Ragged(np.concatenate(values), np.cumsum([0, *map(len, values)]))
+            rows = np.concatenate(values) if len(values) > 1 else values[0]
+            columns[name] = Ragged(rows, np.cumsum([0, *map(len, values)]))
         else:
-            columns[name] = np.stack(values)
+            columns[name] = np.stack(values) if len(values) > 1 else values[0][np.newaxis]
     return type(messages[0])(**columns)
+
+
+def joined(batches: Sequence[M]) -> M:
+    """Batches of replies as one, in order."""
+    if len(batches) == 1:
+        return batches[0]
+    columns = {name: [getattr(batch, name) for batch in batches] for name in batches[0].specs()}
+    return type(batches[0])(**{name: _stacked(parts) for name, parts in columns.items()})
+
+
+def _stacked(parts: list[Any]) -> Any:
+    if not isinstance(parts[0], Ragged):
+        return np.concatenate(parts)
+    counts = np.concatenate([part.counts for part in parts])
+    return Ragged(np.concatenate([part.values for part in parts]), np.concatenate([[0], np.cumsum(counts)]))
+
+
+def as_received(values: Array, number_bytes: int) -> Array:
+    """The values after they travelled as real numbers of this size."""
+    return values if number_bytes == 8 else values.astype(np.float32).astype(np.float64)
 
 
 def batch_bytes(batch: Message, precision: np.dtype[Any]) -> NDArray[np.int64]:

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from fedns.core.errors import DataError
 from fedns.data import synthetic
-from fedns.data.cache import cached_archives, is_cached
+from fedns.data.collection.cache import cached_archives, is_cached
+from fedns.data.files.npz import peek_member, peek_shape
+from fedns.data.files.table import Table
 from fedns.data.labels import Task, infer_task
-from fedns.data.npz import peek_member, peek_shape
-from fedns.data.table import Table
 
 FOLDER_VARIABLE = "FEDNS_DATA"
 

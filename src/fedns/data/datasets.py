@@ -14,8 +14,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from fedns.core.errors import DataError
-from fedns.data import fetch, sources, synthetic
-from fedns.data.cache import is_cached, verify
+from fedns.data import synthetic
 from fedns.data.catalogue import (
     BUILT_IN_SHAPES,
     FOLDER_VARIABLE,
@@ -26,8 +25,11 @@ from fedns.data.catalogue import (
     available,
     read_built_in,
 )
+from fedns.data.collection import fetch
+from fedns.data.collection.cache import is_cached, verify
+from fedns.data.files import sources
+from fedns.data.files.table import Table
 from fedns.data.labels import Task, as_binary, encode_targets
-from fedns.data.table import Table
 
 __all__ = ["Dataset", "DatasetInfo", "as_binary", "available", "load"]
 

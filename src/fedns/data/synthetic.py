@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from fedns.core.errors import DataError
-from fedns.data.table import Table
+from fedns.data.files.table import Table
 from fedns.numerics.rng import generator
 
 PREFIX = "synthetic:"

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedns.core.errors import ConfigError
-from fedns.federation.config import EXPERIMENT_FILE, KIT_FOLDER, SITE_FILE, require_engine
+from fedns.federation.config import CREDENTIALS_FOLDER, EXPERIMENT_FILE, SITE_FILE, engine_named
 
 AUTHORITY_FOLDER = "authority"
 
@@ -18,43 +18,30 @@ def init_federation(folder: Path, engine: str, sites: Sequence[str], server: str
 
     server: host:port that sites connect to.
     """
-    require_engine(engine)
+    carrier = engine_named(engine)
     if not sites or len(set(sites)) < len(sites):
         raise ConfigError(f"a federation needs sites, each with its own name, got {', '.join(sites) or 'none'}")
     host, _, port = server.rpartition(":")
     if not host or not port.isdigit():
         raise ConfigError(f"the server must be given as host:port, got '{server}'")
-    coordinator, kits = _provision(folder, engine, sites, host, int(port))
-    _place(coordinator, folder / "coordinator" / KIT_FOLDER)
+    coordinator, credentials = carrier.provision(folder / AUTHORITY_FOLDER, sites, host, int(port))
+    _place(coordinator, folder / "coordinator" / CREDENTIALS_FOLDER)
     _write_new(folder / "coordinator" / EXPERIMENT_FILE, _experiment(engine, sites, f"{_listen(host)}:{port}"))
     for site in sites:
-        _place(kits[site], folder / "sites" / site / KIT_FOLDER)
+        _place(credentials[site], folder / "sites" / site / CREDENTIALS_FOLDER)
         _write_new(folder / "sites" / site / SITE_FILE, _site(engine, site))
         _write_new(folder / "sites" / site / "README.md", _SITE_README.format(site=site, server=server, engine=engine))
     _write_new(folder / "README.md", _README.format(engine=engine, server=server))
 
 
-def _provision(folder: Path, engine: str, sites: Sequence[str], host: str, port: int) -> tuple[Path, dict[str, Path]]:
-    authority = folder / AUTHORITY_FOLDER
-    if engine == "flower":
-        from fedns.transports.flower.credentials import provision as provision_flower
-
-        provision_flower(authority, sites, f"{host}:{port}")
-        return authority / "coordinator", {site: authority / "sites" / site for site in sites}
-    from fedns.transports.nvflare.processes import provision as provision_nvflare
-
-    made = provision_nvflare(authority, sites, host, port)
-    return made.server, dict(made.sites)
-
-
-def _place(kit: Path, target: Path) -> None:
-    """Copy a kit to where its owner gets it, whole or not at all; one that is there already is brought up to date."""
+def _place(credentials: Path, target: Path) -> None:
+    """Copy credentials to where their owner gets them, whole or not at all; those that are there are brought up to date."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
-        shutil.copytree(kit, Path(scratch) / KIT_FOLDER)
+        shutil.copytree(credentials, Path(scratch) / CREDENTIALS_FOLDER)
         if target.exists():
             target.rename(Path(scratch) / "old")
-        (Path(scratch) / KIT_FOLDER).rename(target)
+        (Path(scratch) / CREDENTIALS_FOLDER).rename(target)
 
 
 def _listen(host: str) -> str:
@@ -135,7 +122,8 @@ This folder makes your machine a site of a federation on {engine}. Your rows sta
 2. In `site.toml`, name your data and its target, and look at what you permit.
 3. Start: `fedns site site.toml`. It connects out to {server}; nothing connects in, no port has to be opened here.
 
-`kit/` holds this site's private key: keep it to yourself. `state/ledger.jsonl` lists every message that left or reached this
-site: its kind, its fields and their shapes, its bytes, and what it was for. Stop with Ctrl-C at any time; started again, the
-site goes on where it was. A request outside what `site.toml` permits is refused, and the coordinator is told why.
+`credentials/` holds this site's private key: keep it to yourself. `state/ledger.jsonl` lists every message that left or
+reached this site: its kind, its fields and their shapes, its bytes, and what it was for. Stop with Ctrl-C at any
+time; started again, the site goes on where it was. A request outside what `site.toml` permits is refused, and the
+coordinator is told why.
 """

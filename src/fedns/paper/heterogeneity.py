@@ -103,5 +103,5 @@ def _cell(found: Measured | None) -> str:
         return "-"
     rounds, sent = found.rounds_to(CLOSE_GAP), found.bytes_to(CLOSE_GAP)
     if rounds is None or sent is None:
-        return f"{found.ending} {gap_text(found.final_gap)}"
+        return f"{found.ending.label} {gap_text(found.final_gap)}"
     return f"{rounds:.1f} / {bytes_text(sent)}"

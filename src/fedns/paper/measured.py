@@ -9,6 +9,7 @@ from statistics import fmean, median
 from fedns.comparison.compare import FINISHED_FILE
 from fedns.comparison.results import Run, read_runs
 from fedns.comparison.sweep import Sweep, is_finished
+from fedns.core.termination import Ending
 from fedns.runs.spec import Spec
 
 GAPS = (1e-2, 1e-4, 1e-6, 1e-8, 1e-10)
@@ -46,8 +47,8 @@ class Measured:
         return median(self.gaps(run)[-1] for run in self.runs)
 
     @property
-    def ending(self) -> str:
-        """How the first trial that did not converge ended, in a word or two; else how the first one did."""
+    def ending(self) -> Ending:
+        """How the first trial that did not converge ended; else how the first one did."""
         return next((run.ending for run in self.runs if not run.converged), self.runs[0].ending)
 
     @staticmethod

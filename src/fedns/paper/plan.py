@@ -10,8 +10,9 @@ from pathlib import Path
 
 from fedns.comparison.sweep import Sweep, read_sweep, tasks_of
 from fedns.comparison.workers import Task
-from fedns.data import fetch, synthetic
+from fedns.data import synthetic
 from fedns.data.catalogue import BUILT_IN_SHAPES, FOLDER_VARIABLE, archives
+from fedns.data.collection import fetch
 from fedns.paper import accuracy, dimensions, kept
 
 CONFIGS = ("figure1", "figure2", "table1", "heterogeneity")

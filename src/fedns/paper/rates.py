@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Literal
 
+from fedns.core.termination import Ending
 from fedns.paper.measured import FLOOR, Measured
 
 Kind = Literal["quadratic", "super-linear", "linear", "sub-linear", "plateau", "diverges", "too few rounds"]
@@ -66,10 +67,10 @@ def _factor(gaps: Sequence[float]) -> float:
 
 def _kind(found: Measured, order: float, factor: float) -> Kind:
     endings = {run.ending for run in found.runs}
-    if "diverged" in endings or "not settling" in endings:
+    if endings & {Ending.DIVERGED, Ending.UNSETTLED}:
         return "diverges"
-    if found.final_gap > 1e-10 and ("plateau" in endings or factor > SLOW):
-        return "plateau" if "plateau" in endings or factor > 1 - 1e-3 else "sub-linear"
+    if found.final_gap > 1e-10 and (Ending.PLATEAU in endings or factor > SLOW):
+        return "plateau" if Ending.PLATEAU in endings or factor > 1 - 1e-3 else "sub-linear"
     if not math.isfinite(order):
         return "too few rounds"
     if order >= QUADRATIC_ORDER and found.final_gap <= 1e-10:

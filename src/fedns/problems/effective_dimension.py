@@ -53,7 +53,7 @@ class CurvatureProbe(Message):
 class CurvatureSample(Message):
     """S A for the root A of a client's Hessian and a Gaussian S: each row a random combination of all the client's rows."""
 
-    sketched_root: Payload = wire("rows", "features", ragged=True)
+    sketched_root: Payload = wire("rows", "features", ragged=True, discloses="sketch")
 
 
 def effective_dimension(problem: Problem, shards: Shards, w: FloatArray | None = None) -> float:

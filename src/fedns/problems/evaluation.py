@@ -23,9 +23,9 @@ class EvaluationPoint(Message):
 class LocalEvaluation(Message):
     """A client's mean loss and its gradient, without the penalty."""
 
-    stand_in: ClassVar[str] = "others"
-    loss: Payload = wire(dtype="float64")
-    gradient: Payload = wire("features", dtype="float64")
+    fallback: ClassVar[str] = "others"
+    loss: Payload = wire(dtype="float64", discloses="loss")
+    gradient: Payload = wire("features", dtype="float64", discloses="gradient")
 
 
 @on_client(EvaluationPoint, LocalEvaluation)

@@ -50,14 +50,14 @@ class LandmarkRequest(Message):
 class GroupMeans(Message):
     """Means over groups of similar rows and about how many rows each stands for; none from a site with too few rows."""
 
-    means: Payload = wire("groups", "columns", ragged=True)
-    sizes: Payload = wire("groups", dtype="int64", ragged=True)
+    means: Payload = wire("groups", "columns", ragged=True, discloses="moments")
+    sizes: Payload = wire("groups", dtype="int64", ragged=True, discloses="count")
 
 
 class ColumnMoments(Message):
     """Number of rows, column means and variances, as one row (n, means, variances); none from a site with too few rows."""
 
-    moments: Payload = wire("present", "numbers", dtype="float64", ragged=True)
+    moments: Payload = wire("present", "numbers", dtype="float64", ragged=True, discloses="moments")
 
 
 class WidthRequest(Message):
@@ -70,8 +70,8 @@ class WidthRequest(Message):
 class DistanceHistogram(Message):
     """How many pairs of a site's rows are how far apart; bins with fewer than SMALLEST_GROUP pairs are left out."""
 
-    bins: Payload = wire("bins", dtype="int32", ragged=True)
-    counts: Payload = wire("bins", dtype="int64", ragged=True)
+    bins: Payload = wire("bins", dtype="int32", ragged=True, discloses="moments")
+    counts: Payload = wire("bins", dtype="int64", ragged=True, discloses="count")
 
 
 @on_client(LandmarkRequest, GroupMeans)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedns.core.errors import DataError
+from fedns.core.registry import Registry
 from fedns.core.shards import Shards
 from fedns.numerics.formulas import Formulas, exp_of_nonpositive, log1p_of_unit, where_positive
 
@@ -99,4 +100,5 @@ class Squared(Loss):
         """Any number will do."""
 
 
-LOSSES: dict[str, type[Loss]] = {loss.name: loss for loss in (Logistic, Squared)}
+_OWN: tuple[type[Loss], ...] = (Logistic, Squared)
+LOSSES: Registry[type[Loss]] = Registry("loss", "fedns.losses", Loss, _OWN)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Literal
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from fedns.core.algorithm import Algorithm
 from fedns.core.clients import ClientMemory, Clients, Handler, Ids, messages_of
@@ -13,8 +15,9 @@ from fedns.core.errors import ConfigError
 from fedns.core.history import History
 from fedns.core.messages import Message, Ragged, decode
 from fedns.core.observers import Observer
-from fedns.core.run import Stop, run
+from fedns.core.run import run
 from fedns.core.shards import Shards
+from fedns.core.termination import Stop
 from fedns.numerics import parallel
 from fedns.numerics.linalg import single_threaded_blas
 from fedns.problems.problem import Problem
@@ -69,6 +72,16 @@ class SimulatedCohort(Cohort):
         self._reply_bytes[handler.__name__] = max(size, self._reply_bytes.get(handler.__name__, 0))
 
 
+def simulated_cohort(problem: Problem, shards: Shards, *, seed: int = 0, wire: str = "float64") -> Cohort:
+    """Clients with these shards in this process, registered and ready to be asked.
+
+    seed: of all random streams. wire: the precision of real numbers in messages, float64 or float32. A feature map of the
+    problem is applied to the rows first; `cohort.session.problem` is the problem over its features.
+    """
+    problem, shards = problem.linearised(shards)
+    return SimulatedCohort(shards, Session(problem, seed, wire))
+
+
 def simulate(
     algorithm: Algorithm,
     problem: Problem,
@@ -78,7 +91,8 @@ def simulate(
     tol: float | None = None,
     gradient_tol: float | None = None,
     seed: int = 0,
-    optimum: Optimum | None = None,
+    optimum: Optimum | Literal["find"] | None = None,
+    start: ArrayLike | None = None,
     participation: float = 1.0,
     wire: str = "float64",
     threads: int | None = None,
@@ -88,9 +102,12 @@ def simulate(
 ) -> History:
     """Run a method over these shards in this process.
 
-    tol: stop when F(w) - F* is at most this. gradient_tol: stop when the gradient norm is.
-    optimum: the pooled optimum, if it is known already; it is found first otherwise, outside the clock.
+    tol: stop when the gap F(w) - F* is at most this. gradient_tol: stop when the gradient norm is.
+    optimum: what gaps are measured from. The pooled optimum, if it is known already; "find" to find it first, outside the
+    clock. Without it, it is found only if tol needs it, and the history has no gaps otherwise (suboptimality is nan).
+    start: the coefficients to start from, with the intercept's last; zeros otherwise.
     participation: the fraction of clients drawn for each round. wire: the precision of real numbers in messages.
+    observers: see every round, and end the run by returning a reason.
     The result does not depend on threads, chunk_clients or memory_budget_bytes.
     """
     problem.loss.check_targets(shards)
@@ -99,11 +116,12 @@ def simulate(
         raise ConfigError(f"threads must be >= 1, got {threads}")
     with parallel.threads(threads), single_threaded_blas():
         problem, shards = problem.linearised(shards)
-        best = optimum or pooled_optimum(problem, shards)
+        first = None if start is None else _checked_start(start, problem.num_features(shards.num_columns))
+        best = _optimum(optimum, tol is not None, problem, shards)
         visible = shards.pooled() if algorithm.pooled else shards
         cohort = SimulatedCohort(
             visible,
-            Session(problem, seed, wire, metered=not algorithm.pooled),
+            Session(problem, seed, wire, metered=not algorithm.pooled, start=first),
             chunk_clients=chunk_clients,
             memory_budget_bytes=memory_budget_bytes,
         )
@@ -113,7 +131,27 @@ def simulate(
             cohort,
             stop=stop,
             evaluate=lambda w: problem.evaluate(w, shards),
-            optimal_value=best.value,
+            optimal_value=None if best is None else best.value,
             participation=participation,
             observers=observers,
         )
+
+
+def _optimum(given: Optimum | Literal["find"] | None, needed: bool, problem: Problem, shards: Shards) -> Optimum | None:
+    if isinstance(given, Optimum):
+        return given
+    if given not in (None, "find"):
+        raise ConfigError(f'optimum must be an Optimum, "find" or None, got {given!r}')
+    return pooled_optimum(problem, shards) if needed or given == "find" else None
+
+
+def _checked_start(start: ArrayLike, num_features: int) -> NDArray[np.float64]:
+    try:
+        coefficients = np.array(start, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ConfigError(f"start must be {num_features} numbers, got {start!r}") from None
+    if coefficients.shape != (num_features,):
+        raise ConfigError(f"start must have {num_features} coefficients, got an array of shape {coefficients.shape}")
+    if not np.isfinite(coefficients).all():
+        raise ConfigError("start must be finite, got NaN or infinity")
+    return coefficients

@@ -8,6 +8,7 @@ import pytest
 from rich.console import Console
 
 from fedns.core.history import History, Record
+from fedns.core.termination import Ending
 from fedns.federation.coordinator.link import SiteStatus
 from fedns.federation.coordinator.metrics import serve_metrics
 from fedns.federation.coordinator.view import LineView, LiveView, view_on
@@ -17,7 +18,7 @@ STATUSES = [
     SiteStatus("south", "away", "no answer within 4 s", rejected=1),
 ]
 RECORD = Record(3, 7, 1.5, 2400, 600, 0.25, None, 1e-4)
-HISTORY = History("fedns", [RECORD], None, "used all 3 rounds", False)
+HISTORY = History("fedns", [RECORD], None, Ending.OUT_OF_ROUNDS, "used all 3 rounds")
 
 
 def get(port, path):

@@ -4,12 +4,12 @@ import sys
 import time
 from pathlib import Path
 
-from fedns.transports.flower.credentials import CoordinatorKit
+from fedns.federation.processes import ended_by_sigterm
+from fedns.transports.flower.credentials import CoordinatorCredentials
 from fedns.transports.flower.server import open_transport
-from fedns.transports.processes import ended_by_sigterm
 
 if __name__ == "__main__":
     folder, run, port = sys.argv[1:]
-    with ended_by_sigterm(), open_transport(CoordinatorKit.load(Path(folder)), Path(run), int(port)):
+    with ended_by_sigterm(), open_transport(CoordinatorCredentials.load(Path(folder)), Path(run), int(port)):
         print("open", flush=True)
         time.sleep(600)

@@ -27,12 +27,12 @@ from flwr.supercore.control.control_http_client import ControlHttpClient
 from flwr.supercore.runtime import RuntimeHttpClient
 
 from fedns.core.errors import ConfigError
+from fedns.federation.processes import EngineError, free_port, listening
 from fedns.federation.protocol.transport import Arrival
 from fedns.transports.flower.client import serve
-from fedns.transports.flower.credentials import CoordinatorKit, SiteKit, provision
+from fedns.transports.flower.credentials import CoordinatorCredentials, SiteCredentials, provision
 from fedns.transports.flower.processes import start_superlink, start_supernode
 from fedns.transports.flower.server import FlowerTransport, open_transport
-from fedns.transports.processes import EngineError, free_port, listening
 
 HERE = Path(__file__).parent
 SITES = ("north", "south", "west")
@@ -49,9 +49,9 @@ class Federation:
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, site: str) -> None:
-        kit = self.folder / "sites" / site
+        credentials = self.folder / "sites" / site
         with (self.folder / f"{site}.log").open("ab") as log:
-            command = [sys.executable, str(HERE / "echo_site.py"), str(kit)]
+            command = [sys.executable, str(HERE / "echo_site.py"), str(credentials)]
             self.processes[site] = subprocess.Popen(command, stdout=log, stderr=log)
 
     def end(self) -> None:
@@ -79,7 +79,7 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]
     try:
         for site in SITES:
             whole.start(site)  # before there is a coordinator: sites wait for it
-        with open_transport(CoordinatorKit.load(folder / "coordinator"), folder / "run", port) as transport:
+        with open_transport(CoordinatorCredentials.load(folder / "coordinator"), folder / "run", port) as transport:
             whole.transport = transport
             whole.await_sites()
             yield whole
@@ -150,8 +150,10 @@ def test_a_stopped_site_fails_alone_and_its_late_answer_is_dropped(federation: F
 
 def test_flowers_own_supernode_answers_too(federation: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(HERE))
-    kit = SiteKit.load(federation.folder / "sites" / "supernode")
-    with start_supernode(kit, federation.folder / "supernode", free_port(), service="echo_site:make", config="") as child:
+    credentials = SiteCredentials.load(federation.folder / "sites" / "supernode")
+    with start_supernode(
+        credentials, federation.folder / "supernode", free_port(), service="echo_site:make", config=""
+    ) as child:
         deadline = time.monotonic() + PATIENCE_SECONDS
         while "supernode" not in federation.transport.connected():
             child.check()
@@ -171,15 +173,15 @@ def test_plaintext_is_refused(federation: Federation) -> None:
 def test_a_coordinator_of_another_authority_is_refused(federation: Federation, tmp_path: Path) -> None:
     provision(tmp_path, ["north"], f"127.0.0.1:{federation.port}")
     with pytest.raises(EngineError, match="cannot be trusted"):
-        serve(SiteKit.load(tmp_path / "sites" / "north"), bytes)
+        serve(SiteCredentials.load(tmp_path / "sites" / "north"), bytes)
 
 
 def test_a_site_with_another_key_is_refused(federation: Federation, tmp_path: Path) -> None:
     provision(tmp_path, ["north"], f"127.0.0.1:{federation.port}")
-    kit = SiteKit.load(tmp_path / "sites" / "north")
-    kit.authority.write_bytes((federation.folder / "coordinator" / "authority.crt").read_bytes())
+    credentials = SiteCredentials.load(tmp_path / "sites" / "north")
+    credentials.authority.write_bytes((federation.folder / "coordinator" / "authority.crt").read_bytes())
     with pytest.raises(EngineError, match="refuses site north: its key is not registered"):
-        serve(kit, bytes, lease_seconds=0.1)
+        serve(credentials, bytes, lease_seconds=0.1)
 
 
 def test_nobody_but_the_coordinator_controls_the_superlink(federation: Federation) -> None:
@@ -197,7 +199,7 @@ def test_an_expired_certificate_is_refused_by_site_and_coordinator(tmp_path: Pat
     port = free_port()
     start = datetime.now(UTC) - timedelta(days=10)
     provision(tmp_path, ["north"], f"127.0.0.1:{port}", valid_for=timedelta(days=5), starting=start)
-    coordinator = CoordinatorKit.load(tmp_path / "coordinator")
+    coordinator = CoordinatorCredentials.load(tmp_path / "coordinator")
     with pytest.raises(EngineError, match="expired"), start_superlink(coordinator, tmp_path / "run", port):
         pass
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -208,7 +210,7 @@ def test_an_expired_certificate_is_refused_by_site_and_coordinator(tmp_path: Pat
             context.wrap_socket(connection, server_side=True)
 
     with impostor(port, shake_hands), pytest.raises(EngineError, match=r"cannot be trusted.*expired"):
-        serve(SiteKit.load(tmp_path / "sites" / "north"), bytes)
+        serve(SiteCredentials.load(tmp_path / "sites" / "north"), bytes)
 
 
 def test_a_coordinator_without_tls_is_refused(tmp_path: Path) -> None:
@@ -220,7 +222,7 @@ def test_a_coordinator_without_tls_is_refused(tmp_path: Path) -> None:
         connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
 
     with impostor(port, speak_plainly), pytest.raises(EngineError, match="cannot be trusted"):
-        serve(SiteKit.load(tmp_path / "sites" / "north"), bytes)
+        serve(SiteCredentials.load(tmp_path / "sites" / "north"), bytes)
 
 
 @contextmanager
@@ -246,7 +248,7 @@ def test_a_site_finds_the_next_coordinator(tmp_path: Path) -> None:
     federation.start("north")
     try:
         for number in (b"first", b"next"):
-            with open_transport(CoordinatorKit.load(tmp_path / "coordinator"), tmp_path / "run", port) as transport:
+            with open_transport(CoordinatorCredentials.load(tmp_path / "coordinator"), tmp_path / "run", port) as transport:
                 federation.transport = transport
                 federation.await_sites({"north"})
                 assert federation.ask({"north": number})["north"].payload == number[::-1]
@@ -256,7 +258,7 @@ def test_a_site_finds_the_next_coordinator(tmp_path: Path) -> None:
 
 def test_a_site_is_one_process(federation: Federation) -> None:
     with pytest.raises(EngineError, match="another process on this machine is site west already"):
-        serve(SiteKit.load(federation.folder / "sites" / "west"), bytes)
+        serve(SiteCredentials.load(federation.folder / "sites" / "west"), bytes)
 
 
 def test_a_caller_may_stop_listening(federation: Federation) -> None:
@@ -290,7 +292,7 @@ def test_a_taken_port_is_named(tmp_path: Path) -> None:
         port = listener.getsockname()[1]
         with (
             pytest.raises(EngineError, match=f"port {port} of 127.0.0.1 is taken"),
-            start_superlink(CoordinatorKit.load(tmp_path / "coordinator"), tmp_path / "run", port),
+            start_superlink(CoordinatorCredentials.load(tmp_path / "coordinator"), tmp_path / "run", port),
         ):
             pass
 
@@ -298,7 +300,7 @@ def test_a_taken_port_is_named(tmp_path: Path) -> None:
 def test_a_site_gives_up_when_nobody_is_there(tmp_path: Path) -> None:
     provision(tmp_path, ["north"], f"127.0.0.1:{free_port()}")
     with pytest.raises(EngineError, match=r"no coordinator at .* for 0\.1 s"):
-        serve(SiteKit.load(tmp_path / "sites" / "north"), bytes, patience_seconds=0.1)
+        serve(SiteCredentials.load(tmp_path / "sites" / "north"), bytes, patience_seconds=0.1)
 
 
 def test_provisioning_again_keeps_keys_and_adds_sites(tmp_path: Path) -> None:
@@ -306,7 +308,7 @@ def test_provisioning_again_keeps_keys_and_adds_sites(tmp_path: Path) -> None:
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.suffix in (".key", ".crt", ".pub")}
     provision(tmp_path, ["north", "south"], "example.org:9000")
     assert all(path.read_bytes() == content for path, content in before.items())
-    assert list(CoordinatorKit.load(tmp_path / "coordinator").sites) == ["north", "south"]
+    assert list(CoordinatorCredentials.load(tmp_path / "coordinator").sites) == ["north", "south"]
     assert all(path.stat().st_mode & 0o077 == 0 for path in tmp_path.rglob("*.key"))
 
 

@@ -56,22 +56,24 @@ class Running:
 
     def __init__(self, folder: Path):
         self.folder, self.port = folder, free_port()
-        self.kits: Federation = provision(folder / "federation", SITES, "localhost", self.port)
+        self.credentials: Federation = provision(folder / "federation", SITES, "localhost", self.port)
         self.config = folder / "site.toml"
         self.config.touch()
-        self.transport = NVFlareTransport(self.kits.server)
-        self.sites = {site: start_site(kit, SERVICE, self.config) for site, kit in self.kits.sites.items()}
-        self.stranger = start_site(self._kit_under_another_name(), SERVICE, self.config)
+        self.transport = NVFlareTransport(self.credentials.server)
+        self.sites = {
+            site: start_site(credentials, SERVICE, self.config) for site, credentials in self.credentials.sites.items()
+        }
+        self.stranger = start_site(self._credentials_under_another_name(), SERVICE, self.config)
         self.wait_for(SITES)
 
-    def _kit_under_another_name(self) -> Path:
-        kit = self.folder / "stranger"
-        shutil.copytree(self.kits.sites["ankara"], kit)
-        startup = kit / "startup" / "fed_client.json"
+    def _credentials_under_another_name(self) -> Path:
+        credentials = self.folder / "stranger"
+        shutil.copytree(self.credentials.sites["ankara"], credentials)
+        startup = credentials / "startup" / "fed_client.json"
         settings = json.loads(startup.read_text())
         settings["client"]["fqsn"] = "stranger"
         startup.write_text(json.dumps(settings))
-        return kit
+        return credentials
 
     def wait_for(self, sites: list[str], seconds: float = 60.0) -> None:
         deadline = time.monotonic() + seconds
@@ -158,7 +160,7 @@ def test_killed_sites_fail_alone_and_answer_again_once_restarted(running):
         stop(running.sites[site])
 
     def start(site: str) -> None:
-        running.sites[site] = start_site(running.kits.sites[site], SERVICE, running.config)
+        running.sites[site] = start_site(running.credentials.sites[site], SERVICE, running.config)
 
     began, arrivals = time.monotonic(), {}
     for arrival in running.transport.exchange({"ankara": b"one", "bergen": b"sleep60", "cusco": b"sleep60"}, 30):
@@ -177,7 +179,7 @@ def test_killed_sites_fail_alone_and_answer_again_once_restarted(running):
 
 
 def credentials(running, folder: Path, kind: str) -> tuple[Path, Path] | None:
-    own = running.kits.sites["ankara"] / "startup"
+    own = running.credentials.sites["ankara"] / "startup"
     if kind == "valid":
         return own / "client.crt", own / "client.key"
     if kind == "none":
@@ -199,7 +201,7 @@ def credentials(running, folder: Path, kind: str) -> tuple[Path, Path] | None:
 
 
 def visitor(running, pair: tuple[Path, Path] | None) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=running.kits.server / "startup" / "rootCA.pem")
+    context = ssl.create_default_context(cafile=running.credentials.server / "startup" / "rootCA.pem")
     context.set_alpn_protocols(["h2"])
     if pair is not None:
         context.load_cert_chain(*pair)
@@ -232,7 +234,7 @@ def test_certificates_of_the_federation_get_in(running, tmp_path, kind):
 def test_other_certificates_do_not(running, tmp_path, kind, reason):
     with contextlib.suppress(ssl.SSLError, ConnectionResetError):
         assert greeting(running, visitor(running, credentials(running, tmp_path, kind))) == b""
-    assert reason in (running.kits.server / CONSOLE).read_text()
+    assert reason in (running.credentials.server / CONSOLE).read_text()
 
 
 def test_plaintext_gets_nothing(running):
@@ -248,18 +250,18 @@ def test_a_silent_visitor_keeps_nobody_out(running):
 def test_a_site_cannot_take_another_name(running):
     assert "stranger" not in running.transport.connected()
     refusal = "authenticated as 'ankara' but claimed endpoint 'stranger' requires identity 'stranger'"
-    assert refusal in (running.kits.server / CONSOLE).read_text()
+    assert refusal in (running.credentials.server / CONSOLE).read_text()
 
 
 def test_sites_outlive_their_coordinator(running):
     running.transport.close()
-    running.transport = NVFlareTransport(running.kits.server)
+    running.transport = NVFlareTransport(running.credentials.server)
     running.wait_for(SITES)
     assert {arrival.payload for arrival in running.ask(dict.fromkeys(SITES, b"again")).values()} == {b"niaga"}
 
 
 def test_children_of_a_killed_coordinator_end(running, tmp_path):
-    kits = provision(tmp_path / "federation", ["ankara"], "localhost", free_port())
+    credentials = provision(tmp_path / "federation", ["ankara"], "localhost", free_port())
     code = """
         import sys, time
         from pathlib import Path
@@ -270,7 +272,15 @@ def test_children_of_a_killed_coordinator_end(running, tmp_path):
         print(site.pid, transport._process.pid, flush=True)
         time.sleep(60)
     """
-    command = [sys.executable, "-c", textwrap.dedent(code), kits.server, kits.sites["ankara"], SERVICE, running.config]
+    command = [
+        sys.executable,
+        "-c",
+        textwrap.dedent(code),
+        credentials.server,
+        credentials.sites["ankara"],
+        SERVICE,
+        running.config,
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
         groups = [int(word) for word in parent.stdout.readline().split()]
         assert len(groups) == 2 and all(alive(group) for group in groups)
@@ -282,10 +292,10 @@ def test_children_of_a_killed_coordinator_end(running, tmp_path):
 
 
 def test_a_terminated_site_command_leaves_nothing(running, tmp_path):
-    kits = provision(tmp_path / "federation", ["ankara"], "localhost", free_port())
+    credentials = provision(tmp_path / "federation", ["ankara"], "localhost", free_port())
     code = "import sys; from pathlib import Path; from fedns.transports.nvflare.processes import keep_site_running as k; "
     code += "k(Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3]))"
-    command = [sys.executable, "-c", code, kits.sites["ankara"], SERVICE]
+    command = [sys.executable, "-c", code, credentials.sites["ankara"], SERVICE]
     # A service that cannot be built ends the command with the reason.
     refused = subprocess.run([*command, "missing.toml"], capture_output=True, text=True, timeout=60)
     assert refused.returncode == 1 and refused.stderr.strip().endswith("FileNotFoundError: there is no missing.toml")
@@ -328,6 +338,6 @@ def test_names_that_cannot_be_are_refused(sites, tmp_path):
         provision(tmp_path, sites)
 
 
-def test_a_folder_that_is_no_kit_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match="not a startup kit"):
+def test_a_folder_without_credentials_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="holds no credentials"):
         NVFlareTransport(tmp_path)

@@ -48,13 +48,13 @@ def misfits(replies: Mapping[int, Message]) -> dict[int, str]:
     if not votes or votes[0][1] == len(shapes):
         return {}
     usual = votes[0][0] if 2 * votes[0][1] > len(shapes) else None
-    found = {}
+    wrong = {}
     for client, own in sorted(shapes.items()):
         if own != usual:
             others = usual or next(shape for shape in shapes.values() if shape != own)
             name, shape, other = next((*a, b[1]) for a, b in zip(own, others, strict=True) if a != b)
-            found[client] = f"field '{name}' has shape {shape}, {'most others have' if usual else 'another has'} {other}"
-    return found
+            wrong[client] = f"field '{name}' has shape {shape}, {'most others have' if usual else 'another has'} {other}"
+    return wrong
 
 
 def _fixed_shapes(message: Message) -> tuple[tuple[str, tuple[int, ...]], ...]:
@@ -67,14 +67,14 @@ def compare(replies: Mapping[int, Message]) -> list[Oddity]:
     """Fields whose norm is far above the median over sites; needs three sites to tell who is the odd one."""
     if len(replies) < 3:
         return []
-    found = []
+    oddities = []
     first = next(iter(replies.values()))
     for name in first.specs():
         norms = {client: _norm(getattr(message, name)) for client, message in replies.items()}
         middle = float(np.median(list(norms.values())))
         odd = [(client, norm) for client, norm in norms.items() if norm > (SUSPICIOUS * middle or IMPOSSIBLE)]
-        found += [Oddity(client, name, norm, norm / middle if middle else np.inf) for client, norm in odd]
-    return found
+        oddities += [Oddity(client, name, norm, norm / middle if middle else np.inf) for client, norm in odd]
+    return oddities
 
 
 def _norm(values: object) -> float:

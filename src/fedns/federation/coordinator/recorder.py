@@ -20,7 +20,7 @@ class Recorder(Observer):
         folder.mkdir(parents=True, exist_ok=True)
         mode = "a" if records else "w"
         self._log, self._ledger = ((folder / name).open(mode, encoding="utf-8") for name in (LOG_FILE, LEDGER_FILE))
-        # Rounds that the checkpoint does not have are played again: their lines go.
+        # Rounds that the checkpoint does not have are repeated: their lines go.
         self._rounds = (folder / ROUNDS_FILE).open("w", encoding="utf-8")
         self._method = method
         for record in records:

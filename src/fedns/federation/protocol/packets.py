@@ -6,12 +6,12 @@ import struct
 from dataclasses import dataclass, replace
 
 from fedns.core.errors import MessageError
+from fedns.runs.policy import LARGEST_BYTES
 
 MAGIC, VERSION = 0xFD, 1
 OPEN, ASK, ANSWER, REFUSAL = 1, 2, 3, 4
 KINDS = {OPEN: "open", ASK: "ask", ANSWER: "answer", REFUSAL: "refusal"}
 _HEAD = struct.Struct("<BBB16sIIIIQ")
-LARGEST_BYTES = 256 * 2**20
 
 
 @dataclass(frozen=True)
@@ -20,14 +20,14 @@ class Packet:
 
     kind: int
     run: bytes  # 16 bytes that no other run has
-    epoch: int  # grows when a round is played again; an older one is over
+    epoch: int  # grows when a round is repeated; an older one is over
     exchange: int  # grows with every request; asking again for the same one repeats the same answer
     site: int  # the site's number in this run
-    settled: int = 0  # what the site did in rounds before this one has been used; the rest it has to take back
+    committed_rounds: int = 0  # what the site did in rounds before this one has been used; the rest it has to take back
     body: bytes = b""
 
     def encode(self) -> bytes:
-        numbers = self.epoch, self.exchange, self.site, self.settled, len(self.body)
+        numbers = self.epoch, self.exchange, self.site, self.committed_rounds, len(self.body)
         return _HEAD.pack(MAGIC, VERSION, self.kind, self.run, *numbers) + self.body
 
     def reply(self, kind: int, body: bytes) -> Packet:
@@ -40,9 +40,9 @@ class Packet:
             raise MessageError(f"a packet of {len(data)} bytes is over the limit of {largest_bytes}")
         if len(data) < _HEAD.size:
             raise MessageError(f"a packet of {len(data)} bytes is cut short")
-        magic, version, kind, run, epoch, exchange, site, settled, length = _HEAD.unpack_from(data)
+        magic, version, kind, run, epoch, exchange, site, committed_rounds, length = _HEAD.unpack_from(data)
         if magic != MAGIC or version != VERSION or kind not in KINDS:
             raise MessageError(f"not a fedns packet of version {VERSION}: it starts with {bytes(data[:3]).hex()}")
         if length != len(data) - _HEAD.size:
             raise MessageError(f"a packet of {length} bytes arrived with {len(data) - _HEAD.size}")
-        return cls(kind, run, epoch, exchange, site, settled, bytes(data[_HEAD.size :]))
+        return cls(kind, run, epoch, exchange, site, committed_rounds, bytes(data[_HEAD.size :]))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fedns.core.errors import MessageError
 from fedns.core.files import write_whole
-from fedns.runs.job import Job
+from fedns.runs.spec import Spec
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -22,7 +22,7 @@ Arrays = dict[str, NDArray[Any]]
 class RunMemory:
     """How far a site is in a run, what its method remembers, and its last answer."""
 
-    job: Job
+    spec: Spec
     number: int  # the site's place in the run
     data: str  # what the site's rows looked like when the run began
     epoch: int = 0
@@ -33,22 +33,22 @@ class RunMemory:
     arrays: Arrays = field(default_factory=dict)  # as they are now
     before_round: Arrays = field(default_factory=dict)  # as they were when the round began
 
-    def enter(self, epoch: int, round: int, settled: int) -> None:
+    def enter(self, epoch: int, round: int, committed_rounds: int) -> None:
         """Get ready for a request of this epoch and round: go on, or take back a round that was not used."""
         if epoch < self.epoch:
             raise MessageError(f"epoch {epoch} is over: this site is in epoch {self.epoch}")
         if round < self.round:
             raise MessageError(f"round {round} is over: this site is in round {self.round}")
         if (epoch, round) != (self.epoch, self.round):
-            # The round is played again; or it was, without this site, whose answers came late or not at all.
-            kept = self.arrays if self.round < settled else self.before_round
+            # The round is repeated; or it was, without this site, whose answers came late or not at all.
+            kept = self.arrays if self.round < committed_rounds else self.before_round
             self.arrays, self.before_round = ({name: array.copy() for name, array in kept.items()} for _ in range(2))
         self.epoch, self.round = epoch, round
 
     def save(self, path: Path) -> None:
         """Write it whole; there is no pickle in it."""
         head = {
-            "job": self.job.to_json().decode(),
+            "agreed": self.spec.agreed().decode(),
             "number": self.number,
             "data": self.data,
             "epoch": self.epoch,
@@ -66,14 +66,14 @@ class RunMemory:
     def load(cls, path: Path) -> RunMemory:
         with np.load(path, allow_pickle=False) as archive:
             head = json.loads(archive["head"].tobytes())
-            found: dict[str, Arrays] = {"now": {}, "before": {}}
+            by_time: dict[str, Arrays] = {"now": {}, "before": {}}
             for key in archive.files:
                 when, _, name = key.partition(".")
-                if when in found:
-                    found[when][name] = archive[key]
+                if when in by_time:
+                    by_time[when][name] = archive[key]
             answer = archive["answer"].tobytes()
-        job = Job.from_json(head.pop("job").encode())
-        return cls(job, answer=answer, arrays=found["now"], before_round=found["before"], **head)
+        spec = Spec.from_agreed(head.pop("agreed").encode())
+        return cls(spec, answer=answer, arrays=by_time["now"], before_round=by_time["before"], **head)
 
 
 def _as_bytes(data: bytes) -> NDArray[np.uint8]:

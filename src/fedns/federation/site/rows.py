@@ -43,16 +43,16 @@ def _located(config: SiteConfig) -> DataSource:
 def _parse(source: DataSource) -> Shards:
     path = Path(source.dataset)
     name: Any = path if path.is_file() else source.dataset
-    found = load(name, target=source.target, weight=source.weight, positive=source.positive)
+    data = load(name, target=source.target, weight=source.weight, positive=source.positive)
     return Shards.from_arrays(
-        found.features, found.targets, [found.num_samples], sample_weights=found.sample_weights, columns=found.columns
+        data.features, data.targets, [data.num_samples], sample_weights=data.sample_weights, columns=data.columns
     )
 
 
 def _key(path: Path, source: DataSource) -> str:
     """Changes with the file's content, as far as its size and time tell, with the settings and with the version."""
-    found = path.stat()
-    facts = [__version__, str(path.resolve()), found.st_size, found.st_mtime_ns, asdict(source)]
+    file = path.stat()
+    facts = [__version__, str(path.resolve()), file.st_size, file.st_mtime_ns, asdict(source)]
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
 
 

@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from fedns.algorithms.fedndes import FedNDES
 from fedns.algorithms.fedns import FedNS
 from fedns.algorithms.newton import FedNewton
+from fedns.algorithms.searches import ArmijoSearch, LocalSearch
 from fedns.core.algorithm import Algorithm
 from fedns.numerics.rng import generator
 from fedns.paper.theorems.iterations_report import charts, tables, verdicts
-from fedns.paper.theorems.measure import Path, StartingFrom, follow
+from fedns.paper.theorems.measure import Path, follow
 from fedns.paper.theorems.result import TheoremResult
 from fedns.paper.theorems.settings import Setting, has_phishing, logistic_setting, ridge_setting
 from fedns.sketches import SRHT
@@ -103,12 +104,12 @@ def measure(setting: Setting, scale: str, seeds: int) -> list[Case]:
     k = max(1, round(SAFE_MULTIPLE * setting.dimension / per_client))
     # The proof's second size d_lambda / delta is more than any client's rows already at delta = 0.01: it is exact.
     exact = FedNDES(sketch=SRHT(k), second_size=setting.rows_padded, decrement_tolerance=0.0)
-    printed = FedNDES(sketch=SRHT(k), line_search="local", decrement_tolerance=0.0)
+    printed = FedNDES(sketch=SRHT(k), line_search=LocalSearch(), decrement_tolerance=0.0)
     return [
         *cases,
         _case(EXACT, setting, "", k, exact, seeds),
         _case(PRINTED, setting, "", k, printed, seeds, PRINTED_ROUNDS),
-        _case(NEWTON, setting, "", 0, FedNewton(line_search="aggregate"), 1),
+        _case(NEWTON, setting, "", 0, FedNewton(line_search=ArmijoSearch()), 1),
     ]
 
 
@@ -127,9 +128,7 @@ def far_starts(setting: Setting, seeds: int) -> list[tuple[float, Case]]:
     found = []
     for away in FAR:
         for label, method in (("FedNDES", _ndes(k)), ("FedNS", FedNS(sketch=SRHT(k)))):
-            paths = [
-                follow(setting, StartingFrom(method, _start(setting, away, seed)), ROUNDS, seed) for seed in range(seeds)
-            ]
+            paths = [follow(setting, method, ROUNDS, seed, _start(setting, away, seed)) for seed in range(seeds)]
             found.append((away, Case(label, setting, "m k", k, paths)))
     return found
 

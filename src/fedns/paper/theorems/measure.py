@@ -3,40 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedns.core.algorithm import Algorithm, Outcome
-from fedns.core.cohort import Cohort
+from fedns.core.algorithm import Algorithm
 from fedns.core.history import Record
 from fedns.core.observers import Observer
 from fedns.paper.theorems.settings import ROUNDING, Setting
 from fedns.simulation.simulator import simulate
 
 FloatArray = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class StartingFrom(Algorithm):
-    """A method begun at other coefficients than its own."""
-
-    method: Algorithm
-    start: FloatArray
-    name: ClassVar[str] = "starting from"
-    summary: ClassVar[str] = "a method begun elsewhere"
-    paper: ClassVar[str] = "-"
-    uplink: ClassVar[str] = "-"
-    theory: ClassVar[str] = "-"
-    heterogeneous: ClassVar[str] = "-"
-
-    def init(self, problem: Any, cohort: Cohort) -> Any:
-        return replace(self.method.init(problem, cohort), coefficients=self.start)
-
-    def round(self, problem: Any, state: Any, cohort: Cohort) -> Outcome:
-        return self.method.round(problem, state, cohort)
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +61,7 @@ class Watcher(Observer):
         self.steps.append(record.diagnostics.get("step_size", 1.0))
 
 
-def follow(setting: Setting, algorithm: Algorithm, rounds: int, seed: int) -> Path:
+def follow(setting: Setting, algorithm: Algorithm, rounds: int, seed: int, start: FloatArray | None = None) -> Path:
     """Run a method and keep how far from the optimum it was after every round."""
     watcher = Watcher()
     # Rounds are of a few milliseconds: a second thread would wait for longer than it works.
@@ -93,6 +72,7 @@ def follow(setting: Setting, algorithm: Algorithm, rounds: int, seed: int) -> Pa
         rounds=rounds,
         seed=seed,
         optimum=setting.optimum,
+        start=start,
         gradient_tol=setting.rounding_gradient,
         threads=1,
         observers=[watcher],

@@ -41,8 +41,8 @@ from flwr.supercore.protobuf.client import ProtobufClientInterceptor
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
-from fedns.transports.flower.credentials import SiteKit
-from fedns.transports.processes import EngineError
+from fedns.federation.processes import EngineError
+from fedns.transports.flower.credentials import SiteCredentials
 
 Answer = Callable[[bytes], bytes]
 
@@ -89,7 +89,7 @@ def handle(message: Message, context: Context) -> Message:
 
 
 def serve(
-    kit: SiteKit,
+    credentials: SiteCredentials,
     answer: Answer,
     *,
     stop: threading.Event | None = None,
@@ -103,30 +103,32 @@ def serve(
     Raises EngineError when nobody was there for too long, when the coordinator's certificate does not do, and when it
     does not know this site's key.
     """
-    with kit.key.open("rb") as key_file:
+    with credentials.key.open("rb") as key_file:
         try:
             fcntl.flock(key_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise EngineError(f"another process on this machine is site {kit.site} already; end it first") from error
-        _serve(kit, answer, stop or threading.Event(), patience_seconds, lease_seconds)
+            raise EngineError(f"another process on this machine is site {credentials.site} already; end it first") from error
+        _serve(credentials, answer, stop or threading.Event(), patience_seconds, lease_seconds)
 
 
-def _serve(kit: SiteKit, answer: Answer, stop: threading.Event, patience_seconds: float, lease_seconds: float) -> None:
+def _serve(
+    credentials: SiteCredentials, answer: Answer, stop: threading.Event, patience_seconds: float, lease_seconds: float
+) -> None:
     refusals_seconds = 1.25 * lease_seconds
     since = time.monotonic()
     refused_since: float | None = None
     waiting = False
     while not stop.is_set():
         try:
-            with _Connection.open(kit, lease_seconds) as connection:
-                log.info("%s is connected to %s", kit.site, kit.server_address)
+            with _Connection.open(credentials, lease_seconds) as connection:
+                log.info("%s is connected to %s", credentials.site, credentials.server_address)
                 waiting = False
                 try:
                     connection.work(answer, stop)
                 finally:
                     since, refused_since = time.monotonic(), None
         except httpx.HTTPStatusError as error:
-            refusal = f"{kit.server_address} refuses site {kit.site}: {_reason(error)}"
+            refusal = f"{credentials.server_address} refuses site {credentials.site}: {_reason(error)}"
             if refused_since is None:
                 refused_since = time.monotonic()
                 log.warning("%s; trying on for %g s", refusal, refusals_seconds)
@@ -134,11 +136,13 @@ def _serve(kit: SiteKit, answer: Answer, stop: threading.Event, patience_seconds
                 raise EngineError(refusal) from error
         except httpx.TransportError as error:
             if any(word in str(error) for word in DISTRUST):
-                raise EngineError(f"{kit.server_address} cannot be trusted: {error}") from error
+                raise EngineError(f"{credentials.server_address} cannot be trusted: {error}") from error
             if time.monotonic() - since > patience_seconds:
-                raise EngineError(f"no coordinator at {kit.server_address} for {patience_seconds:g} s: {error}") from error
+                raise EngineError(
+                    f"no coordinator at {credentials.server_address} for {patience_seconds:g} s: {error}"
+                ) from error
             if not waiting:
-                log.info("%s waits for a coordinator at %s: %s", kit.site, kit.server_address, error)
+                log.info("%s waits for a coordinator at %s: %s", credentials.site, credentials.server_address, error)
             waiting = True
         stop.wait(0.5)
 
@@ -152,17 +156,19 @@ class _Connection:
 
     @classmethod
     @contextmanager
-    def open(cls, kit: SiteKit, lease_seconds: float) -> Iterator[_Connection]:
-        key = load_ssh_private_key(kit.key.read_bytes(), password=None)
+    def open(cls, credentials: SiteCredentials, lease_seconds: float) -> Iterator[_Connection]:
+        key = load_ssh_private_key(credentials.key.read_bytes(), password=None)
         if not isinstance(key, ec.EllipticCurvePrivateKey):
-            raise EngineError(f"{kit.key} is no elliptic-curve key; provision the site again")
+            raise EngineError(f"{credentials.key} is no elliptic-curve key; provision the site again")
         signing: list[ProtobufClientInterceptor] = [
             RuntimeVersionHttpInterceptor(component_name="SuperNode"),
             NodeAuthHttpInterceptor(key, key.public_key()),
         ]
-        with FleetHttpClient.from_server_address(kit.server_address, False, kit.authority.read_bytes(), signing) as client:
+        with FleetHttpClient.from_server_address(
+            credentials.server_address, False, credentials.authority.read_bytes(), signing
+        ) as client:
             interval = max(float(HEARTBEAT_MIN_INTERVAL), lease_seconds / HEARTBEAT_PATIENCE)
-            node = cls._activate(client, key, interval, kit.key.with_suffix(".id"))
+            node = cls._activate(client, key, interval, credentials.key.with_suffix(".id"))
             over = threading.Event()
             heart = threading.Thread(target=cls._beat, args=(client, node, interval, over), daemon=True)
             heart.start()

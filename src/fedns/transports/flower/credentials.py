@@ -27,14 +27,14 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fedns.core.errors import ConfigError
-from fedns.transports.processes import LOOPBACK
+from fedns.federation.processes import LOOPBACK
 
 AUTHORITY_YEARS = 10
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 
 @dataclass(frozen=True)
-class SiteKit:
+class SiteCredentials:
     """What a site needs to join: its name, where the coordinator is, whom to trust, and its own key."""
 
     site: str
@@ -43,7 +43,7 @@ class SiteKit:
     key: Path
 
     @classmethod
-    def load(cls, folder: Path) -> SiteKit:
+    def load(cls, folder: Path) -> SiteCredentials:
         settings = folder / "site.toml"
         if not settings.is_file():
             raise ConfigError(
@@ -57,7 +57,7 @@ class SiteKit:
 
 
 @dataclass(frozen=True)
-class CoordinatorKit:
+class CoordinatorCredentials:
     """What the coordinator needs: its certificate and key, and the public key of every site it will talk to."""
 
     authority: Path
@@ -66,7 +66,7 @@ class CoordinatorKit:
     sites: dict[str, Path]  # name -> public key
 
     @classmethod
-    def load(cls, folder: Path) -> CoordinatorKit:
+    def load(cls, folder: Path) -> CoordinatorCredentials:
         if not (folder / "server.crt").is_file():
             raise ConfigError(
                 f"{folder} is no coordinator folder: it has no server.crt; take coordinator/ of the provisioned federation"
@@ -96,16 +96,16 @@ def provision(
         _write_server(folder, host.strip("[]"), start, start + valid_for)
     authority = (coordinator / "authority.crt").read_bytes()
     for site in sites:
-        kit = folder / "sites" / site
-        if not (kit / "node.key").exists():
+        credentials = folder / "sites" / site
+        if not (credentials / "node.key").exists():
             key = ec.generate_private_key(ec.SECP256R1())  # every request is signed; P-384 takes several times as long
-            _write(kit / "node.key", _private(key, serialization.PrivateFormat.OpenSSH), secret=True)
+            _write(credentials / "node.key", _private(key, serialization.PrivateFormat.OpenSSH), secret=True)
             public = key.public_key().public_bytes(
                 serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
             )
             _write(coordinator / "sites" / f"{site}.pub", public)
-        _write(kit / "authority.crt", authority)
-        _write(kit / "site.toml", f'site = "{site}"\nserver = "{server_address}"\n'.encode())
+        _write(credentials / "authority.crt", authority)
+        _write(credentials / "site.toml", f'site = "{site}"\nserver = "{server_address}"\n'.encode())
     return folder
 
 
@@ -113,8 +113,8 @@ def _authority(folder: Path, start: datetime) -> tuple[ec.EllipticCurvePrivateKe
     """The key that vouches for the coordinator, and its certificate: kept, or every site would need a new folder."""
     key_file, certificate_file = folder / "authority.key", folder / "coordinator" / "authority.crt"
     if key_file.exists() and certificate_file.exists():
-        found = serialization.load_pem_private_key(key_file.read_bytes(), password=None)
-        return cast(ec.EllipticCurvePrivateKey, found), x509.load_pem_x509_certificate(certificate_file.read_bytes())
+        key = serialization.load_pem_private_key(key_file.read_bytes(), password=None)
+        return cast(ec.EllipticCurvePrivateKey, key), x509.load_pem_x509_certificate(certificate_file.read_bytes())
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "fedns federation authority")])
     certificate = (

@@ -25,9 +25,9 @@ from pathlib import Path
 from urllib.error import URLError
 from urllib.request import HTTPSHandler, ProxyHandler, build_opener
 
+from fedns.federation.processes import LOOPBACK, EngineError, refuse_taken_port
 from fedns.transports.flower import settings as flower_settings
-from fedns.transports.flower.credentials import CoordinatorKit, SiteKit
-from fedns.transports.processes import LOOPBACK, EngineError, refuse_taken_port
+from fedns.transports.flower.credentials import CoordinatorCredentials, SiteCredentials
 
 GRACE_SECONDS = 3.0
 LOG_LINES = 8  # of a dead process's log, in the error
@@ -69,7 +69,7 @@ class SuperLink:
 
 @contextlib.contextmanager
 def start_superlink(
-    kit: CoordinatorKit, folder: Path, port: int, *, host: str = LOOPBACK, wait_seconds: float = 60.0
+    credentials: CoordinatorCredentials, folder: Path, port: int, *, host: str = LOOPBACK, wait_seconds: float = 60.0
 ) -> Iterator[SuperLink]:
     """Run a SuperLink until the block ends; logs and this session's secret are written to the folder.
 
@@ -83,18 +83,18 @@ def start_superlink(
     command = [sys.executable, "-m", "fedns.transports.flower.superlink", "--host", host, "--port", str(port)]
     command += [
         "--ssl-ca-certfile",
-        str(kit.authority),
+        str(credentials.authority),
         "--ssl-certfile",
-        str(kit.certificate),
+        str(credentials.certificate),
         "--ssl-keyfile",
-        str(kit.key),
+        str(credentials.key),
     ]
     command += ["--isolation", "process", "--superexec-auth-secret-file", str(secret_file)]
     command += ["--enable-supernode-auth", "--disable-runtime-dependency-installation"]
     local = LOOPBACK if host in ("0.0.0.0", LOOPBACK) else host
     refuse_taken_port(port, local)
     with _child("SuperLink", command, folder / "superlink.log", folder) as child:
-        link = SuperLink(child, f"{local}:{port}", kit.authority, secret)
+        link = SuperLink(child, f"{local}:{port}", credentials.authority, secret)
         try:
             _await_health(link, wait_seconds)
             yield link
@@ -104,7 +104,7 @@ def start_superlink(
 
 @contextlib.contextmanager
 def start_supernode(
-    kit: SiteKit, folder: Path, port: int, *, service: str, config: str, poll_seconds: float = 0.05
+    credentials: SiteCredentials, folder: Path, port: int, *, service: str, config: str, poll_seconds: float = 0.05
 ) -> Iterator[Child]:
     """Run Flower's own SuperNode for a site until the block ends; each message starts a process that asks `service(config)`.
 
@@ -112,10 +112,10 @@ def start_supernode(
     """
     folder.mkdir(parents=True, exist_ok=True)
     node_config = f'service="{service}" config="{config}"'
-    command = [str(Path(sys.executable).with_name("flower-supernode")), "--superlink", kit.server_address]
-    command += ["--root-certificates", str(kit.authority), "--auth-supernode-private-key", str(kit.key)]
+    command = [str(Path(sys.executable).with_name("flower-supernode")), "--superlink", credentials.server_address]
+    command += ["--root-certificates", str(credentials.authority), "--auth-supernode-private-key", str(credentials.key)]
     command += ["--host", LOOPBACK, "--port", str(port), "--isolation", "subprocess", "--node-config", node_config]
-    with _child(f"SuperNode of {kit.site}", command, folder / "supernode.log", folder, poll_seconds) as child:
+    with _child(f"SuperNode of {credentials.site}", command, folder / "supernode.log", folder, poll_seconds) as child:
         yield child
 
 

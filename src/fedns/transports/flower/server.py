@@ -58,11 +58,11 @@ from flwr.supercore.interceptors import (
 from flwr.supercore.protobuf.client import ProtobufCall, ProtobufClientInterceptor, ProtobufRequestContext
 from flwr.supercore.runtime import RuntimeHttpClient
 
+from fedns.federation.processes import LOOPBACK, EngineError
 from fedns.federation.protocol.transport import Arrival, Transport
 from fedns.transports.flower.client import MESSAGE_TYPE, leaf, pack, payload_of
-from fedns.transports.flower.credentials import CoordinatorKit
+from fedns.transports.flower.credentials import CoordinatorCredentials
 from fedns.transports.flower.processes import SuperLink, start_superlink
-from fedns.transports.processes import LOOPBACK, EngineError
 
 HEARTBEAT_SECONDS = 10.0  # Flower gives a task up after 60
 SHORTEST_PAUSE_SECONDS = 0.02
@@ -222,11 +222,11 @@ class FlowerTransport(Transport):
         self._forget([reply.message_id])
         site, size = reply.site, reply.envelope_bytes + len(content)
         try:
-            found = inflate_object_from_contents(reply.part, {reply.part: content})
-            if isinstance(found, Message):
-                what = FAILURES.get(found.error.code, f"failed: {found.error.reason}")
+            answer = inflate_object_from_contents(reply.part, {reply.part: content})
+            if isinstance(answer, Message):
+                what = FAILURES.get(answer.error.code, f"failed: {answer.error.reason}")
                 return Arrival(site, failure=f"{site} {what}", envelope_bytes=size)
-            payload = payload_of(cast(ConfigRecord, found))
+            payload = payload_of(cast(ConfigRecord, answer))
         except (KeyError, ValueError, TypeError) as error:
             return Arrival(site, failure=f"{site} sent what is no answer: {type(error).__name__}", envelope_bytes=size)
         return Arrival(site, payload, envelope_bytes=size - len(payload))
@@ -246,12 +246,14 @@ class FlowerTransport(Transport):
 
 
 @contextmanager
-def open_transport(kit: CoordinatorKit, folder: Path, port: int, *, host: str = LOOPBACK) -> Iterator[FlowerTransport]:
+def open_transport(
+    credentials: CoordinatorCredentials, folder: Path, port: int, *, host: str = LOOPBACK
+) -> Iterator[FlowerTransport]:
     """Run a SuperLink for these sites and a run in it until the block ends."""
-    if not kit.sites:
+    if not credentials.sites:
         raise EngineError("the federation has no sites; provision some")
-    with start_superlink(kit, folder, port, host=host) as link:
-        nodes = register(link, kit)
+    with start_superlink(credentials, folder, port, host=host) as link:
+        nodes = register(link, credentials)
         submit_run(link)
         transport = claim_run(link, nodes)
         try:
@@ -260,12 +262,12 @@ def open_transport(kit: CoordinatorKit, folder: Path, port: int, *, host: str = 
             transport.close()
 
 
-def register(link: SuperLink, kit: CoordinatorKit) -> dict[str, int]:
+def register(link: SuperLink, credentials: CoordinatorCredentials) -> dict[str, int]:
     """Tell the SuperLink which keys may connect; Flower's numbers for the sites."""
     with ControlHttpClient(f"https://{link.address}", interceptors=[_Bearer(link.secret)], verify=_trust(link)) as control:
         return {
             site: control.RegisterNode(RegisterNodeRequest(public_key=key.read_bytes(), name=site)).node_id
-            for site, key in kit.sites.items()
+            for site, key in credentials.sites.items()
         }
 
 

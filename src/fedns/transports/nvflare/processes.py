@@ -3,10 +3,10 @@
     fedns coordinate (NVFlareTransport)                   fedns site (keep_site_running)
       └─ NVFlare server process, with `Relay` loaded        └─ NVFlare client process, with `SiteAnswers` loaded
 
-No NVFlare job is submitted. Server and client load one component of ours from `local/resources.json`, the file NVFlare gives
-the owner of a kit for that purpose, and talk over the connection between them. So there are no job processes to start or to
-leave behind, nothing polls, and a site that is started again can be asked again as soon as it has registered. The resource
-files list nothing else: these kits cannot deploy or run jobs.
+No NVFlare job is submitted. Server and client load one component of ours from `local/resources.json`, the file NVFlare
+gives the owner of credentials for that purpose, and talk over the connection between them. So there are no job processes to
+start or to leave behind, nothing polls, and a site that is started again can be asked again as soon as it has registered.
+The resource files list nothing else: these credentials cannot deploy or run jobs.
 
 A child process lives as long as the end of the pipe or socket that its parent holds: it also goes when the parent is killed.
 """
@@ -29,30 +29,30 @@ from typing import Any
 from fedns.core.errors import ConfigError
 
 PROJECT = "fedns"
-CONSOLE = "console.txt"  # in the kit: what the process printed, NVFlare's own log files beside it
+CONSOLE = "console.txt"  # beside the credentials: what the process printed, NVFlare's own log files beside it
 AUTHORITY_YEARS = 10
 REFUSED = 78  # exit status of a site whose service cannot be built (EX_CONFIG): starting it again would not help
 HEARTBEAT_SECONDS = 2  # how soon a site that was there before its coordinator is known to it
 UNHEARD_SECONDS = 10.0  # after which a heartbeat is sent again: one that was under way when a server ended is never answered
 GIVE_UP_SECONDS = 5.0  # a process that was stopped politely and is still there after this is killed
 
-# Children of a server or client would connect here; there are none, but NVFlare opens the port, and by default without TLS.
-_COMMUNICATION = {
-    "allow_adhoc_conns": False,
-    "internal": {"scheme": "tcp", "resources": {"host": "localhost", "connection_security": "mtls"}},
-}
+LARGEST_ANSWER = 1 << 30  # bytes; what is announced as longer is refused before it is received
+LARGEST_FRAME = 16 << 20  # bytes of one gRPC message: NVFlare cuts what is longer into pieces of a megabyte
+
+SITE_COMPONENT = "fedns.transports.nvflare.client.SiteAnswers"
+SERVER_COMPONENT = "fedns.transports.nvflare.server.Relay"
 
 
 @dataclass(frozen=True)
 class Federation:
-    """The startup kits of one federation: each is a folder that goes to one machine, with that machine's private key."""
+    """The credentials of one federation (NVFlare: startup kits): each a folder for one machine, with its private key."""
 
     server: Path
     sites: Mapping[str, Path]
 
 
 def provision(folder: Path, sites: Sequence[str], server_address: str = "localhost", port: int = 8002) -> Federation:
-    """Make certificates and kits for a server and its sites; called again with more sites, it keeps the old certificates.
+    """Make the credentials of a server and its sites; called again with more sites, it keeps the old certificates.
 
     `folder` holds the key that signs certificates: it stays with whoever runs the federation, and goes to no site.
     """
@@ -76,7 +76,7 @@ def provision(folder: Path, sites: Sequence[str], server_address: str = "localho
     builders = [
         WorkspaceBuilder(),
         StaticFileBuilder(config_folder="config", scheme="grpc"),
-        CertBuilder(root_valid_days=365 * AUTHORITY_YEARS),  # a new authority would mean a new kit for everyone
+        CertBuilder(root_valid_days=365 * AUTHORITY_YEARS),  # a new authority would mean new credentials for everyone
         SignatureBuilder(),
     ]
     log = _Notes()
@@ -92,8 +92,8 @@ def provision(folder: Path, sites: Sequence[str], server_address: str = "localho
         raise ConfigError(f"NVFlare cannot provision this federation: {error}") from error
     if context.get(CtxKey.BUILD_ERROR):
         raise ConfigError(f"NVFlare cannot provision this federation: {'; '.join(log.errors)}")
-    kits = Path(context[CtxKey.CURRENT_PROD_DIR])
-    return Federation(kits / server_address, {site: kits / site for site in sites})
+    credentials = Path(context[CtxKey.CURRENT_PROD_DIR])
+    return Federation(credentials / server_address, {site: credentials / site for site in sites})
 
 
 class _Notes:
@@ -111,23 +111,23 @@ class _Notes:
     debug = warning = info
 
 
-def start_server(kit: Path, channel: int, listen_seconds: float = 600.0) -> subprocess.Popen[bytes]:
-    """The NVFlare server of this kit, with the relay talking over the inherited socket `channel`."""
-    component = {"id": "fedns", "path": "fedns.transports.nvflare.server.Relay", "args": {"channel": channel}}
+def start_server(credentials: Path, channel: int, listen_seconds: float = 600.0) -> subprocess.Popen[bytes]:
+    """The NVFlare server of these credentials, with the relay talking over the inherited socket `channel`."""
+    component = {"id": "fedns", "path": SERVER_COMPONENT, "args": {"channel": channel}}
     settings = {"max_num_clients": 10_000, "heart_beat_timeout": listen_seconds, "admin_storage": "transfer"}
-    _configure(kit, {"servers": [settings], "components": [component]})
+    _configure(credentials, {"servers": [settings], "components": [component]})
     arguments = ["nvflare.private.fed.app.server.server_train", "-m", ".", "-s", "fed_server.json"]
     return _start(
-        kit, [*arguments, "--set", "secure_train=true", f"org={PROJECT}", "config_folder=config"], pass_fds=[channel]
+        credentials, [*arguments, "--set", "secure_train=true", f"org={PROJECT}", "config_folder=config"], pass_fds=[channel]
     )
 
 
-def start_site(kit: Path, service: str, config: Path) -> subprocess.Popen[bytes]:
-    """The NVFlare client of this kit; `service` is `package.module:factory`, as `nvflare_client.load_service` takes it."""
+def start_site(credentials: Path, service: str, config: Path) -> subprocess.Popen[bytes]:
+    """The NVFlare client of these credentials; `service` is `package.module:factory`, as `load_service` takes it."""
     arguments = {"service": service, "config": str(config.absolute())}
-    component = {"id": "fedns", "path": "fedns.transports.nvflare.client.SiteAnswers", "args": arguments}
-    _configure(kit, {"client": {"maint_msg_timeout": UNHEARD_SECONDS}, "components": [component]})
-    name = json.loads((kit / "startup" / "fed_client.json").read_text(encoding="utf-8"))["client"]["fqsn"]
+    component = {"id": "fedns", "path": SITE_COMPONENT, "args": arguments}
+    _configure(credentials, {"client": {"maint_msg_timeout": UNHEARD_SECONDS}, "components": [component]})
+    name = json.loads((credentials / "startup" / "fed_client.json").read_text(encoding="utf-8"))["client"]["fqsn"]
     command = [
         "nvflare.private.fed.app.client.client_train",
         "-m",
@@ -138,23 +138,23 @@ def start_site(kit: Path, service: str, config: Path) -> subprocess.Popen[bytes]
         "secure_train=true",
     ]
     command += [f"uid={name}", f"org={PROJECT}", "config_folder=config", f"heart_beat_interval={HEARTBEAT_SECONDS}"]
-    return _start(kit, command, stdin=subprocess.PIPE)
+    return _start(credentials, command, stdin=subprocess.PIPE)
 
 
-def keep_site_running(kit: Path, service: str, config: Path) -> None:
+def keep_site_running(credentials: Path, service: str, config: Path) -> None:
     """Run the site's client until Ctrl-C or SIGTERM, starting it again when it ends."""
     wait_seconds = 1.0
     with _stop_requested() as stopping:
         while not stopping.is_set():
-            process, started = start_site(kit, service, config), time.monotonic()
+            process, started = start_site(credentials, service, config), time.monotonic()
             while process.poll() is None and not stopping.wait(0.2):
                 pass
             stop(process)
             if process.returncode == REFUSED:
-                raise ConfigError(last_line(kit))
+                raise ConfigError(last_line(credentials))
             if not stopping.is_set():
                 wait_seconds = 1.0 if time.monotonic() - started > 60 else min(2 * wait_seconds, 60.0)
-                said = f"the NVFlare client ended with status {process.returncode}, see {kit / CONSOLE}"
+                said = f"the NVFlare client ended with status {process.returncode}, see {credentials / CONSOLE}"
                 print(f"{said}; it is started again in {wait_seconds:g} s", flush=True)
                 stopping.wait(wait_seconds)
 
@@ -174,29 +174,40 @@ def stop(process: subprocess.Popen[bytes]) -> None:
         process.stdin.close()
 
 
-def last_line(kit: Path) -> str:
-    """The last thing that the process of a kit said."""
-    lines = (kit / CONSOLE).read_text(encoding="utf-8", errors="replace").split("\n") if (kit / CONSOLE).exists() else []
-    return next((line.strip() for line in reversed(lines) if line.strip()), f"nothing was printed, see the logs in {kit}")
+def last_line(credentials: Path) -> str:
+    """The last thing that the process of these credentials said."""
+    lines = (
+        (credentials / CONSOLE).read_text(encoding="utf-8", errors="replace").split("\n")
+        if (credentials / CONSOLE).exists()
+        else []
+    )
+    return next(
+        (line.strip() for line in reversed(lines) if line.strip()), f"nothing was printed, see the logs in {credentials}"
+    )
 
 
-def _configure(kit: Path, resources: dict[str, Any]) -> None:
-    if not (kit / "startup").is_dir():
-        raise ConfigError(f"{kit} is not a startup kit: it has no folder `startup`; `provision` makes kits")
-    local = kit / "local"
+def _configure(credentials: Path, resources: dict[str, Any]) -> None:
+    if not (credentials / "startup").is_dir():
+        raise ConfigError(f"{credentials} holds no credentials: it has no folder `startup`; `provision` makes one")
+    local = credentials / "local"
     local.mkdir(exist_ok=True)
     (local / "resources.json").write_text(json.dumps({"format_version": 2, **resources}, indent=2), encoding="utf-8")
-    (local / "comm_config.json").write_text(json.dumps(_COMMUNICATION, indent=2), encoding="utf-8")
+    (local / "comm_config.json").write_text(json.dumps(_communication(), indent=2), encoding="utf-8")
 
 
-def _start(kit: Path, module_and_arguments: list[str], **options: Any) -> subprocess.Popen[bytes]:
+def _communication() -> dict[str, Any]:
+    lengths = [["grpc.max_receive_message_length", LARGEST_FRAME], ["grpc.max_send_message_length", LARGEST_FRAME]]
+    return {"allow_adhoc_conns": False, "streaming_max_blob_size": LARGEST_ANSWER, "grpc": {"options": lengths}}
+
+
+def _start(credentials: Path, module_and_arguments: list[str], **options: Any) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-u", "-m", *module_and_arguments]
     # Why a visitor was refused stands in the console only if gRPC may speak; other libraries silence it for all children.
     environment = {name: value for name, value in os.environ.items() if name != "GRPC_VERBOSITY"}
-    with (kit / CONSOLE).open("wb") as console:
+    with (credentials / CONSOLE).open("wb") as console:
         # Its own group: Ctrl-C reaches us alone, and `stop` reaches everything that was started.
         return subprocess.Popen(
-            command, cwd=kit, env=environment, stdout=console, stderr=console, start_new_session=True, **options
+            command, cwd=credentials, env=environment, stdout=console, stderr=console, start_new_session=True, **options
         )
 
 

@@ -30,7 +30,8 @@ from nvflare.fuel.f3.message import Message
 
 from fedns.core.errors import ConfigError
 from fedns.federation.protocol.transport import Arrival, Transport
-from fedns.transports.nvflare.client import CHANNEL, EXCHANGE, TOPIC
+from fedns.transports.nvflare.client import EXCHANGE
+from fedns.transports.nvflare.incoming import CHANNEL, TOPIC, at_server, close_down
 from fedns.transports.nvflare.processes import CONSOLE, last_line, start_server, stop
 
 _LENGTHS = struct.Struct(">IQ")  # bytes of header and payload
@@ -72,15 +73,15 @@ class _Frames:
 
 
 class NVFlareTransport(Transport):
-    """Starts the NVFlare server of a kit, and asks the sites that connect to it."""
+    """Starts the NVFlare server of these credentials, and asks the sites that connect to it."""
 
-    def __init__(self, kit: Path, *, start_seconds: float = 60.0) -> None:
+    def __init__(self, credentials: Path, *, start_seconds: float = 60.0) -> None:
         ours, theirs = socket.socketpair()
-        self._kit = kit
+        self._credentials = credentials
         self._frames = _Frames(ours)
         with theirs:
             try:
-                self._process = start_server(kit, theirs.fileno())
+                self._process = start_server(credentials, theirs.fileno())
             except BaseException:
                 self._frames.close()
                 raise
@@ -93,9 +94,8 @@ class NVFlareTransport(Transport):
         self._receiver.start()
         try:
             if self._roster(start_seconds) is None:
-                raise ConfigError(
-                    f"the NVFlare server did not start, it says: {last_line(kit)} (all of it in {kit / CONSOLE})"
-                )
+                said = f"it says: {last_line(credentials)} (all of it in {credentials / CONSOLE})"
+                raise ConfigError(f"the NVFlare server did not start, {said}")
         except BaseException:
             self.close()
             raise
@@ -117,7 +117,7 @@ class NVFlareTransport(Transport):
         reason = f"no answer within {timeout_seconds:g} s"
         while waiting:
             if self._lost.is_set() and arrivals.empty():
-                reason = f"the NVFlare server has ended, see {self._kit / CONSOLE}"
+                reason = f"the NVFlare server has ended, see {self._credentials / CONSOLE}"
                 break
             try:
                 arrival = arrivals.get(timeout=max(0.0, deadline - time.monotonic()))
@@ -165,6 +165,7 @@ class Relay(FLComponent):  # type: ignore[misc]
 
     def __init__(self, channel: int) -> None:
         super().__init__()
+        close_down(at_server)
         self._frames = _Frames(socket.socket(fileno=channel))
         self._pending: dict[tuple[str, int], tuple[str, Signal]] = {}  # (site, exchange): its registration, what gives it up
         self._away: set[str] = set()  # cells that were disconnected, and whose client has not spoken since

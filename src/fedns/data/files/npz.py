@@ -14,7 +14,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from fedns.core.errors import DataError
-from fedns.data.table import Table
+from fedns.data.files.table import Table
 
 GROUP_MEMBERS = ("site", "client")  # what a natural site is called, unless the caller names another member
 _SPARSE_MEMBERS = ("indptr", "indices", "data", "shape")

@@ -10,8 +10,8 @@ import scipy.sparse
 from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 
 from fedns.core.errors import DataError
-from fedns.data.libsvm import read_libsvm
-from fedns.data.sources import read
+from fedns.data.files.libsvm import read_libsvm
+from fedns.data.files.sources import read
 
 
 def write(path, text):

@@ -7,8 +7,8 @@ import pytest
 import scipy.sparse
 
 from fedns.core.errors import DataError
-from fedns.data.npz import peek_member, peek_shape
-from fedns.data.sources import read
+from fedns.data.files.npz import peek_member, peek_shape
+from fedns.data.files.sources import read
 
 X = np.arange(12, dtype=np.uint8).reshape(4, 3)
 Y = np.array([0, 1, 1, 0], dtype=np.int8)

@@ -13,8 +13,8 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from fedns.core.errors import DataError
-from fedns.data.opening import open_bytes
-from fedns.data.table import Table
+from fedns.data.files.opening import open_bytes
+from fedns.data.files.table import Table
 
 CHUNK_BYTES = 4 << 20  # the parser needs some 30 times this; larger chunks are not faster
 _LARGEST_INDEX = 2**31 - 1  # kernels hold column indices in 32 bits

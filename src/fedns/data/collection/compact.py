@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedns.core.errors import DataError
-from fedns.data.libsvm import Chunk, parse_chunks
-from fedns.data.opening import open_bytes
+from fedns.data.files.libsvm import Chunk, parse_chunks
+from fedns.data.files.opening import open_bytes
 
 CHUNK_BYTES = 1 << 20  # of text; the parser needs some 30 times this
 DENSE_FROM = 0.5  # the share of nonzeros from which float32 rows are no larger than CSR with 32-bit indices

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedns.core.errors import DataError
-from fedns.data.opening import open_bytes
-from fedns.data.table import Table
+from fedns.data.files.opening import open_bytes
+from fedns.data.files.table import Table
 
 TARGET_NAMES = ("y", "label", "target")
 MISSING = frozenset({"", "?", "na", "n/a", "nan", "null", "none"})

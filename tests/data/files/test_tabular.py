@@ -11,8 +11,8 @@ import pytest
 
 from fedns.core.errors import DataError
 from fedns.core.shards import Shards
-from fedns.data import tabular
-from fedns.data.sources import read
+from fedns.data.files import tabular
+from fedns.data.files.sources import read
 
 HEART = "age,site,chol,y\n63,Basel,233,1\n41,Zug,,0\n57,Basel,NaN,1\n"
 

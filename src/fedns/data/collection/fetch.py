@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedns.core.errors import DataError
-from fedns.data.cache import alone, cache_folder, sha256, store, storing, verify
-from fedns.data.compact import compact
-from fedns.data.download import NotThere, download, require
+from fedns.data.collection.cache import alone, cache_folder, sha256, store, storing, verify
+from fedns.data.collection.compact import compact
+from fedns.data.collection.download import NotThere, download, require
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID

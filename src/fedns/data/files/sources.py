@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from fedns.core.errors import DataError
-from fedns.data.libsvm import read_libsvm
-from fedns.data.npz import read_npz
-from fedns.data.opening import COMPRESSED, check_file, format_suffix
-from fedns.data.table import Table
-from fedns.data.tabular import read_csv, read_parquet
+from fedns.data.files.libsvm import read_libsvm
+from fedns.data.files.npz import read_npz
+from fedns.data.files.opening import COMPRESSED, check_file, format_suffix
+from fedns.data.files.table import Table
+from fedns.data.files.tabular import read_csv, read_parquet
 
 # The last ones are how the LIBSVM site names its test, training, validation and scaled files (a9a.t, ijcnn1.tr).
 LIBSVM_SUFFIXES = frozenset({"", ".libsvm", ".svm", ".svmlight", ".txt", ".t", ".tr", ".val", ".scale", ".binary"})

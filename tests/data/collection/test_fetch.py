@@ -21,11 +21,12 @@ import scipy.sparse
 from sklearn.datasets import load_svmlight_file
 
 from fedns.core.errors import DataError
-from fedns.data import cache, catalogue, download, fetch
-from fedns.data.compact import compact
+from fedns.data import catalogue
+from fedns.data.collection import cache, download, fetch
+from fedns.data.collection.compact import compact
 from fedns.data.datasets import available, load
-from fedns.data.libsvm import read_libsvm
-from fedns.data.npz import read_npz
+from fedns.data.files.libsvm import read_libsvm
+from fedns.data.files.npz import read_npz
 
 
 def make_text(path, rows=200, columns=8, density=1.0, seed=0, dtype=np.float32):
@@ -355,7 +356,7 @@ def test_a_folder_that_cannot_be_made(phishing, tmp_path):
 def test_the_second_time_nothing_is_downloaded_or_parsed(phishing, server, monkeypatch):
     first = fetch.fetch("phishing", progress=False)
     monkeypatch.setattr(fetch, "compact", None)
-    monkeypatch.setattr("fedns.data.libsvm._parse", None)
+    monkeypatch.setattr("fedns.data.files.libsvm._parse", None)
     assert fetch.fetch("phishing", progress=False) == first
     assert load("phishing").num_samples == 200
     assert len(server.asked) == 1

@@ -1,0 +1,74 @@
+"""Endings, and the verdicts that lead to them."""
+
+from dataclasses import replace
+
+import pytest
+
+from fedns.core.errors import ConfigError, DataError
+from fedns.core.history import Record
+from fedns.core.termination import Ending, Stop
+
+
+def records(gaps, optimum=1.0, gradient_norm=1.0):
+    return [
+        Record(t, t, 0.0, 0, 0, optimum + (gap or 0.0), gap, gradient_norm) for t, gap in enumerate(gaps)
+    ]  # a gap of None where the optimum is not known
+
+
+@pytest.mark.parametrize(
+    ("gaps", "ending", "words"),
+    [
+        ([10 / 2**t for t in range(31)], Ending.IMPROVING, "used all 30 rounds, still improving at gap 9.3e-09"),
+        ([10.0] + [0.5] * 30, Ending.PLATEAU, "on a plateau: the gap has stayed at 5.0e-01 for 10 rounds"),
+        ([10.0] + [0.5, 5.0] * 15, Ending.UNSETTLED, "the gap moved between 5.0e-01 and 5.0e+00"),
+        ([10.0] + [0.0] * 30, Ending.AT_OPTIMUM, "at the optimum as far as the objective can tell"),
+        ([10.0] * 11, Ending.OUT_OF_ROUNDS, "used all 10 rounds"),  # too few to see a trend
+        ([None] * 31, Ending.OUT_OF_ROUNDS, "used all 30 rounds"),
+    ],
+)
+def test_out_of_rounds(gaps, ending, words):
+    verdict = Stop(len(gaps) - 1).verdict(records(gaps))
+    assert verdict.ending is ending and not ending.converged
+    assert verdict.reason.startswith(f"used all {len(gaps) - 1} rounds") and words in verdict.reason
+    assert Stop(len(gaps)).verdict(records(gaps)) is None
+
+
+def test_tolerances_come_before_everything_else():
+    both = Stop(2, suboptimality=1e-3, gradient_norm=1.0)
+    assert both.verdict(records([1.0, 1e-2, 1e-3])).ending is Ending.GAP
+    assert both.verdict(records([1.0, 1e-2, 1e-2])).ending is Ending.GRADIENT
+    assert both.verdict(records([1.0, 1e-2, 1e-2], gradient_norm=1.1)).ending is Ending.OUT_OF_ROUNDS
+    assert Stop(9, suboptimality=1e-3).verdict(records([None, None])) is None  # no gap is known, so none is met
+
+
+def test_an_objective_that_rises_without_bound_has_diverged():
+    assert Stop(9).verdict(records([1.0, 1e8])) is None
+    verdict = Stop(9).verdict(records([1.0, 2e8]))
+    assert (verdict.ending, verdict.reason) == (Ending.DIVERGED, "diverged in round 1: the objective rose to 2e+08")
+
+
+def test_only_tolerances_and_the_method_itself_mean_convergence():
+    success = {Ending.GAP, Ending.GRADIENT, Ending.DECREMENT, Ending.METHOD}
+    assert {ending for ending in Ending if ending.converged} == success
+    assert all((ending.label == "converged") == ending.converged for ending in Ending)
+
+
+def test_endings_are_told_apart_and_read_back():
+    assert len({ending.sentence for ending in Ending}) == len({ending.key for ending in Ending}) == len(Ending)
+    assert [Ending.of(ending.key) for ending in Ending] == list(Ending)
+    with pytest.raises(DataError, match="no run ends with 'GAP': known endings are gap, gradient, "):
+        Ending.of("GAP")
+
+
+@pytest.mark.parametrize("tolerance", [-1.0, float("nan")])
+def test_tolerances_are_checked(tolerance):
+    with pytest.raises(ConfigError, match="the tolerance on gradient_norm must be >= 0"):
+        Stop(1, gradient_norm=tolerance)
+
+
+def test_the_newton_decrement_ends_a_run_whose_method_reports_one():
+    stop = Stop(rounds=10, newton_decrement=1e-6)
+    plain = records([1.0, 0.5])
+    small = [plain[0], replace(plain[1], diagnostics={"newton_decrement": 1e-7})]
+    assert stop.verdict(plain) is None
+    assert stop.verdict(small).ending is Ending.DECREMENT and Ending.DECREMENT.converged
