@@ -1,6 +1,7 @@
 """Dependencies point one way, and heavy packages are imported where they belong."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -29,7 +30,7 @@ ALLOWED = {
 OWNERS = {
     "matplotlib": {"reporting/plots.py"},
     "llvmlite": {f"numerics/cpu/{part}.py" for part in ("formulas", "pointwise", "simd")},
-    "flwr": {f"transports/flower/{part}.py" for part in ("client", "server", "superlink")},
+    "flwr": {f"transports/flower/{part}.py" for part in ("client", "door", "server", "superlink")},
     "nvflare": {f"transports/nvflare/{part}.py" for part in ("client", "incoming", "processes", "server")},
 }
 
@@ -75,6 +76,21 @@ def test_kernels_are_reached_through_the_backend():
     assert not wrong
 
 
+def test_nothing_outside_transports_names_an_engine():
+    """Other packages find engines through the registry; only extras of the package and the documentation name them."""
+    named = re.compile("flower|flwr|nvflare", re.IGNORECASE)
+    others = [path for path in ROOT.rglob("*.py") if path.relative_to(ROOT).parts[0] != "transports"]
+    wrong = [f"{path.relative_to(ROOT)}: {match.group()}" for path in others for match in named.finditer(path.read_text())]
+    assert not wrong
+
+
+def test_transports_are_reached_through_their_registry():
+    for path in ROOT.rglob("*.py"):
+        if path.relative_to(ROOT).parts[0] != "transports":
+            reached = {name for name in imports_of(path) if name.startswith("fedns.transports")}
+            assert reached <= {"fedns.transports.TRANSPORTS", "fedns.transports.BUILT_IN"}, path
+
+
 def test_nothing_pickles():
     for path in ROOT.rglob("*.py"):
         assert not any(name.split(".")[0] in ("pickle", "cloudpickle", "dill", "marshal") for name in imports_of(path)), path
@@ -89,3 +105,20 @@ def test_importing_the_package_loads_nothing_heavy():
 def test_every_public_name_exists():
     for name in fedns.__all__:
         assert getattr(fedns, name) is not None
+
+
+PUBLIC_ALL_THE_SAME = {"_exit", "_replace"}  # of os, and of named tuples
+
+
+def test_no_module_touches_the_private_names_of_another():
+    """A name with an underscore is imported nowhere, and as an attribute it is one that the same file makes."""
+    wrong = []
+    for path in ROOT.rglob("*.py"):
+        nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+        own = {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+        own |= {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+        own |= {node.attr for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)}
+        used = {node.attr for node in nodes if isinstance(node, ast.Attribute)} - own - PUBLIC_ALL_THE_SAME
+        used |= {alias.name for node in nodes if isinstance(node, ast.ImportFrom) for alias in node.names}
+        wrong += [f"{path.relative_to(ROOT)}: {name}" for name in used if name.startswith("_") and not name.endswith("__")]
+    assert not wrong

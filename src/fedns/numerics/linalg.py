@@ -118,7 +118,9 @@ def solve_shifted(matrix: FloatArray | LowRank, diagonal: FloatArray, right: Flo
         if solution is not None:
             return solution
         matrix = matrix.dense()
-    return solve_positive(matrix + np.diag(diagonal), right)
+    shifted = matrix.copy()
+    shifted[np.diag_indices(len(matrix))] += diagonal
+    return solve_positive(shifted, right)
 
 
 def _solve_low_rank(rows: FloatArray, diagonal: FloatArray, right: FloatArray) -> FloatArray | None:
