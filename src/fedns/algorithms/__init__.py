@@ -1,5 +1,6 @@
 """Every method, by name. A new one is a file beside these and a line here."""
 
+from fedns.algorithms.auto import Auto
 from fedns.algorithms.distributed_newton import DistributedNewton
 from fedns.algorithms.fedavg import FedAvg, FedProx
 from fedns.algorithms.fedndes import FedNDES
@@ -33,6 +34,7 @@ _OWN: tuple[type[Algorithm], ...] = (
     FedNew,
     QFedNew,
     SHED,
+    Auto,
 )
 METHODS: Registry[type[Algorithm]] = Registry("method", "fedns.methods", Algorithm, _OWN)
 
@@ -42,6 +44,7 @@ __all__ = [
     "METHODS",
     "SHED",
     "Algorithm",
+    "Auto",
     "DistributedNewton",
     "FedAvg",
     "FedNDES",
