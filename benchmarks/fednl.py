@@ -19,7 +19,7 @@ CASES = {"a9a": 80, "phishing": 40, "w8a": 142}
 METHODS = {
     "FedNL Rank-1, option 1": fedns.FedNL(compressor="rank1", option=1),
     "FedNL Top-K, option 2": fedns.FedNL(compressor="topk", option=2),
-    "FedNL-LS Top-K, option 1": fedns.FedNL(compressor="topk", option=1, line_search="aggregate"),
+    "FedNL-LS Top-K, option 1": fedns.FedNL(compressor="topk", option=1, line_search=fedns.ArmijoSearch()),
 }
 TOLERANCE = 1e-11
 # Every second-order method on w8a, to a gradient norm of 1e-9.

@@ -23,13 +23,14 @@ ALLOWED = {
     "federation": _BELOW_RUNS | {"runs", "reporting", "transports"},
     "transports": {"core", "federation"},
     "comparison": _BELOW_RUNS | {"runs", "simulation", "reporting", "federation", "transports"},
+    "studies": _BELOW_RUNS | {"runs", "simulation", "reporting", "federation"},
     "paper": _BELOW_RUNS | {"runs", "simulation", "reporting", "comparison"},
 }
 OWNERS = {
     "matplotlib": {"reporting/plots.py"},
     "llvmlite": {"numerics/cpu/simd.py", "numerics/cpu/pointwise.py"},
     "flwr": {f"transports/flower/{part}.py" for part in ("client", "server", "superlink")},
-    "nvflare": {f"transports/nvflare/{part}.py" for part in ("client", "processes", "server")},
+    "nvflare": {f"transports/nvflare/{part}.py" for part in ("client", "incoming", "processes", "server")},
 }
 
 

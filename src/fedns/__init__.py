@@ -28,15 +28,21 @@ _HOMES = {
         "NewtonZero",
         "QFedNew",
     ),
+    "fedns.algorithms.searches": ("ArmijoSearch", "LocalSearch", "Search"),
+    "fedns.core": ("reducers",),
+    "fedns.core.algorithm": ("Outcome", "State"),
+    "fedns.core.clients": ("Clients", "Handler", "on_client"),
+    "fedns.core.cohort": ("Cohort",),
     "fedns.core.errors": ("ConfigError", "DataError", "FednsError", "MessageError"),
     "fedns.core.history": ("History", "Record"),
+    "fedns.core.messages": ("Discloses", "Message", "Payload", "Ragged", "wire"),
     "fedns.core.observers": ("Observer",),
     "fedns.core.shards": ("Shards",),
     "fedns.core.termination": ("Ending",),
     "fedns.data.datasets": ("Dataset", "as_binary", "available", "load"),
     "fedns.data.partition": ("split", "split_dataset"),
     "fedns.data.scaling": ("scale",),
-    "fedns.simulation.simulator": ("simulate",),
+    "fedns.simulation.simulator": ("simulate", "simulated_cohort"),
     "fedns.comparison.compare": ("Comparison", "compare"),
     "fedns.reporting.plots": ("plot_histories",),
     "fedns.comparison.results": ("read_runs",),
@@ -48,6 +54,10 @@ _HOMES = {
     "fedns.problems.penalties": ("Ridge",),
     "fedns.problems.problem": ("Problem",),
     "fedns.problems.reference": ("Optimum", "pooled_optimum"),
+    "fedns.studies.conflicts": ("StudyConflict",),
+    "fedns.studies.estimate": ("SeparationError", "StudyFit"),
+    "fedns.studies.fit": ("fit_study",),
+    "fedns.studies.study": ("ColumnRule", "Study"),
     "fedns.sketches": ("SJLT", "SKETCHES", "SRHT", "Gaussian", "Rademacher", "RowSampling", "Sketch"),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
@@ -74,10 +84,16 @@ if TYPE_CHECKING:
         NewtonZero,
         QFedNew,
     )
+    from fedns.algorithms.searches import ArmijoSearch, LocalSearch, Search
     from fedns.comparison.compare import Comparison, compare
     from fedns.comparison.results import read_runs
+    from fedns.core import reducers
+    from fedns.core.algorithm import Outcome, State
+    from fedns.core.clients import Clients, Handler, on_client
+    from fedns.core.cohort import Cohort
     from fedns.core.errors import ConfigError, DataError, FednsError, MessageError
     from fedns.core.history import History, Record
+    from fedns.core.messages import Discloses, Message, Payload, Ragged, wire
     from fedns.core.observers import Observer
     from fedns.core.shards import Shards
     from fedns.core.termination import Ending
@@ -93,14 +109,19 @@ if TYPE_CHECKING:
     from fedns.problems.reference import Optimum, pooled_optimum
     from fedns.reporting.plots import plot_histories
     from fedns.runs.spec import Spec
-    from fedns.simulation.simulator import simulate
+    from fedns.simulation.simulator import simulate, simulated_cohort
     from fedns.sketches import SJLT, SKETCHES, SRHT, Gaussian, Rademacher, RowSampling, Sketch
+    from fedns.studies.conflicts import StudyConflict
+    from fedns.studies.estimate import SeparationError, StudyFit
+    from fedns.studies.fit import fit_study
+    from fedns.studies.study import ColumnRule, Study
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOME_OF:
         raise AttributeError(f"module 'fedns' has no attribute {name!r}")
-    value = getattr(import_module(_HOME_OF[name]), name)
+    home = import_module(_HOME_OF[name])
+    value = getattr(home, name) if hasattr(home, name) else import_module(f"{home.__name__}.{name}")
     globals()[name] = value
     return value
 

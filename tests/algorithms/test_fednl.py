@@ -76,7 +76,7 @@ def fednl_oracle(plain, compress, option, exact=True, norm="fro", search=False, 
 @pytest.mark.parametrize("option", [1, 2])
 def test_fednl_is_its_iteration(case, compressor, compress, option):
     shards = make_shards(**case)
-    found, _, _ = iterates(FedNL(compressor=compressor, option=option, line_search="aggregate"), shards=shards)
+    found, _, _ = iterates(FedNL(compressor=compressor, option=option, line_search=fedns.ArmijoSearch()), shards=shards)
     expected = fednl_oracle(Plain(PROBLEM, shards), compress, option, search=True)
     np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
 
@@ -254,12 +254,12 @@ def test_states_can_be_written_and_read_back(method):
         {"compressor": "rank"},
         {"option": 3},
         {"initial_hessian": "half"},
-        {"line_search": "local"},
+        {"line_search": fedns.LocalSearch()},
         {"shift_norm": "nuclear"},
         {"variant": "qp"},
         {"alpha": 2.0},
         {"variant": "pp", "option": 1},
-        {"variant": "pp", "line_search": "aggregate"},
+        {"variant": "pp", "line_search": fedns.ArmijoSearch()},
     ],
 )
 def test_wrong_settings_are_refused(settings):

@@ -78,7 +78,7 @@ def test_renewals_follow_the_cumulative_fibonacci_numbers():
 def test_all_pairs_at_once_is_newton_with_the_hessian_of_the_last_renewal():
     shards = make_shards()
     plain = Plain(PROBLEM, shards)
-    found, _ = iterates(SHED(eigenpairs=14, line_search="none"), shards=shards)
+    found, _ = iterates(SHED(eigenpairs=14, line_search=None), shards=shards)
     w = np.zeros(plain.M)
     for t in range(ROUNDS):
         if t in FIBONACCI:
@@ -86,7 +86,7 @@ def test_all_pairs_at_once_is_newton_with_the_hessian_of_the_last_renewal():
         w = w - np.linalg.solve(H, plain.mean(plain.gradients(w)) + plain.penalty * w)
         np.testing.assert_allclose(found[t + 1], w, rtol=1e-8, atol=1e-10)
     newton, _ = iterates(fedns.FedNewton(), shards=shards)
-    every, _ = iterates(SHED(eigenpairs=14, renewal="every1", line_search="none"), shards=shards)
+    every, _ = iterates(SHED(eigenpairs=14, renewal="every1", line_search=None), shards=shards)
     np.testing.assert_allclose(every, newton, rtol=1e-8, atol=1e-10)
 
 
@@ -94,10 +94,10 @@ def test_the_midpoint_helps_squared_losses():
     problem = fedns.Problem(fedns.Squared(), fedns.Ridge(1e-3))
     shards = make_shards(regression=True, sizes=(60,) * 5)
     plain = Plain(problem, shards)
-    midpoint = SHED(eigenpairs=2, renewal="once", residual="midpoint", line_search="none")
+    midpoint = SHED(eigenpairs=2, renewal="once", residual="midpoint", line_search=None)
     found, history = iterates(midpoint, problem, shards)
     np.testing.assert_allclose(found, shed_oracle(plain, 2, (0,), midpoint=True, search=False), rtol=1e-9, atol=1e-9)
-    _, usual = iterates(SHED(eigenpairs=2, renewal="once", line_search="none"), problem, shards)
+    _, usual = iterates(SHED(eigenpairs=2, renewal="once", line_search=None), problem, shards)
     assert history.objective[4] < usual.objective[4]
     assert (np.diff(usual.objective) <= 1e-15).all()  # H is no smaller than the Hessian: a unit step never overshoots
 
@@ -151,7 +151,7 @@ def test_states_can_be_written_and_read_back():
         {"renewal": "every0"},
         {"residual": "mean"},
         {"allocation": "bandwidth"},
-        {"line_search": "local"},
+        {"line_search": fedns.LocalSearch()},
     ],
 )
 def test_wrong_settings_are_refused(settings):

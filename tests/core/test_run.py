@@ -63,7 +63,7 @@ def test_divergence_ends_in_words_and_leaves_no_nan():
 
 
 def test_nan_from_a_client_ends_the_run_in_words():
-    from fedns.algorithms.blocks import Model
+    from fedns.algorithms.curvature import Model
     from fedns.core.clients import on_client
     from fedns.core.messages import Message, Payload, wire
 

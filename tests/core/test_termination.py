@@ -1,5 +1,7 @@
 """Endings, and the verdicts that lead to them."""
 
+from dataclasses import replace
+
 import pytest
 
 from fedns.core.errors import ConfigError, DataError
@@ -46,7 +48,8 @@ def test_an_objective_that_rises_without_bound_has_diverged():
 
 
 def test_only_tolerances_and_the_method_itself_mean_convergence():
-    assert {ending for ending in Ending if ending.converged} == {Ending.GAP, Ending.GRADIENT, Ending.METHOD}
+    success = {Ending.GAP, Ending.GRADIENT, Ending.DECREMENT, Ending.METHOD}
+    assert {ending for ending in Ending if ending.converged} == success
     assert all((ending.label == "converged") == ending.converged for ending in Ending)
 
 
@@ -61,3 +64,11 @@ def test_endings_are_told_apart_and_read_back():
 def test_tolerances_are_checked(tolerance):
     with pytest.raises(ConfigError, match="the tolerance on gradient_norm must be >= 0"):
         Stop(1, gradient_norm=tolerance)
+
+
+def test_the_newton_decrement_ends_a_run_whose_method_reports_one():
+    stop = Stop(rounds=10, newton_decrement=1e-6)
+    plain = records([1.0, 0.5])
+    small = [plain[0], replace(plain[1], diagnostics={"newton_decrement": 1e-7})]
+    assert stop.verdict(plain) is None
+    assert stop.verdict(small).ending is Ending.DECREMENT and Ending.DECREMENT.converged

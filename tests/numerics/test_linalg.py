@@ -1,12 +1,19 @@
 import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from fedns.numerics import linalg
 from fedns.numerics.cpu import parallel
 from fedns.numerics.linalg import (
+    LowRank,
     add_weighted_rows,
+    gram,
     pack_symmetric,
     packed_size,
     single_threaded_blas,
     solve_positive,
+    solve_shifted,
     unpack_symmetric,
     weighted_gram,
 )
@@ -67,3 +74,72 @@ def test_weighted_rows_are_added_in_order():
     for row, weight in zip(rows, weights, strict=True):
         expected = expected + weight * row
     np.testing.assert_array_equal(total, expected)
+
+
+@pytest.fixture
+def never_dense(monkeypatch):
+    """Fails where an M x M matrix is formed."""
+    monkeypatch.setattr(LowRank, "dense", lambda self: pytest.fail("the matrix was formed"))
+
+
+@pytest.mark.parametrize("shift", [0.0, 0.3])
+@pytest.mark.parametrize("free", [[], [39], [0, 17]])
+def test_a_low_rank_matrix_is_solved_without_forming_it(never_dense, free, shift):
+    random = np.random.default_rng(0)
+    rows, diagonal, right = random.normal(size=(12, 40)), np.full(40, 1e-2), random.normal(size=40)
+    diagonal[free] = 0.0
+    matrix = rows.T @ rows + np.diag(diagonal + shift)
+    solution = solve_shifted(LowRank(rows, shift), diagonal, right)
+    np.testing.assert_allclose(solution, np.linalg.solve(matrix, right), rtol=1e-10, atol=1e-10 * np.abs(solution).max())
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 30), st.integers(1, 40), st.floats(-4, 2), st.floats(-3, 3), st.booleans())
+def test_low_rank_and_dense_solutions_agree(seed, rank, more, exponent, row_exponent, intercept):
+    """Over ranks, penalties, sizes of rows and repeated rows: the residual is that of a backward stable method."""
+    random = np.random.default_rng(seed)
+    size = rank + more
+    rows = 10.0**row_exponent * random.normal(size=(rank, size))
+    rows[rank // 2] = rows[0]
+    diagonal, right = np.full(size, 10.0**exponent), random.normal(size=size)
+    diagonal[-1] = 0.0 if intercept else diagonal[-1]
+    matrix = rows.T @ rows + np.diag(diagonal)
+    found, dense = solve_shifted(LowRank(rows), diagonal, right), solve_positive(matrix, right)
+    rounding = 1e-13 * (np.linalg.norm(matrix, 2) * np.linalg.norm(found) + np.linalg.norm(right))
+    assert np.linalg.norm(matrix @ found - right) <= rounding
+    scale = 1.0 / np.sqrt(np.diag(matrix))
+    condition = np.linalg.cond(matrix * scale[:, None] * scale)
+    assert np.linalg.norm(found - dense) <= 1e-13 * size * condition * np.linalg.norm(dense)
+
+
+@pytest.mark.parametrize("diagonal", [np.zeros(9), np.array([0.0] * 4 + [1.0] * 5)])
+def test_a_low_rank_matrix_that_stays_singular_gets_the_dense_solution(diagonal):
+    rows = np.random.default_rng(1).normal(size=(3, 9))
+    matrix = rows.T @ rows
+    right = (matrix + np.diag(diagonal)) @ np.ones(9)
+    solution = solve_shifted(LowRank(rows), diagonal, right)
+    np.testing.assert_array_equal(solution, solve_positive(matrix + np.diag(diagonal), right))
+
+
+def test_a_column_without_curvature_and_penalty_gets_no_step(never_dense):
+    rows = np.random.default_rng(1).normal(size=(3, 9))
+    rows[:, 8] = 0.0
+    solution = solve_shifted(LowRank(rows), np.array([1.0] * 8 + [0.0]), np.ones(9))
+    assert solution[8] == 0.0
+    expected = np.linalg.solve(rows[:, :8].T @ rows[:, :8] + np.eye(8), np.ones(8))
+    np.testing.assert_allclose(solution[:8], expected, rtol=1e-12)
+
+
+def test_a_gram_is_formed_only_where_there_are_as_many_rows_as_columns():
+    rows = np.random.default_rng(0).normal(size=(6, 5))
+    np.testing.assert_array_equal(gram(rows), rows.T @ rows)
+    np.testing.assert_array_equal(gram(rows[:5]), rows[:5].T @ rows[:5])
+    narrow = gram(rows[:4])
+    assert isinstance(narrow, LowRank)
+    np.testing.assert_array_equal(narrow.dense(), rows[:4].T @ rows[:4])
+
+
+def test_a_dense_matrix_is_solved_as_ever():
+    matrix, diagonal, right = spd(8), np.linspace(0, 1, 8), np.arange(8.0)
+    expected = linalg.solve_positive(matrix + np.diag(diagonal), right)
+    np.testing.assert_array_equal(solve_shifted(matrix, diagonal, right), expected)

@@ -51,7 +51,7 @@ def test_fedndes_iid_and_sorted_by_label(name, real_data):
 def test_the_printed_line_search_stalls_even_on_iid_data(real_data):
     """FedNDES as the paper prints it: the smallest of local steps goes to zero with the gradient."""
     dataset = real_data("phishing")
-    method = fedns.FedNDES(fedns.SRHT(17), line_search="local")
+    method = fedns.FedNDES(fedns.SRHT(17), line_search=fedns.LocalSearch())
     for seed in range(6):
         shards = fedns.split(*dataset, clients=40, how="iid", seed=seed)
         history = fedns.simulate(method, PROBLEM, shards, rounds=40, tol=1e-10, seed=seed)
@@ -63,7 +63,9 @@ def test_the_printed_line_search_stalls_even_on_iid_data(real_data):
 
 def test_the_printed_line_search_never_leaves_the_start_on_sorted_data(real_data):
     shards = fedns.split(*real_data("a9a"), clients=80, how="sorted", seed=0)
-    history = fedns.simulate(fedns.FedNDES(fedns.SRHT(30), line_search="local"), PROBLEM, shards, rounds=12, optimum="find")
+    history = fedns.simulate(
+        fedns.FedNDES(fedns.SRHT(30), line_search=fedns.LocalSearch()), PROBLEM, shards, rounds=12, optimum="find"
+    )
     assert history.suboptimality[-1] > 0.999 * history.suboptimality[0]
 
 
@@ -78,6 +80,6 @@ def test_overhead_of_the_encoding_is_below_two_percent(real_data):
 
 def test_the_summed_form_of_the_proof_needs_more_rounds(real_data):
     shards = fedns.split(*real_data("phishing"), clients=40, how="iid", seed=0)
-    summed = fedns.FedNS(fedns.SRHT(17), aggregation="sum", line_search="aggregate")
+    summed = fedns.FedNS(fedns.SRHT(17), aggregation="sum", line_search=fedns.ArmijoSearch())
     history = fedns.simulate(summed, PROBLEM, shards, rounds=60, tol=1e-10, seed=0)
     assert history.converged and history.round[-1] > 12

@@ -79,7 +79,7 @@ def test_sketch_sizes_grow_with_the_round_and_so_do_the_bytes():
     assert [method.sketch_in(t).size for t in (1, 3, 7)] == [3, 12, 27]
     setting = ridge_setting(4, rows=512, columns=8)
     for aggregation in ("gram", "sum"):
-        growing = fedns.FedNS(sketch=fedns.SRHT(3), growth="log2", aggregation=aggregation, line_search="aggregate")
+        growing = fedns.FedNS(sketch=fedns.SRHT(3), growth="log2", aggregation=aggregation, line_search=fedns.ArmijoSearch())
         sent = np.diff(fedns.simulate(growing, setting.problem, setting.shards, rounds=3).uplink_bytes)
         assert sent[2] - sent[0] == 4 * (12 - 3) * 8 * 8
     with pytest.raises(ConfigError, match="growth"):

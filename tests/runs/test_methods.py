@@ -6,6 +6,7 @@ from typing import ClassVar, Literal
 import pytest
 
 from fedns.algorithms import METHODS
+from fedns.algorithms.searches import ArmijoSearch, LocalSearch
 from fedns.core.algorithm import Algorithm, Outcome
 from fedns.core.errors import ConfigError
 from fedns.runs.methods import alternatives, parameters, parse_method, parse_methods
@@ -61,7 +62,17 @@ def test_sketches_are_set_per_method():
     assert methods[0].algorithm.sketch == SRHT(17)
     assert methods[1].algorithm.sketch == SJLT(17, 2)
     assert methods[2].algorithm.sketch == SRHT(8)
-    assert methods[2].algorithm.line_search == "aggregate"
+    assert methods[2].algorithm.line_search == ArmijoSearch()
+
+
+def test_a_line_search_is_a_word_and_its_own_parameters_beside_it():
+    def search(text):
+        return parse_method(text).algorithm.line_search
+
+    assert search("fedns") is None is search("newtonsketch:line_search=none") is search("fedns:armijo_slope=0.2")
+    assert search("fedns:line_search=local;backtrack_factor=0.7") == LocalSearch(0.1, 0.7)
+    assert search("giant:armijo_slope=0.2;trials=3") == search("gd:armijo_slope=0.2;trials=3") == ArmijoSearch(0.2, 0.5, 3)
+    assert search("newtonsketch") == search("newtonsketch:line_search=aggregate") == ArmijoSearch()
 
 
 def test_any_dataclass_of_the_usual_types(made):
@@ -82,7 +93,9 @@ def test_any_dataclass_of_the_usual_types(made):
         ("fedns:sketch_size=0", "needs size >= 1, got 0"),
         ("fedns:sketch_size=1.5", "sketch_size must be a whole number, got '1.5'"),
         ("fedns:nonzeros=2", "unknown parameter of method 'fedns' 'nonzeros'"),
-        ("fedns:line_search=maybe", "method 'fedns:line_search=maybe': line_search must be one of"),
+        ("fedns:line_search=maybe", "unknown line search 'maybe': known are none, aggregate, local"),
+        ("giant:line_search=local", "unknown line search 'local': known are none, aggregate"),
+        ("fedns:line_search=local;backtrack_factor=1", "backtrack_factor must be in (0, 1), got 1"),
         ("fednewton:sketch=srht", "unknown parameter of method 'fednewton' 'sketch'"),
         ("made", "needs a value for 'whole'"),
         ("made:whole=1;choice=up", "choice must be left or right, got 'up'"),

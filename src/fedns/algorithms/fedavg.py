@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedns.algorithms.blocks import FloatArray
+from fedns.algorithms.curvature import FloatArray
 from fedns.core.algorithm import Algorithm, Outcome
 from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort

@@ -7,14 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedns.algorithms.blocks import (
-    SketchedCurvature,
-    SketchRequest,
-    line_search,
-    resized,
-    search_handlers,
-    sketched_curvature,
-)
+from fedns.algorithms.curvature import SketchedCurvature, SketchRequest, resized, sketched_curvature
+from fedns.algorithms.searches import ArmijoSearch, Search, refuse_other_searches, search_handlers, step_size_along
 from fedns.core.algorithm import Algorithm, Outcome
 from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
@@ -43,9 +37,7 @@ class FedNDES(Algorithm):
     second_size: int = 0  # 0 means twice the first
     switch_decrement: float = 0.05
     decrement_tolerance: float = 1e-20
-    line_search: str = "aggregate"
-    armijo_slope: float = 0.1
-    backtrack_factor: float = 0.5
+    line_search: Search | None = ArmijoSearch()
 
     name: ClassVar[str] = "fedndes"
     summary: ClassVar[str] = "FedNS with a line search and a larger sketch near the optimum; safe from any start"
@@ -56,14 +48,14 @@ class FedNDES(Algorithm):
     draws_random_numbers: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        line_search(self.line_search, self.armijo_slope, self.backtrack_factor)
+        refuse_other_searches(self.line_search)
         if self.second_size < 0:
             raise ConfigError(f"second_size must be >= 1, or 0 for twice the first, got {self.second_size}")
         if self.switch_decrement < 0 or self.decrement_tolerance < 0:
             raise ConfigError("switch_decrement and decrement_tolerance must be >= 0")
 
     def handlers(self) -> tuple[Handler, ...]:
-        return (self.curvature, *search_handlers(line_search(self.line_search, self.armijo_slope, self.backtrack_factor)))
+        return (self.curvature, *search_handlers(self.line_search))
 
     def init(self, problem: Problem, cohort: Cohort) -> SketchSizeState:
         return SketchSizeState(cohort.start, np.int64(self.sketch.size))
@@ -84,8 +76,7 @@ class FedNDES(Algorithm):
         if decrement**2 <= self.decrement_tolerance:
             reason = f"squared Newton decrement {decrement**2:.1e} reached the tolerance {self.decrement_tolerance:g}"
             return Outcome(state, diagnostics, finished=reason)
-        search = line_search(self.line_search, self.armijo_slope, self.backtrack_factor)
-        step_size = 1.0 if search is None else search.step_size(problem, w, newton, cohort)[0]
+        step_size = step_size_along(newton, self.line_search, 1.0, problem, w, cohort)
         # Deviation (FedNS, Alg. 2 line 6): the paper tests g' Delta w > eta, which is never true since it is negative.
         next_size = self.sketch.size if decrement > self.switch_decrement else self.second_size or 2 * self.sketch.size
         diagnostics["step_size"] = step_size

@@ -11,12 +11,11 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from fedns.algorithms.blocks import as_received, joined, number_bytes, slabs
 from fedns.core.algorithm import Algorithm, Outcome
 from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
 from fedns.core.errors import ConfigError
-from fedns.core.messages import Message, Payload, wire
+from fedns.core.messages import Message, Payload, as_received, joined, wire
 from fedns.numerics.cpu import parallel
 from fedns.numerics.linalg import add_weighted_rows, pack_symmetric, packed_size, unpack_symmetric
 from fedns.problems.problem import Problem
@@ -81,7 +80,7 @@ class ADMMDirections(Algorithm):
         return FedNewState(cohort.start, np.zeros(cohort.num_features), np.int64(0), np.float64(self._weights(cohort).sum()))
 
     def round(self, problem: Problem, state: FedNewState, cohort: Cohort) -> Outcome:
-        request = DirectionRequest(state.coefficients, state.direction, state.iteration, number_bytes(cohort))
+        request = DirectionRequest(state.coefficients, state.direction, state.iteration, cohort.number_bytes)
         direction = self._common_direction(state, cohort, request)
         after = FedNewState(state.coefficients - direction, direction, np.int64(state.iteration + 1), state.total)
         return Outcome(after, {"direction_norm": float(np.linalg.norm(direction)), "step_size": 1.0})
@@ -188,7 +187,7 @@ class FedNew(ADMMDirections):
             self._remember_sent(part, sent, request)
             return LocalDirection(direction=sent)
 
-        return joined([some(part) for part in slabs(clients, 8 * request.coefficients.size**2)])
+        return joined([some(part) for part in clients.slabs(8 * request.coefficients.size**2)])
 
     def _common_direction(self, state: FedNewState, cohort: Cohort, request: DirectionRequest) -> FloatArray:
         weights = self._weights(cohort) / self._weights(cohort).sum()
@@ -239,7 +238,7 @@ class QFedNew(ADMMDirections):
             self._remember_sent(part, before + dequantise(codes, radius, self.bits), request)
             return QuantisedDirection(codes=pack_codes(codes, self.bits), radius=radius)
 
-        return joined([some(part) for part in slabs(clients, 8 * request.coefficients.size**2)])
+        return joined([some(part) for part in clients.slabs(8 * request.coefficients.size**2)])
 
     def _common_direction(self, state: FedNewState, cohort: Cohort, request: DirectionRequest) -> FloatArray:
         weights = self._weights(cohort) / float(state.total)

@@ -8,17 +8,6 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedns.algorithms.blocks import (
-    Model,
-    as_received,
-    joined,
-    line_search,
-    local_gradient,
-    number_bytes,
-    refuse_impossible_hessian,
-    search_handlers,
-    slabs,
-)
 from fedns.algorithms.compressors import (
     Compressed,
     Identity,
@@ -28,11 +17,13 @@ from fedns.algorithms.compressors import (
     mean_compressed,
     parse_compressor,
 )
+from fedns.algorithms.curvature import Model, local_gradient, refuse_impossible_hessian
+from fedns.algorithms.searches import ArmijoSearch, refuse_other_searches, search_handlers, step_size_along
 from fedns.core.algorithm import Algorithm, Outcome
 from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
 from fedns.core.errors import ConfigError, MessageError
-from fedns.core.messages import Message, Payload, wire
+from fedns.core.messages import Message, Payload, as_received, joined, wire
 from fedns.core.reducers import mean
 from fedns.numerics.cpu import parallel
 from fedns.numerics.linalg import packed_size, solve_positive, unpack_symmetric
@@ -122,7 +113,7 @@ class FedNL(Algorithm):
     option 1 clips the eigenvalues of H at 0 and adds the penalty; option 2 adds (sum_j p_j l_j) I and the penalty, with
     l_j = |hess f_j(w) - H_j|. Option 0 takes 1 for rank-R and identity from an exact start and 2 otherwise.
     A client sends its gradient, the compressed correction and, with option 2, l_j; with initial_hessian="exact" also
-    M(M+1)/2 numbers once. line_search="aggregate" is FedNL-LS.
+    M(M+1)/2 numbers once. line_search=ArmijoSearch() is FedNL-LS.
 
     variant="pp" is FedNL-PP, made for participation below 1: w <- (H + l I + penalty)^-1 sum_j p_j [(H_j + l_j I) w_j -
     grad f_j(w_j)], where w_j is the last point that client j saw. The server keeps the three means, and clients send the
@@ -136,12 +127,10 @@ class FedNL(Algorithm):
     compressor: str = "rank1"
     option: int = 0
     initial_hessian: str = "exact"
-    line_search: str = "none"
+    line_search: ArmijoSearch | None = None
     shift_norm: str = "frobenius"
     variant: str = "standard"
     alpha: float = 0.0  # 0 means the compressor's own: 1, and for rand-k K / (M(M+1)/2)
-    armijo_slope: float = 0.1
-    backtrack_factor: float = 0.5
 
     name: ClassVar[str] = "fednl"
     summary: ClassVar[str] = "Hessians learned from compressed corrections; super-linear at the price of one vector a round"
@@ -155,13 +144,12 @@ class FedNL(Algorithm):
         _one_of("initial_hessian", self.initial_hessian, INITIAL_HESSIANS)
         _one_of("shift_norm", self.shift_norm, SHIFT_NORMS)
         _one_of("variant", self.variant, VARIANTS)
-        _one_of("line_search", self.line_search, ("none", "aggregate"))
-        line_search(self.line_search, self.armijo_slope, self.backtrack_factor)
+        refuse_other_searches(self.line_search, ArmijoSearch)
         if self.option not in (0, 1, 2):
             raise ConfigError(f"option must be 1 (projection), 2 (shift) or 0 (chosen by the compressor), got {self.option}")
         if not 0 <= self.alpha <= 1:
             raise ConfigError(f"alpha must be in (0, 1], or 0 for the compressor's own, got {self.alpha}")
-        if self.variant == "pp" and (self.option == 1 or self.line_search != "none"):
+        if self.variant == "pp" and (self.option == 1 or self.line_search is not None):
             raise ConfigError("FedNL-PP has neither projection nor line search: use option=2 and line_search=none")
 
     @property
@@ -177,13 +165,13 @@ class FedNL(Algorithm):
         return (
             *start,
             self.learn,
-            *search_handlers(line_search(self.line_search, self.armijo_slope, self.backtrack_factor)),
+            *search_handlers(self.line_search),
         )
 
     def init(self, problem: Problem, cohort: Cohort) -> LearnedHessian | PartialModel:
         w = cohort.start
         packed, total = np.zeros(packed_size(w.size)), np.float64(cohort.total_weights.sum())
-        request = LearnRequest(w, number_bytes(cohort))
+        request = LearnRequest(w, cohort.number_bytes)
         if self.variant == "pp":
             reducers = [mean(name) for name in ("right_side", "shift", "packed_hessian")]
             right_side, shift, learned = cohort.ask(self.start_partially, request).fold(*reducers)
@@ -210,7 +198,7 @@ class FedNL(Algorithm):
             shift = self._norms(error, gradient.shape[1])[:, None] if self.shifts else np.zeros((len(error), 0))
             return Correction(gradient, shift, *correction)
 
-        return joined([some(part) for part in slabs(clients, _working_bytes(request.coefficients.size))])
+        return joined([some(part) for part in clients.slabs(_working_bytes(request.coefficients.size))])
 
     @on_client(LearnRequest, InitialModel)
     def start_partially(self, problem: Problem, clients: Clients, request: LearnRequest) -> InitialModel:
@@ -239,31 +227,29 @@ class FedNL(Algorithm):
             part.remember("fednl_right_side", side_before + side_change)
             return Correction(side_change, change[:, None], *correction)
 
-        return joined([some(part) for part in slabs(clients, _working_bytes(w.size))])
+        return joined([some(part) for part in clients.slabs(_working_bytes(w.size))])
 
     def _round(self, problem: Problem, state: LearnedHessian, cohort: Cohort) -> Outcome:
         w = state.coefficients
-        replies = cohort.ask(self.learn, LearnRequest(w, number_bytes(cohort)))
+        replies = cohort.ask(self.learn, LearnRequest(w, cohort.number_bytes))
         gradient, shift, correction = replies.fold(mean("gradient"), mean("shift"), mean_compressed(w.size))
         hessian = unpack_symmetric(state.packed_hessian, w.size)
         hessian = hessian + shift[0] * np.eye(w.size) if self.shifts else positive_part(hessian)
         newton = problem.newton_step(w, gradient, hessian)
-        diagnostics = {"newton_decrement": newton.newton_decrement, "step_size": 1.0}
+        step_size = step_size_along(newton, self.line_search, 1.0, problem, w, cohort)
+        diagnostics = {"newton_decrement": newton.newton_decrement, "step_size": step_size}
         if self.shifts:
             diagnostics["hessian_error"] = float(shift[0])
-        search = line_search(self.line_search, self.armijo_slope, self.backtrack_factor)
-        if search is not None:
-            diagnostics["step_size"], _ = search.step_size(problem, w, newton, cohort)
         share = self._rate(w.size) * _share(cohort, state)
         learned = state.packed_hessian + share * correction
-        return Outcome(LearnedHessian(w + diagnostics["step_size"] * newton.step, learned, state.total_weight), diagnostics)
+        return Outcome(LearnedHessian(w + step_size * newton.step, learned, state.total_weight), diagnostics)
 
     def _partial_round(self, problem: Problem, state: PartialModel, cohort: Cohort) -> Outcome:
         features = state.coefficients.size
         matrix = unpack_symmetric(state.packed_hessian, features)
         matrix[np.diag_indices(features)] += state.shift + problem.penalty_diagonal(features)
         w = solve_positive(matrix, state.right_side)
-        replies = cohort.ask(self.learn_partially, LearnRequest(w, number_bytes(cohort)))
+        replies = cohort.ask(self.learn_partially, LearnRequest(w, cohort.number_bytes))
         change, shift, correction = replies.fold(mean("gradient"), mean("shift"), mean_compressed(features))
         share = _share(cohort, state)
         after = PartialModel(
@@ -317,12 +303,10 @@ class NewtonZero(Algorithm):
     """w <- w - (hess F(0))^-1 g: FedNL that never corrects. The Hessian at the start is sent once, then gradients alone.
 
     What the FedNS paper's figures call FedNL. Pitfall: its linear rate is |I - H(0)^-1 H(w*)|, and where the curvature at
-    the optimum is far from that at the start it takes hundreds of rounds, or cycles unless line_search="aggregate".
+    the optimum is far from that at the start it takes hundreds of rounds, or cycles unless line_search=ArmijoSearch().
     """
 
-    line_search: str = "none"
-    armijo_slope: float = 0.1
-    backtrack_factor: float = 0.5
+    line_search: ArmijoSearch | None = None
 
     name: ClassVar[str] = "newtonzero"
     summary: ClassVar[str] = "Newton steps with the Hessian at the start for ever; cheap rounds, linear convergence"
@@ -333,14 +317,13 @@ class NewtonZero(Algorithm):
     sees_partition: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        _one_of("line_search", self.line_search, ("none", "aggregate"))
-        line_search(self.line_search, self.armijo_slope, self.backtrack_factor)
+        refuse_other_searches(self.line_search, ArmijoSearch)
 
     def handlers(self) -> tuple[Handler, ...]:
         return (
             self.start,
             local_gradient,
-            *search_handlers(line_search(self.line_search, self.armijo_slope, self.backtrack_factor)),
+            *search_handlers(self.line_search),
         )
 
     def init(self, problem: Problem, cohort: Cohort) -> LearnedHessian:
@@ -356,11 +339,9 @@ class NewtonZero(Algorithm):
         w = state.coefficients
         (gradient,) = cohort.ask(local_gradient, Model(w)).fold(mean("gradient"))
         newton = problem.newton_step(w, gradient, unpack_symmetric(state.packed_hessian, w.size))
-        diagnostics = {"newton_decrement": newton.newton_decrement, "step_size": 1.0}
-        search = line_search(self.line_search, self.armijo_slope, self.backtrack_factor)
-        if search is not None:
-            diagnostics["step_size"], _ = search.step_size(problem, w, newton, cohort)
-        after = LearnedHessian(w + diagnostics["step_size"] * newton.step, state.packed_hessian, state.total_weight)
+        step_size = step_size_along(newton, self.line_search, 1.0, problem, w, cohort)
+        diagnostics = {"newton_decrement": newton.newton_decrement, "step_size": step_size}
+        after = LearnedHessian(w + step_size * newton.step, state.packed_hessian, state.total_weight)
         return Outcome(after, diagnostics)
 
 

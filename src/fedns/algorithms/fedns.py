@@ -6,20 +6,14 @@ import math
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from fedns.algorithms.blocks import (
-    FloatArray,
-    Model,
-    SketchedCurvature,
-    line_search,
-    resized,
-    search_handlers,
-    sketched_curvature,
-)
+from fedns.algorithms.curvature import FloatArray, Model, SketchedCurvature, resized, sketched_curvature
+from fedns.algorithms.searches import ArmijoSearch, Search, refuse_other_searches, search_handlers, step_size_along
 from fedns.core.algorithm import Algorithm, Outcome, State
 from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort, Replies
 from fedns.core.errors import ConfigError
 from fedns.core.reducers import mean, mean_gram, root_weighted_sum
+from fedns.numerics.linalg import LowRank, gram
 from fedns.problems.problem import Problem
 from fedns.sketches import SRHT, Sketch
 
@@ -41,9 +35,7 @@ class FedNS(Algorithm):
     sketch: Sketch = field(default_factory=lambda: SRHT(16))
     step_size: float = 1.0
     aggregation: str = "gram"
-    line_search: str = "none"
-    armijo_slope: float = 0.1
-    backtrack_factor: float = 0.5
+    line_search: Search | None = None
     growth: str = "none"
 
     name: ClassVar[str] = "fedns"
@@ -61,10 +53,10 @@ class FedNS(Algorithm):
             raise ConfigError(f"aggregation must be {' or '.join(AGGREGATIONS)}, got {self.aggregation!r}")
         if self.growth not in GROWTHS:
             raise ConfigError(f"growth must be {' or '.join(GROWTHS)}, got {self.growth!r}")
-        line_search(self.line_search, self.armijo_slope, self.backtrack_factor)
+        refuse_other_searches(self.line_search)
 
     def handlers(self) -> tuple[Handler, ...]:
-        return (self.curvature, *search_handlers(line_search(self.line_search, self.armijo_slope, self.backtrack_factor)))
+        return (self.curvature, *search_handlers(self.line_search))
 
     @on_client(Model, SketchedCurvature)
     def curvature(self, problem: Problem, clients: Clients, request: Model) -> SketchedCurvature:
@@ -81,18 +73,16 @@ class FedNS(Algorithm):
         size = self.sketch_in(cohort.session.round).size
         gradient, hessian = self._fold(cohort.ask(self.curvature, Model(w)), size)
         newton = problem.newton_step(w, gradient, hessian)
-        diagnostics = {"newton_decrement": newton.newton_decrement, "step_size": self.step_size}
-        search = line_search(self.line_search, self.armijo_slope, self.backtrack_factor)
-        if search is not None:
-            diagnostics["step_size"], _ = search.step_size(problem, w, newton, cohort)
-        return Outcome(State(w + diagnostics["step_size"] * newton.step), diagnostics)
+        step_size = step_size_along(newton, self.line_search, self.step_size, problem, w, cohort)
+        diagnostics = {"newton_decrement": newton.newton_decrement, "step_size": step_size}
+        return Outcome(State(w + step_size * newton.step), diagnostics)
 
-    def _fold(self, replies: Replies, size: int) -> tuple[FloatArray, FloatArray]:
+    def _fold(self, replies: Replies, size: int) -> tuple[FloatArray, FloatArray | LowRank]:
         if self.aggregation == "gram":
             gradient, hessian = replies.fold(mean("gradient"), mean_gram("sketched_root"))
             return gradient, hessian
         gradient, total = replies.fold(mean("gradient"), root_weighted_sum("sketched_root", size))
-        return gradient, total.T @ total
+        return gradient, gram(total)
 
 
 @dataclass(frozen=True)
@@ -103,7 +93,7 @@ class NewtonSketch(FedNS):
     so the line search is on unless it is turned off.
     """
 
-    line_search: str = "aggregate"
+    line_search: Search | None = ArmijoSearch()
 
     name: ClassVar[str] = "newtonsketch"
     summary: ClassVar[str] = "one sketch of the pooled data's Hessian; what the FedNS proof reduces to, a yardstick"

@@ -7,7 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedns.algorithms.blocks import ArmijoSearch, Model, local_gradient, search_repeatedly
+from fedns.algorithms.curvature import Model, local_gradient
+from fedns.algorithms.searches import ArmijoSearch, search_repeatedly
 from fedns.core.algorithm import Algorithm, Outcome
 from fedns.core.clients import Handler
 from fedns.core.cohort import Cohort
@@ -39,8 +40,7 @@ class GradientDescent(Algorithm):
     """
 
     step_size: float = 0.0
-    armijo_slope: float = 0.1
-    backtrack_factor: float = 0.5
+    line_search: ArmijoSearch = ArmijoSearch()
 
     name: ClassVar[str] = "gd"
     summary: ClassVar[str] = "distributed gradient descent; the fewest bytes a round, and the most rounds"
@@ -53,14 +53,9 @@ class GradientDescent(Algorithm):
     def __post_init__(self) -> None:
         if not (np.isfinite(self.step_size) and self.step_size >= 0):
             raise ConfigError(f"step_size must be > 0, or 0 for a line search, got {self.step_size}")
-        ArmijoSearch(self.armijo_slope, self.backtrack_factor)
-
-    @property
-    def _search(self) -> ArmijoSearch:
-        return ArmijoSearch(self.armijo_slope, self.backtrack_factor)
 
     def handlers(self) -> tuple[Handler, ...]:
-        return (local_gradient, *(() if self.step_size else self._search.handlers()))
+        return (local_gradient, *(() if self.step_size else self.line_search.handlers()))
 
     def init(self, problem: Problem, cohort: Cohort) -> DescentState:
         return DescentState(cohort.start, np.float64(self.step_size or 1.0))
@@ -72,7 +67,7 @@ class GradientDescent(Algorithm):
         if self.step_size == 0:
             longest = _GROWTH * step_size
             descent = NewtonStep(-longest * gradient, -longest * float(gradient @ gradient))
-            fraction, found = search_repeatedly(self._search, problem, w, descent, cohort, 1 / _GROWTH)
+            fraction, found = search_repeatedly(self.line_search, problem, w, descent, cohort, 1 / _GROWTH)
             if not found:
                 return Outcome(state, {"step_size": 0.0}, "no step along the gradient decreases the objective any more")
             step_size = fraction * longest

@@ -7,7 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedns.algorithms.blocks import ArmijoSearch, Model, line_search, local_gradient, newton_steps, search_handlers
+from fedns.algorithms.curvature import Model, local_gradient, newton_steps
+from fedns.algorithms.searches import ArmijoSearch, refuse_other_searches, search_handlers
 from fedns.core.algorithm import Algorithm, Outcome
 from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
@@ -15,8 +16,6 @@ from fedns.core.errors import ConfigError
 from fedns.core.messages import Message, Payload, wire
 from fedns.core.reducers import mean
 from fedns.problems.problem import NewtonStep, Problem
-
-SEARCHES = ("none", "aggregate")
 
 
 class GiantState(Message):
@@ -56,15 +55,13 @@ class GIANT(Algorithm):
     losses agree to rounding they can no longer choose a step, and the last one they chose is kept.
 
     Pitfall: the mean of the inverses is larger than the inverse of the mean. On clients that differ (sorted labels, fewer
-    rows than features) directions are too long; line_search="none" then oscillates or diverges.
+    rows than features) directions are too long; line_search=None then oscillates or diverges.
     """
 
     # Deviation (GIANT, Alg. 1): local systems are solved exactly, by Cholesky, where the paper runs a few steps of CG.
     # Deviation (GIANT, sec. 2.2): clients count by their rows; the paper's all have the same number.
-    line_search: str = "aggregate"
+    line_search: ArmijoSearch | None = ArmijoSearch()
     step_size: float = 1.0  # without a line search
-    armijo_slope: float = 0.1
-    backtrack_factor: float = 0.5
 
     name: ClassVar[str] = "giant"
     summary: ClassVar[str] = "averaged local Newton directions for the global gradient; fewest bytes when clients are alike"
@@ -74,17 +71,15 @@ class GIANT(Algorithm):
     heterogeneous: ClassVar[str] = "-"
 
     def __post_init__(self) -> None:
-        if self.line_search not in SEARCHES:
-            raise ConfigError(f"line_search must be {' or '.join(SEARCHES)}, got {self.line_search!r}")
+        refuse_other_searches(self.line_search, ArmijoSearch)
         if not (np.isfinite(self.step_size) and self.step_size > 0):
             raise ConfigError(f"step_size must be > 0, got {self.step_size}")
-        ArmijoSearch(self.armijo_slope, self.backtrack_factor)
 
     def handlers(self) -> tuple[Handler, ...]:
         return (
             local_gradient,
             local_direction,
-            *search_handlers(line_search(self.line_search, self.armijo_slope, self.backtrack_factor)),
+            *search_handlers(self.line_search),
         )
 
     def init(self, problem: Problem, cohort: Cohort) -> GiantState:
@@ -97,8 +92,7 @@ class GIANT(Algorithm):
         (direction,) = cohort.ask(local_direction, GlobalGradient(w, gradient)).fold(mean("direction"))
         newton = NewtonStep(direction, float(gradient @ direction))
         step_size = float(state.step_size)
-        if self.line_search == "aggregate":
-            search = ArmijoSearch(self.armijo_slope, self.backtrack_factor)
-            step_size, _ = search.step_size(problem, w, newton, cohort, unresolved=step_size)
+        if self.line_search is not None:
+            step_size, _ = self.line_search.step_size(problem, w, newton, cohort, unresolved=step_size)
         diagnostics = {"newton_decrement": newton.newton_decrement, "step_size": step_size}
         return Outcome(GiantState(w + step_size * direction, np.float64(step_size)), diagnostics)

@@ -8,7 +8,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedns.algorithms.blocks import ArmijoSearch, FloatArray, Model, local_gradient, search_repeatedly
+from fedns.algorithms.curvature import FloatArray, Model, local_gradient
+from fedns.algorithms.searches import ArmijoSearch, search_repeatedly
 from fedns.core.algorithm import Algorithm, Outcome
 from fedns.core.clients import Handler
 from fedns.core.cohort import Cohort
@@ -44,8 +45,7 @@ class LBFGS(Algorithm):
     """
 
     memory: int = 20
-    armijo_slope: float = 0.1
-    backtrack_factor: float = 0.5
+    line_search: ArmijoSearch = ArmijoSearch()
 
     name: ClassVar[str] = "lbfgs"
     summary: ClassVar[str] = "quasi-Newton steps learnt by the server from gradients alone; few bytes, tens of rounds"
@@ -58,14 +58,9 @@ class LBFGS(Algorithm):
     def __post_init__(self) -> None:
         if self.memory < 1:
             raise ConfigError(f"memory must be >= 1 pair, got {self.memory}")
-        ArmijoSearch(self.armijo_slope, self.backtrack_factor)
-
-    @property
-    def _search(self) -> ArmijoSearch:
-        return ArmijoSearch(self.armijo_slope, self.backtrack_factor)
 
     def handlers(self) -> tuple[Handler, ...]:
-        return (local_gradient, *self._search.handlers())
+        return (local_gradient, *self.line_search.handlers())
 
     def init(self, problem: Problem, cohort: Cohort) -> QuasiNewtonState:
         none = np.zeros((0, cohort.num_features))
@@ -80,7 +75,7 @@ class LBFGS(Algorithm):
         if len(moves) == 0:
             step /= max(float(np.linalg.norm(gradient)), np.finfo(np.float64).tiny)
         slope = float(gradient @ step)
-        step_size, found = search_repeatedly(self._search, problem, w, NewtonStep(step, slope), cohort, 1.0)
+        step_size, found = search_repeatedly(self.line_search, problem, w, NewtonStep(step, slope), cohort, 1.0)
         diagnostics = {"step_size": step_size, "pairs": float(len(moves))}
         if not found:
             none = moves[:0]

@@ -7,8 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedns.algorithms.blocks import ArmijoSearch, FloatArray, newton_steps
+from fedns.algorithms.curvature import FloatArray, newton_steps
 from fedns.algorithms.giant import GIANT, GiantState
+from fedns.algorithms.searches import ArmijoSearch
 from fedns.core.algorithm import Algorithm, Outcome
 from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
@@ -71,8 +72,7 @@ class LocalNewton(Algorithm):
     # Deviation (LocalNewton, adaptive variant): the paper takes away local steps when the loss no longer decreases enough
     # and ends with GIANT; the measure of "enough" is ours, relative to the whole decrease, so that it has no unit.
     local_steps: int = 3
-    armijo_slope: float = 0.1
-    backtrack_factor: float = 0.5
+    line_search: ArmijoSearch = ArmijoSearch()
     finish: str = "none"
     finish_after: int = 0
     stall_fraction: float = 1e-3
@@ -93,11 +93,10 @@ class LocalNewton(Algorithm):
             raise ConfigError(f"finish_after must be >= 0 and needs finish='giant', got {self.finish_after}")
         if not 0 <= self.stall_fraction < 1:
             raise ConfigError(f"stall_fraction must be in [0, 1), got {self.stall_fraction}")
-        self._search()
 
     @property
     def _giant(self) -> GIANT:
-        return GIANT(armijo_slope=self.armijo_slope, backtrack_factor=self.backtrack_factor)
+        return GIANT(self.line_search)
 
     def handlers(self) -> tuple[Handler, ...]:
         if self.finish == "none":
@@ -152,9 +151,6 @@ class LocalNewton(Algorithm):
     def _stalled(self, objectives: FloatArray, now: float) -> bool:
         return bool(objectives.size and objectives[1] - now <= self.stall_fraction * (objectives[0] - now))
 
-    def _search(self) -> ArmijoSearch:
-        return ArmijoSearch(self.armijo_slope, self.backtrack_factor)
-
     def _steps(self, problem: Problem, shards: Shards, request: LocalRun) -> tuple[FloatArray, FloatArray]:
         """Every client's model after its steps, and its mean loss before the first."""
         models = np.tile(request.coefficients, (shards.num_clients, 1))
@@ -171,7 +167,7 @@ class LocalNewton(Algorithm):
         self, problem: Problem, shards: Shards, models: FloatArray, directions: FloatArray, slopes: FloatArray
     ) -> tuple[FloatArray, FloatArray]:
         """The largest trial step with enough decrease of each client's own objective, and the losses before it."""
-        steps = self._search().steps
+        steps = self.line_search.steps
         losses = problem.losses_along(models, directions, steps, shards)
         diagonal = problem.penalty_diagonal(models.shape[1])
         constant, linear, square = (
@@ -180,7 +176,7 @@ class LocalNewton(Algorithm):
         )
         values = losses + 0.5 * constant + linear * steps + 0.5 * square * steps**2
         # The same slack for rounding as in the aggregate search.
-        allowed = values[:, :1] + self.armijo_slope * steps[1:] * slopes[:, None]
+        allowed = values[:, :1] + self.line_search.armijo_slope * steps[1:] * slopes[:, None]
         passing = values[:, 1:] <= allowed + 1e-14 * np.maximum(1.0, np.abs(values[:, :1]))
         first = np.where(passing.any(axis=1), passing.argmax(axis=1), steps.size - 2)
         return steps[1 + first], losses[:, 0]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fedns.algorithms.blocks import Model, line_search, refuse_impossible_hessian, search_handlers
+from fedns.algorithms.curvature import Model, refuse_impossible_hessian
+from fedns.algorithms.searches import Search, refuse_other_searches, search_handlers, step_size_along
 from fedns.core.algorithm import Algorithm, Outcome, State
 from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
@@ -31,9 +32,7 @@ class FedNewton(Algorithm):
     """w <- w - mu H^-1 g with H and g averaged over clients: exactly Newton's method on the union of the data."""
 
     step_size: float = 1.0
-    line_search: str = "none"
-    armijo_slope: float = 0.1
-    backtrack_factor: float = 0.5
+    line_search: Search | None = None
 
     name: ClassVar[str] = "fednewton"
     summary: ClassVar[str] = "exact Newton steps from averaged Hessians; fewest rounds, most bytes for wide data"
@@ -44,10 +43,10 @@ class FedNewton(Algorithm):
     sees_partition: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        line_search(self.line_search, self.armijo_slope, self.backtrack_factor)
+        refuse_other_searches(self.line_search)
 
     def handlers(self) -> tuple[Handler, ...]:
-        return (self.curvature, *search_handlers(line_search(self.line_search, self.armijo_slope, self.backtrack_factor)))
+        return (self.curvature, *search_handlers(self.line_search))
 
     @on_client(Model, Curvature)
     def curvature(self, problem: Problem, clients: Clients, request: Model) -> Curvature:
@@ -58,11 +57,9 @@ class FedNewton(Algorithm):
         w = state.coefficients
         gradient, packed = cohort.ask(self.curvature, Model(w)).fold(mean("gradient"), mean("packed_hessian"))
         newton = problem.newton_step(w, gradient, unpack_symmetric(packed, w.size))
-        diagnostics = {"newton_decrement": newton.newton_decrement, "step_size": self.step_size}
-        search = line_search(self.line_search, self.armijo_slope, self.backtrack_factor)
-        if search is not None:
-            diagnostics["step_size"], _ = search.step_size(problem, w, newton, cohort)
-        return Outcome(State(w + diagnostics["step_size"] * newton.step), diagnostics)
+        step_size = step_size_along(newton, self.line_search, self.step_size, problem, w, cohort)
+        diagnostics = {"newton_decrement": newton.newton_decrement, "step_size": step_size}
+        return Outcome(State(w + step_size * newton.step), diagnostics)
 
 
 @dataclass(frozen=True)

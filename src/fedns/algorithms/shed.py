@@ -9,12 +9,12 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedns.algorithms.blocks import joined, line_search, search_handlers, slabs
+from fedns.algorithms.searches import ArmijoSearch, refuse_other_searches, search_handlers, step_size_along
 from fedns.core.algorithm import Algorithm, Outcome
 from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
 from fedns.core.errors import ConfigError
-from fedns.core.messages import Message, Payload, Ragged, wire
+from fedns.core.messages import Message, Payload, Ragged, joined, wire
 from fedns.core.reducers import mean
 from fedns.numerics.cpu import parallel
 from fedns.numerics.linalg import unpack_symmetric
@@ -92,9 +92,7 @@ class SHED(Algorithm):
     residual: str = "next"
     allocation: str = "equal"
     eigenpairs_per_client: Counts = Counts()  # noqa: RUF009
-    line_search: str = "aggregate"
-    armijo_slope: float = 0.1
-    backtrack_factor: float = 0.5
+    line_search: ArmijoSearch | None = ArmijoSearch()
 
     name: ClassVar[str] = "shed"
     summary: ClassVar[str] = "Hessian eigenpairs sent a few per round, largest first; clients may send unequal numbers"
@@ -104,9 +102,7 @@ class SHED(Algorithm):
     heterogeneous: ClassVar[str] = "yes"
 
     def __post_init__(self) -> None:
-        line_search(self.line_search, self.armijo_slope, self.backtrack_factor)
-        if self.line_search == "local":
-            raise ConfigError("line_search must be none or aggregate, got 'local'")
+        refuse_other_searches(self.line_search, ArmijoSearch)
         if self.eigenpairs < 1 or any(count < 1 for count in self.eigenpairs_per_client):
             raise ConfigError("shed needs at least one eigenpair per client and round")
         if self.residual not in RESIDUALS:
@@ -117,7 +113,7 @@ class SHED(Algorithm):
             raise ConfigError(f"renewal must be fibonacci, once, or like every10, got {self.renewal!r}")
 
     def handlers(self) -> tuple[Handler, ...]:
-        return (self.next_pairs, *search_handlers(line_search(self.line_search, self.armijo_slope, self.backtrack_factor)))
+        return (self.next_pairs, *search_handlers(self.line_search))
 
     def init(self, problem: Problem, cohort: Cohort) -> EigenState:
         clients, features = cohort.num_clients, cohort.num_features
@@ -134,7 +130,7 @@ class SHED(Algorithm):
     @on_client(EigenRequest, EigenUpdate)
     def next_pairs(self, problem: Problem, clients: Clients, request: EigenRequest) -> EigenUpdate:
         width = request.coefficients.size
-        return joined([self._next_pairs(problem, part, request) for part in slabs(clients, 16 * width**2)])
+        return joined([self._next_pairs(problem, part, request) for part in clients.slabs(16 * width**2)])
 
     def round(self, problem: Problem, state: EigenState, cohort: Cohort) -> Outcome:
         w = state.coefficients
@@ -147,12 +143,10 @@ class SHED(Algorithm):
             received.append(batch)
         known = self._received(state, cohort, joined(received), generation)
         newton = problem.newton_step(w, gradient_mean.result(), hessian_estimate(known))
-        diagnostics = {"newton_decrement": newton.newton_decrement, "step_size": 1.0}
+        step_size = step_size_along(newton, self.line_search, 1.0, problem, w, cohort)
+        diagnostics = {"newton_decrement": newton.newton_decrement, "step_size": step_size}
         diagnostics["eigenpairs_known"] = float(known.counts.mean())
-        search = line_search(self.line_search, self.armijo_slope, self.backtrack_factor)
-        if search is not None:
-            diagnostics["step_size"], _ = search.step_size(problem, w, newton, cohort)
-        return Outcome(_moved(known, w + diagnostics["step_size"] * newton.step), diagnostics)
+        return Outcome(_moved(known, w + step_size * newton.step), diagnostics)
 
     def _next_pairs(self, problem: Problem, clients: Clients, request: EigenRequest) -> EigenUpdate:
         w = request.coefficients

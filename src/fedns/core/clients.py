@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -15,6 +15,8 @@ from fedns.core.shards import Shards
 from fedns.numerics.rng import stream_keys
 
 Ids = NDArray[np.int64]
+# Matrices of a few clients at a time: they fit into the caches, and a handler's memory does not grow with the cohort.
+_SLAB_BYTES = 8 * 2**20
 
 
 @dataclass
@@ -55,6 +57,13 @@ class Clients:
 
     def remember(self, name: str, values: NDArray[Any]) -> None:
         self.memory.remember(name, self.ids, values)
+
+    def slabs(self, bytes_each: int) -> Iterator[Clients]:
+        """These clients, a few at a time, where a handler needs this much working memory for each."""
+        count = max(1, _SLAB_BYTES // bytes_each)
+        for start in range(0, self.ids.size, count):
+            part = np.arange(start, min(start + count, self.ids.size))
+            yield replace(self, shards=self.shards.select(part), ids=self.ids[part])
 
 
 # A client's half of an exchange: handler(problem, clients, request) -> batch of replies.

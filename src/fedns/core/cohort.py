@@ -104,6 +104,11 @@ class Cohort(ABC):
         return self.session.num_features
 
     @property
+    def number_bytes(self) -> np.uint8:
+        """The size of a real number on this run's wire, for clients that must keep what the server receives."""
+        return np.uint8(self.session.precision.itemsize)
+
+    @property
     def start(self) -> FloatArray:
         """The coefficients that a run starts from: (features,)."""
         start = self.session.start

@@ -192,6 +192,26 @@ def as_batch(messages: Sequence[M]) -> M:
     return type(messages[0])(**columns)
 
 
+def joined(batches: Sequence[M]) -> M:
+    """Batches of replies as one, in order."""
+    if len(batches) == 1:
+        return batches[0]
+    columns = {name: [getattr(batch, name) for batch in batches] for name in batches[0].specs()}
+    return type(batches[0])(**{name: _stacked(parts) for name, parts in columns.items()})
+
+
+def _stacked(parts: list[Any]) -> Any:
+    if not isinstance(parts[0], Ragged):
+        return np.concatenate(parts)
+    counts = np.concatenate([part.counts for part in parts])
+    return Ragged(np.concatenate([part.values for part in parts]), np.concatenate([[0], np.cumsum(counts)]))
+
+
+def as_received(values: Array, number_bytes: int) -> Array:
+    """The values after they travelled as real numbers of this size."""
+    return values if number_bytes == 8 else values.astype(np.float32).astype(np.float64)
+
+
 def batch_bytes(batch: Message, precision: np.dtype[Any]) -> NDArray[np.int64]:
     """The encoded length of each client's message, (clients,): the header as `encode` writes it plus the arrays' bytes."""
     specs = batch.specs()

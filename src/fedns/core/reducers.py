@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from fedns.core.errors import MessageError
 from fedns.core.messages import Message, Ragged
-from fedns.numerics.linalg import add_weighted_rows, weighted_gram
+from fedns.numerics.linalg import LowRank, add_weighted_rows, weighted_gram
 
 FloatArray = NDArray[np.float64]
 _GRAM_ROWS = 4096  # what the server holds before it multiplies
@@ -42,11 +42,13 @@ class mean:
 
 
 class mean_gram:
-    """sum_j p_j Y_j' Y_j for ragged rows Y_j."""
+    """sum_j p_j Y_j' Y_j for ragged rows Y_j: a matrix, or its root where all of them have fewer rows than columns."""
 
     def __init__(self, field: str) -> None:
         self._field = field
         self._pending: list[tuple[FloatArray, FloatArray]] = []  # rows and their weights
+        self._pending_rows = 0
+        self._blocks: list[tuple[FloatArray, FloatArray]] = []  # enough rows for a product, but it may not be needed
         self._rows = 0
         self._total: FloatArray | None = None
 
@@ -54,29 +56,40 @@ class mean_gram:
         ragged: Ragged = getattr(batch, self._field)
         row_weights = np.repeat(weights, ragged.counts)
         start, rows = 0, len(ragged.values)
+        self._rows += rows
         # Products are cut at clients, after a number of rows that does not depend on the batch.
-        while (end := int(np.searchsorted(ragged.offsets, start + _GRAM_ROWS - self._rows))) < len(ragged.offsets):
+        while (end := int(np.searchsorted(ragged.offsets, start + _GRAM_ROWS - self._pending_rows))) < len(ragged.offsets):
             stop = int(ragged.offsets[end])
             self._pending.append((ragged.values[start:stop], row_weights[start:stop]))
-            self._flush()
+            self._close_block()
             start = stop
         if start < rows:
             self._pending.append((ragged.values[start:], row_weights[start:]))
-            self._rows += rows - start
+            self._pending_rows += rows - start
+        if self._rows >= ragged.values.shape[1]:
+            self._multiply()
 
-    def result(self) -> FloatArray:
-        self._flush()
+    def result(self) -> FloatArray | LowRank:
+        self._close_block()
+        if self._total is None and self._rows < self._blocks[0][0].shape[1]:
+            return LowRank(np.concatenate([np.sqrt(weights)[:, None] * rows for rows, weights in self._blocks]))
+        self._multiply()
         assert self._total is not None
         return self._total
 
-    def _flush(self) -> None:
+    def _close_block(self) -> None:
         if self._pending:
             rows, weights = self._pending[0]
             if len(self._pending) > 1:
                 rows, weights = (np.concatenate(parts) for parts in zip(*self._pending, strict=True))
-            gram = weighted_gram(np.ascontiguousarray(rows), weights)
-            self._total = gram if self._total is None else self._total + gram
-        self._pending, self._rows = [], 0
+            self._blocks.append((rows, weights))
+        self._pending, self._pending_rows = [], 0
+
+    def _multiply(self) -> None:
+        for rows, weights in self._blocks:
+            product = weighted_gram(np.ascontiguousarray(rows), weights)
+            self._total = product if self._total is None else self._total + product
+        self._blocks = []
 
 
 class root_weighted_sum:

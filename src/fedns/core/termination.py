@@ -21,6 +21,7 @@ class Ending(Enum):
 
     GAP = ("converged", "the gap to the optimum reached its tolerance")
     GRADIENT = ("converged", "the norm of the gradient reached its tolerance")
+    DECREMENT = ("converged", "the Newton decrement reached its tolerance")
     METHOD = ("converged", "the method itself found that it was done")
     OUT_OF_ROUNDS = ("out of rounds", "all rounds were used")
     AT_OPTIMUM = ("at the optimum", "all rounds were used, and no objective tells the end from the optimum")
@@ -37,7 +38,7 @@ class Ending(Enum):
 
     @property
     def converged(self) -> bool:
-        return self in (Ending.GAP, Ending.GRADIENT, Ending.METHOD)
+        return self in (Ending.GAP, Ending.GRADIENT, Ending.DECREMENT, Ending.METHOD)
 
     @property
     def key(self) -> str:
@@ -67,6 +68,7 @@ class Stop:
     rounds: int
     suboptimality: float | None = None
     gradient_norm: float | None = None
+    newton_decrement: float | None = None  # where the last step began: free of the units of the columns
 
     def __post_init__(self) -> None:
         try:
@@ -75,7 +77,7 @@ class Stop:
             raise ConfigError(f"rounds must be a whole number, got {self.rounds!r}") from None
         if self.rounds < 0:
             raise ConfigError(f"rounds must be >= 0, got {self.rounds}")
-        for name in ("suboptimality", "gradient_norm"):
+        for name in ("suboptimality", "gradient_norm", "newton_decrement"):
             value = getattr(self, name)
             if value is not None and not value >= 0:
                 raise ConfigError(f"the tolerance on {name} must be >= 0, got {value}")
@@ -90,6 +92,11 @@ class Stop:
         if self.gradient_norm is not None and last.gradient_norm <= self.gradient_norm:
             norm = f"gradient norm {last.gradient_norm:.1e}"
             return Verdict(Ending.GRADIENT, f"{norm} reached the tolerance {self.gradient_norm:g} in round {last.round}")
+        decrement = last.diagnostics.get("newton_decrement")
+        if self.newton_decrement is not None and decrement is not None and decrement <= self.newton_decrement:
+            size = f"Newton decrement {decrement:.1e}"
+            reason = f"{size} reached the tolerance {self.newton_decrement:.2g} in round {last.round}"
+            return Verdict(Ending.DECREMENT, reason)
         if last.objective > records[0].objective + DIVERGED_GAP:
             return diverged(last.round, f"the objective rose to {last.objective:.3g}")
         if last.round >= self.rounds:

@@ -1,5 +1,6 @@
 """Small dense linear algebra of the server."""
 
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -82,19 +83,97 @@ def solve_positive(matrix: FloatArray, right: FloatArray) -> FloatArray:
     Rows and columns are scaled to a unit diagonal first, so that columns in different units do not matter. A matrix that is
     singular to working precision gets the solution of least norm in that scaling.
     """
-    diagonal = np.diag(matrix)
-    scale = np.where(diagonal > 0, 1.0 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0)), 0.0)
-    scaled = matrix * scale[:, None] * scale
-    np.fill_diagonal(scaled, np.where(diagonal > 0, 1.0, 0.0))
-    if (diagonal > 0).all():
-        factor, failed = lapack.dpotrf(scaled)
-        if failed == 0 and np.diag(factor).min() > _SMALLEST_PIVOT:
-            solution, _ = lapack.dpotrs(factor, scale * right)
-            return np.asarray(scale * solution)
+    scale, scaled = _unit_diagonal(matrix)
+    factor = _cholesky(scaled)
+    if factor is not None:
+        solution, _ = lapack.dpotrs(factor, scale * right)
+        return np.asarray(scale * solution)
     values, vectors = scipy.linalg.eigh(scaled, check_finite=False)
     keep = values > values[-1] * values.size * np.finfo(np.float64).eps
     least_norm: FloatArray = scale * (vectors[:, keep] @ ((vectors[:, keep].T @ (scale * right)) / values[keep]))
     return least_norm
+
+
+@dataclass(frozen=True, eq=False)
+class LowRank:
+    """rows' rows + shift I with fewer rows than columns: a symmetric matrix that need not be formed."""
+
+    rows: FloatArray  # (rank, size)
+    shift: float = 0.0
+
+    def dense(self) -> FloatArray:
+        matrix: FloatArray = self.rows.T @ self.rows
+        matrix[np.diag_indices(len(matrix))] += self.shift
+        return matrix
+
+
+def gram(rows: FloatArray) -> FloatArray | LowRank:
+    """rows' rows, multiplied out only where there are as many rows as columns."""
+    return LowRank(rows) if len(rows) < rows.shape[1] else rows.T @ rows
+
+
+def solve_shifted(matrix: FloatArray | LowRank, diagonal: FloatArray, right: FloatArray) -> FloatArray:
+    """x with (matrix + diag(diagonal)) x = right, for a positive semi-definite matrix and a diagonal without negatives."""
+    if isinstance(matrix, LowRank):
+        solution = _solve_low_rank(matrix.rows, diagonal + matrix.shift, right)
+        if solution is not None:
+            return solution
+        matrix = matrix.dense()
+    return solve_positive(matrix + np.diag(diagonal), right)
+
+
+def _solve_low_rank(rows: FloatArray, diagonal: FloatArray, right: FloatArray) -> FloatArray | None:
+    """x with (B'B + D) x = right for the rows B, or None where the small systems are singular to working precision.
+
+    With t = B x the columns with D > 0 have x = D^-1 (right - B't). Let z be x on the other columns, Z those columns of B
+    (an intercept is not penalised) and W = I + B D^-1 B' without them. What is left is of the size of the rows:
+    W t = B D^-1 right + Z z and Z't = right_z, so that (Z' W^-1 Z) z = right_z - Z' W^-1 B D^-1 right.
+    """
+    free = np.flatnonzero(diagonal == 0)
+    if free.size > len(rows):
+        return None
+    inverse = np.divide(1.0, diagonal, out=np.zeros_like(diagonal), where=diagonal > 0)
+    scaled_rows = rows * np.sqrt(inverse)
+    inner = scaled_rows @ scaled_rows.T
+    inner[np.diag_indices(len(rows))] += 1.0
+    scale, scaled = _unit_diagonal(inner)
+    factor = _cholesky(scaled)
+    if factor is None:
+        return None
+
+    def within(vector: FloatArray) -> FloatArray:
+        return np.asarray(scale * lapack.dpotrs(factor, scale * vector)[0])
+
+    border = rows[:, free]
+    across = np.stack([within(column) for column in border.T], axis=1) if free.size else border
+
+    def solve(vector: FloatArray) -> FloatArray:
+        t = within(rows @ (inverse * vector))
+        z = solve_positive(border.T @ across, vector[free] - border.T @ t) if free.size else vector[free]
+        x: FloatArray = inverse * (vector - rows.T @ (t + across @ z))
+        x[free] = z
+        return x
+
+    x = solve(right)
+    # right - B't cancels where B'B is much larger than D: the residual brings the lost digits back.
+    return x + solve(right - (rows.T @ (rows @ x) + diagonal * x))
+
+
+def _unit_diagonal(matrix: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """What to multiply rows and columns with for a unit diagonal, and the matrix so scaled; empty columns get 0."""
+    diagonal = np.diag(matrix)
+    scale = np.where(diagonal > 0, 1.0 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0)), 0.0)
+    scaled = matrix * scale[:, None] * scale
+    np.fill_diagonal(scaled, np.where(diagonal > 0, 1.0, 0.0))
+    return scale, scaled
+
+
+def _cholesky(scaled: FloatArray) -> FloatArray | None:
+    """The factor of a matrix with a unit diagonal, or None where it is singular to working precision."""
+    if not np.diag(scaled).all():
+        return None
+    factor, failed = lapack.dpotrf(scaled)
+    return factor if failed == 0 and np.diag(factor).min() > _SMALLEST_PIVOT else None
 
 
 # A pivot of the scaled matrix below this is rounding noise of a dependent column.

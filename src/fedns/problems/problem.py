@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fedns.core.run import Evaluation
 from fedns.core.shards import Shards
 from fedns.numerics.cpu import kernels, parallel, sketching
-from fedns.numerics.linalg import packed_size, solve_positive, unpack_symmetric
+from fedns.numerics.linalg import LowRank, packed_size, solve_shifted, unpack_symmetric
 from fedns.problems.feature_maps import FeatureMap, Identity
 from fedns.problems.losses import Logistic, Loss
 from fedns.problems.penalties import Ridge
@@ -144,6 +144,8 @@ class Problem:
     def penalty_diagonal(self, num_features: int) -> FloatArray:
         """The Hessian of the penalty, which is diagonal; 0 for the intercept."""
         diagonal = np.full(num_features, self.penalty.strength)
+        if self.penalty.factors:
+            diagonal[: len(self.penalty.factors)] *= self.penalty.factors
         if self.intercept:
             diagonal[-1] = 0.0
         return diagonal
@@ -151,11 +153,11 @@ class Problem:
     def penalty_value(self, w: FloatArray) -> float:
         return 0.5 * float(self.penalty_diagonal(w.shape[-1]) @ (w * w))
 
-    def newton_step(self, w: FloatArray, gradient: FloatArray, hessian: FloatArray) -> NewtonStep:
+    def newton_step(self, w: FloatArray, gradient: FloatArray, hessian: FloatArray | LowRank) -> NewtonStep:
         """The step -(hessian + penalty)^-1 (gradient + penalty) from the data terms' gradient and Hessian."""
         diagonal = self.penalty_diagonal(w.shape[-1])
         full_gradient = gradient + diagonal * w
-        step = -solve_positive(hessian + np.diag(diagonal), full_gradient)
+        step = -solve_shifted(hessian, diagonal, full_gradient)
         return NewtonStep(step, float(full_gradient @ step))
 
     def evaluate(self, w: FloatArray, shards: Shards) -> Evaluation:

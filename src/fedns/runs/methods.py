@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 import types
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
 from functools import partial
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from fedns.algorithms import METHODS
+from fedns.algorithms.searches import SEARCHES, Search
 from fedns.core.algorithm import Algorithm
 from fedns.core.errors import ConfigError
 from fedns.core.suggestions import unknown
@@ -60,10 +61,10 @@ def parse_method(text: str, sketch: str = "srht", sketch_size: int = 16) -> Meth
     kind = METHODS[name]
     arguments: dict[str, Any] = {}
     for field, hint in _fields(kind):
-        if _sketch_type(hint):
-            value = _sketch_argument(name, field, given, sketch, sketch_size)
-            if value is not None:
-                arguments[field.name] = value
+        if kinds := _kinds(hint):
+            if issubclass(next(reversed(kinds.values())), Sketch):
+                given = _with_sketch(field, given, sketch, sketch_size)
+            arguments[field.name] = _part_argument(name, field, kinds, given)
         elif field.name in given:
             arguments[field.name] = _value(name, field.name, hint, given.pop(field.name))
         elif _is_required(field):
@@ -96,8 +97,8 @@ def parameters(kind: type[Algorithm]) -> list[Parameter]:
     listed: list[Parameter] = []
     for field, hint in _fields(kind):
         default = _default(field)
-        if _sketch_type(hint):
-            listed += _sketch_parameters(field.name, default)
+        if kinds := _kinds(hint):
+            listed += _part_parameters(field.name, default, kinds)
         else:
             listed.append(Parameter(field.name, _shown(default)))
     return listed
@@ -145,42 +146,58 @@ def _shown(value: Any) -> str:
             return str(value)
 
 
-def _sketch_type(hint: Any) -> bool:
-    """Whether a field holds a sketch, or a sketch or nothing."""
-    return any(isinstance(part, type) and issubclass(part, Sketch) for part in _alternatives(hint))
+def _kinds(hint: Any) -> dict[str, Any]:
+    """What a field that holds a sketch or a line search can hold, by the word for it; empty for any other field."""
+    types = tuple(part for part in _alternatives(hint) if isinstance(part, type) and issubclass(part, (Sketch, Search)))
+    if not types:
+        return {}
+    choices: Mapping[str, Any] = SKETCHES if issubclass(types[0], Sketch) else SEARCHES
+    none = {"none": None} if type(None) in _alternatives(hint) else {}
+    return none | {name: kind for name, kind in choices.items() if issubclass(kind, types)}
 
 
-def _sketch_extras(kind: type[Sketch]) -> list[tuple[Field[Any], Any]]:
-    """What a sketch has beside its size."""
+def _with_sketch(field: Field[Any], given: dict[str, str], sketch: str, size: int) -> dict[str, str]:
+    """What was given, and the sketch of all methods where this field has one that was left open."""
+    asked = {field.name, f"{field.name}_size"} & given.keys()
+    wanted = asked or _is_required(field) or _default(field) is not None
+    return {field.name: sketch, f"{field.name}_size": str(size)} | given if wanted else given
+
+
+def _own_parameters(name: str, kind: Any) -> dict[str, tuple[Field[Any], Any]]:
+    """The fields of a sketch or a line search, by what they are called behind the colon: `size` is sketch_size."""
     hints = get_type_hints(kind)
-    return [(field, hints[field.name]) for field in fields(kind) if field.name != "size"]
+    return {f"{name}_size" if part.name == "size" else part.name: (part, hints[part.name]) for part in fields(kind)}
 
 
-def _sketch_parameters(name: str, default: Sketch | None) -> list[Parameter]:
-    extras = [
-        Parameter(field.name, _shown(_default(field)), kind.name)
-        for kind in SKETCHES.values()
-        for field, _ in _sketch_extras(kind)
-    ]
-    kind, size = ("none", "") if default is None else (default.name, str(default.size))
-    return [Parameter(name, kind), Parameter(f"{name}_size", size), *extras]
+def _part_parameters(name: str, default: Any, kinds: Mapping[str, Any]) -> list[Parameter]:
+    """Which sketch or line search, where there is a choice, and what they have."""
+    listed = [Parameter(name, "none" if default is None else default.name)] if len(kinds) > 1 else []
+    owned = {kind.name: _own_parameters(name, kind) for kind in kinds.values() if kind is not None}
+    for key, (field, _) in {key: part for own in owned.values() for key, part in own.items()}.items():
+        owners = [kind for kind, own in owned.items() if key in own]
+        value = getattr(default, field.name, field.default)
+        only_for = "" if len(owners) == len(owned) else " and ".join(owners)
+        listed.append(Parameter(key, "" if value is MISSING else _shown(value), only_for))
+    return listed
 
 
-def _sketch_argument(name: str, field: Field[Any], given: dict[str, str], kind: str, size: int) -> Sketch | None:
-    """The sketch of a field from what was given for it, or None where the field's own default, no sketch, stays."""
-    asked = [key for key in (field.name, f"{field.name}_size") if key in given]
-    if not asked and not _is_required(field) and _default(field) is None:
+def _part_argument(method: str, field: Field[Any], kinds: Mapping[str, Any], given: dict[str, str]) -> Any:
+    """The sketch or the line search of a field: what was asked for, and the field's default for what was not."""
+    default = _default(field)
+    word = given.pop(field.name, "none" if default is None else default.name)
+    if word not in kinds:
+        raise ConfigError(unknown(field.name.replace("_", " "), word, kinds))
+    kind = kinds[word]
+    if kind is None:  # what the others have may be set and does nothing
+        for key in [p.name for p in _part_parameters(field.name, None, kinds) if not p.only_for]:
+            given.pop(key, None)
         return None
-    kind = given.pop(field.name, kind)
-    size = _value(name, f"{field.name}_size", int, given.pop(f"{field.name}_size", str(size)))
-    if kind not in SKETCHES:
-        raise ConfigError(unknown("sketch", kind, SKETCHES))
-    extras = {
-        extra.name: _value(name, extra.name, hint, given.pop(extra.name))
-        for extra, hint in _sketch_extras(SKETCHES[kind])
-        if extra.name in given
+    values = {
+        part.name: _value(method, key, hint, given.pop(key))
+        for key, (part, hint) in _own_parameters(field.name, kind).items()
+        if key in given
     }
-    return SKETCHES[kind](size, **extras)
+    return replace(default, **values) if type(default) is kind else kind(**values)
 
 
 def _alternatives(hint: Any) -> tuple[Any, ...]:

@@ -72,6 +72,16 @@ class SimulatedCohort(Cohort):
         self._reply_bytes[handler.__name__] = max(size, self._reply_bytes.get(handler.__name__, 0))
 
 
+def simulated_cohort(problem: Problem, shards: Shards, *, seed: int = 0, wire: str = "float64") -> Cohort:
+    """Clients with these shards in this process, registered and ready to be asked.
+
+    seed: of all random streams. wire: the precision of real numbers in messages, float64 or float32. A feature map of the
+    problem is applied to the rows first; `cohort.session.problem` is the problem over its features.
+    """
+    problem, shards = problem.linearised(shards)
+    return SimulatedCohort(shards, Session(problem, seed, wire))
+
+
 def simulate(
     algorithm: Algorithm,
     problem: Problem,

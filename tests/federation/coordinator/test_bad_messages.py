@@ -8,9 +8,10 @@ import pytest
 from tests.conftest import make_shards
 from tests.federation.in_process import Federation, job
 
-from fedns.algorithms.blocks import LossesAlong, SketchedCurvature
+from fedns.algorithms.curvature import SketchedCurvature
 from fedns.algorithms.fednl import Correction, InitialHessian, InitialModel
 from fedns.algorithms.newton import Curvature
+from fedns.algorithms.searches import LossesAlong
 from fedns.core.cohort import Registration
 from fedns.core.errors import MessageError
 from fedns.core.messages import WIRE_PRECISIONS, Message, Payload, decode, encode, wire

@@ -8,9 +8,10 @@ import pytest
 from tests.conftest import make_shards
 from tests.federation.in_process import Federation, InProcess, job
 
-from fedns.algorithms.blocks import Model, Ray, SketchRequest
+from fedns.algorithms.curvature import Model, SketchRequest
 from fedns.algorithms.fedavg import SmoothnessRequest
 from fedns.algorithms.fednl import Correction, LearnRequest
+from fedns.algorithms.searches import Ray
 from fedns.core.clients import on_client
 from fedns.core.cohort import Hello, Registration
 from fedns.core.errors import DataError

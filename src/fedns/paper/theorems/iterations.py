@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from fedns.algorithms.fedndes import FedNDES
 from fedns.algorithms.fedns import FedNS
 from fedns.algorithms.newton import FedNewton
+from fedns.algorithms.searches import ArmijoSearch, LocalSearch
 from fedns.core.algorithm import Algorithm
 from fedns.numerics.rng import generator
 from fedns.paper.theorems.iterations_report import charts, tables, verdicts
@@ -103,12 +104,12 @@ def measure(setting: Setting, scale: str, seeds: int) -> list[Case]:
     k = max(1, round(SAFE_MULTIPLE * setting.dimension / per_client))
     # The proof's second size d_lambda / delta is more than any client's rows already at delta = 0.01: it is exact.
     exact = FedNDES(sketch=SRHT(k), second_size=setting.rows_padded, decrement_tolerance=0.0)
-    printed = FedNDES(sketch=SRHT(k), line_search="local", decrement_tolerance=0.0)
+    printed = FedNDES(sketch=SRHT(k), line_search=LocalSearch(), decrement_tolerance=0.0)
     return [
         *cases,
         _case(EXACT, setting, "", k, exact, seeds),
         _case(PRINTED, setting, "", k, printed, seeds, PRINTED_ROUNDS),
-        _case(NEWTON, setting, "", 0, FedNewton(line_search="aggregate"), 1),
+        _case(NEWTON, setting, "", 0, FedNewton(line_search=ArmijoSearch()), 1),
     ]
 
 

@@ -20,9 +20,9 @@ from nvflare.fuel.f3.message import Message
 from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors
 
 from fedns.core.errors import ConfigError
+from fedns.transports.nvflare.incoming import CHANNEL, TOPIC, at_site, close_down
 from fedns.transports.nvflare.processes import REFUSED
 
-CHANNEL, TOPIC = "fedns", "ask"
 EXCHANGE = "fedns_exchange"  # header: the number of the exchange, larger for later ones, also across coordinators
 
 Service = Callable[[bytes], bytes]
@@ -45,7 +45,9 @@ class SiteAnswers(FLComponent):  # type: ignore[misc]
         super().__init__()
         # NVFlare's administration (shell commands, deployment, shutdown, ...) asks for authorisation only if the sender
         # wants it to, and takes requests from fellow sites too: without this anyone could read any file of this account.
-        # Emptied in place, since the admin agent, which starts later, holds this very list.
+        # Two locks: no such request gets in, and nobody would be there to serve it. Emptied in place, since the admin
+        # agent, which starts later, holds this very list.
+        close_down(at_site)
         ClientRequestProcessors.request_processors.clear()
         try:
             self._service = load_service(service, Path(config))

@@ -36,11 +36,11 @@ HEARTBEAT_SECONDS = 2  # how soon a site that was there before its coordinator i
 UNHEARD_SECONDS = 10.0  # after which a heartbeat is sent again: one that was under way when a server ended is never answered
 GIVE_UP_SECONDS = 5.0  # a process that was stopped politely and is still there after this is killed
 
-# Children of a server or client would connect here; there are none, but NVFlare opens the port, and by default without TLS.
-_COMMUNICATION = {
-    "allow_adhoc_conns": False,
-    "internal": {"scheme": "tcp", "resources": {"host": "localhost", "connection_security": "mtls"}},
-}
+LARGEST_ANSWER = 1 << 30  # bytes; what is announced as longer is refused before it is received
+LARGEST_FRAME = 16 << 20  # bytes of one gRPC message: NVFlare cuts what is longer into pieces of a megabyte
+
+SITE_COMPONENT = "fedns.transports.nvflare.client.SiteAnswers"
+SERVER_COMPONENT = "fedns.transports.nvflare.server.Relay"
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class _Notes:
 
 def start_server(credentials: Path, channel: int, listen_seconds: float = 600.0) -> subprocess.Popen[bytes]:
     """The NVFlare server of these credentials, with the relay talking over the inherited socket `channel`."""
-    component = {"id": "fedns", "path": "fedns.transports.nvflare.server.Relay", "args": {"channel": channel}}
+    component = {"id": "fedns", "path": SERVER_COMPONENT, "args": {"channel": channel}}
     settings = {"max_num_clients": 10_000, "heart_beat_timeout": listen_seconds, "admin_storage": "transfer"}
     _configure(credentials, {"servers": [settings], "components": [component]})
     arguments = ["nvflare.private.fed.app.server.server_train", "-m", ".", "-s", "fed_server.json"]
@@ -125,7 +125,7 @@ def start_server(credentials: Path, channel: int, listen_seconds: float = 600.0)
 def start_site(credentials: Path, service: str, config: Path) -> subprocess.Popen[bytes]:
     """The NVFlare client of these credentials; `service` is `package.module:factory`, as `load_service` takes it."""
     arguments = {"service": service, "config": str(config.absolute())}
-    component = {"id": "fedns", "path": "fedns.transports.nvflare.client.SiteAnswers", "args": arguments}
+    component = {"id": "fedns", "path": SITE_COMPONENT, "args": arguments}
     _configure(credentials, {"client": {"maint_msg_timeout": UNHEARD_SECONDS}, "components": [component]})
     name = json.loads((credentials / "startup" / "fed_client.json").read_text(encoding="utf-8"))["client"]["fqsn"]
     command = [
@@ -192,7 +192,12 @@ def _configure(credentials: Path, resources: dict[str, Any]) -> None:
     local = credentials / "local"
     local.mkdir(exist_ok=True)
     (local / "resources.json").write_text(json.dumps({"format_version": 2, **resources}, indent=2), encoding="utf-8")
-    (local / "comm_config.json").write_text(json.dumps(_COMMUNICATION, indent=2), encoding="utf-8")
+    (local / "comm_config.json").write_text(json.dumps(_communication(), indent=2), encoding="utf-8")
+
+
+def _communication() -> dict[str, Any]:
+    lengths = [["grpc.max_receive_message_length", LARGEST_FRAME], ["grpc.max_send_message_length", LARGEST_FRAME]]
+    return {"allow_adhoc_conns": False, "streaming_max_blob_size": LARGEST_ANSWER, "grpc": {"options": lengths}}
 
 
 def _start(credentials: Path, module_and_arguments: list[str], **options: Any) -> subprocess.Popen[bytes]:

@@ -30,7 +30,8 @@ from nvflare.fuel.f3.message import Message
 
 from fedns.core.errors import ConfigError
 from fedns.federation.protocol.transport import Arrival, Transport
-from fedns.transports.nvflare.client import CHANNEL, EXCHANGE, TOPIC
+from fedns.transports.nvflare.client import EXCHANGE
+from fedns.transports.nvflare.incoming import CHANNEL, TOPIC, at_server, close_down
 from fedns.transports.nvflare.processes import CONSOLE, last_line, start_server, stop
 
 _LENGTHS = struct.Struct(">IQ")  # bytes of header and payload
@@ -164,6 +165,7 @@ class Relay(FLComponent):  # type: ignore[misc]
 
     def __init__(self, channel: int) -> None:
         super().__init__()
+        close_down(at_server)
         self._frames = _Frames(socket.socket(fileno=channel))
         self._pending: dict[tuple[str, int], tuple[str, Signal]] = {}  # (site, exchange): its registration, what gives it up
         self._away: set[str] = set()  # cells that were disconnected, and whose client has not spoken since

@@ -1,0 +1,115 @@
+"""What clients tell of their losses at the current coefficients: gradients, sketched roots of Hessians, Newton steps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedns.core.clients import Clients, on_client
+from fedns.core.errors import MessageError
+from fedns.core.messages import Message, Payload, Ragged, wire
+from fedns.core.shards import Shards
+from fedns.numerics.cpu import parallel
+from fedns.numerics.linalg import packed_size, solve_positive, unpack_symmetric
+from fedns.problems.problem import Problem
+from fedns.sketches import Sketch
+
+FloatArray = NDArray[np.float64]
+_HESSIAN_BYTES = 64 * 2**20
+
+
+class Model(Message):
+    """The current coefficients."""
+
+    coefficients: Payload = wire("features")
+
+
+class SketchRequest(Message):
+    """The current coefficients and how many rows to sketch to."""
+
+    coefficients: Payload = wire("features")
+    size: Payload = wire(dtype="int32")
+
+
+class SketchedCurvature(Message):
+    """A client's gradient and S A for the root A of its Hessian, both of the mean loss without the penalty."""
+
+    fallback: ClassVar[str] = "last"
+
+    gradient: Payload = wire("features", discloses="gradient")
+    sketched_root: Payload = wire("rows", "features", ragged=True, discloses="sketch")
+
+
+def sketched_curvature(
+    problem: Problem, clients: Clients, w: FloatArray, sketch: Sketch, purpose: str = "sketch"
+) -> SketchedCurvature:
+    """One pass over the rows: gradient and sketched root."""
+    keys = clients.keys(purpose)
+    plan = sketch.plan(clients.shards.sizes)
+    gradient, rows, offsets = problem.gradient_and_sketch(w, clients.shards, plan, keys)
+    return SketchedCurvature(gradient=gradient, sketched_root=Ragged(rows, offsets))
+
+
+def resized(sketch: Sketch, size: int) -> Sketch:
+    return sketch if sketch.size == size else replace(sketch, size=size)
+
+
+class LocalGradient(Message):
+    """The gradient of a client's mean loss, without the penalty."""
+
+    fallback: ClassVar[str] = "last"
+
+    gradient: Payload = wire("features", discloses="gradient")
+
+
+@on_client(Model, LocalGradient)
+def local_gradient(problem: Problem, clients: Clients, request: Model) -> LocalGradient:
+    return LocalGradient(gradient=problem.gradient(request.coefficients, clients.shards))
+
+
+def refuse_impossible_hessian(kind: str, packed: FloatArray, num_features: int) -> None:
+    """Raise unless the packed matrix has the right length and is positive semidefinite up to rounding."""
+    expected = packed_size(num_features)
+    if packed.size != expected or not expected:
+        raise MessageError(f"field 'packed_hessian' of {kind} has {packed.size} entries, expected {expected}")
+    smallest, largest = np.linalg.eigvalsh(unpack_symmetric(packed, num_features))[[0, -1]]
+    # Rounded to float32 on the way, a matrix of this size may have eigenvalues this far below zero.
+    if smallest < -1e-6 * max(largest, 0.0):
+        raise MessageError(f"field 'packed_hessian' of {kind} has the eigenvalue {smallest:.3g}: no convex loss has that")
+
+
+def newton_steps(
+    problem: Problem, w: FloatArray, shards: Shards, gradient: FloatArray | None = None
+) -> tuple[FloatArray, FloatArray]:
+    """-(H_j + penalty)^-1 g at w, and its slope, for every client j: (clients, features), (clients,).
+
+    g is `gradient` for all, penalty included, or else the gradient of the client's own objective; w is one vector for all
+    clients or one for each.
+    """
+    features = w.shape[-1]
+    diagonal = problem.penalty_diagonal(features)
+    steps, slopes = np.empty((shards.num_clients, features)), np.empty(shards.num_clients)
+    # Only so many Hessians at a time: a simulated federation may have far more clients than fit into memory.
+    group = max(16, _HESSIAN_BYTES // (8 * packed_size(features)))
+    for start in range(0, shards.num_clients, group):
+        members = np.arange(start, min(start + group, shards.num_clients))
+        part, at = shards.select(members), w if w.ndim == 1 else w[members]
+        own, packed = problem.gradient_and_hessian(at, part)
+        right = own + diagonal * at if gradient is None else np.broadcast_to(gradient, own.shape)
+        _solve_each(packed, right, diagonal, steps[start:], slopes[start:])
+    return steps, slopes
+
+
+def _solve_each(packed: FloatArray, right: FloatArray, diagonal: FloatArray, steps: FloatArray, slopes: FloatArray) -> None:
+    def solve(low: int, high: int) -> None:
+        for client in range(low, high):
+            hessian = unpack_symmetric(packed[client], diagonal.size)
+            hessian[np.diag_indices(diagonal.size)] += diagonal
+            steps[client] = -solve_positive(hessian, right[client])
+            slopes[client] = np.sum(right[client] * steps[client])
+
+    clients = np.arange(len(packed))
+    parallel.for_each_part(parallel.cut(clients, clients + 1), solve, diagonal.size**3)

@@ -1,0 +1,1 @@
+"""Studies: one file that says what is fitted, a handshake between the sites, and coefficients with their names."""

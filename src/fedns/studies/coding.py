@@ -1,0 +1,128 @@
+"""From a table to rows of numbers, the same way at every site."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.interpolate import BSpline
+
+from fedns.core.errors import DataError
+from fedns.studies.agreement import MISSING_LEVEL
+from fedns.studies.design import Design, Part
+from fedns.studies.formula import Factor
+from fedns.studies.site_table import SiteTable, evaluate
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class CodedRows:
+    """A site's rows as a method trains on them."""
+
+    features: FloatArray  # (rows, columns), without the intercept
+    targets: FloatArray  # (rows,)
+    weights: FloatArray | None  # (rows,)
+    offsets: FloatArray | None  # (rows,), added to every margin
+
+
+def code(design: Design, table: SiteTable) -> CodedRows:
+    """The used rows of a table; a table that no longer fits what was agreed is refused."""
+    study = design.study
+    if design.agreement.study != study.digest or table.study.digest != study.digest:
+        raise DataError("the agreement was made for another study: shake hands again")
+    absent = [name for name in study.needed if name not in table.columns]
+    if absent:
+        raise DataError(f"the table no longer has the column '{absent[0]}': shake hands again")
+    if not table.used.any():
+        raise DataError("no row is complete")
+    made = {part: _values(design, table, part) for part in {p for column in design.columns for p in column.parts}}
+    features = np.ones((int(table.used.sum()), len(design.columns)))
+    for place, column in enumerate(design.columns):
+        for part in column.parts:
+            centre = part.centre if column.centred else 0.0
+            features[:, place] *= (made[part] - centre) / part.scale
+    offset = study.parsed.offset
+    return CodedRows(features, _targets(table), _weights(table), None if offset is None else _numbers(design, table, offset))
+
+
+def _values(design: Design, table: SiteTable, part: Part) -> FloatArray:
+    """A part before it is centred and scaled: (used rows,)."""
+    name = part.factor.column
+    if part.gap:
+        return table.columns[name].missing[table.used].astype(np.float64)
+    if part.level is not None:
+        return _level(design, table, part)
+    values = _numbers(design, table, part.factor)
+    if part.factor.function == "bs":
+        return spline(values, design.agreement.knots[part.factor.text], part.factor.degree)[:, part.index - 1]
+    if part.factor.function == "poly":
+        centre, scale = design.agreement.centres[name]
+        coefficients = np.array(design.agreement.polynomials[part.factor.text][part.index - 1])
+        return np.asarray(np.polynomial.polynomial.polyval((values - centre) / scale, coefficients))
+    return values
+
+
+def _level(design: Design, table: SiteTable, part: Part) -> FloatArray:
+    name = part.factor.column
+    levels = design.agreement.levels[name]
+    labels = table.columns[name].labels()[table.used]
+    if study_fills := MISSING_LEVEL in levels:
+        labels = np.array([MISSING_LEVEL if label is None else label for label in labels], dtype=object)
+    strange = {label for label in labels if label not in levels}
+    if strange:
+        raise DataError(
+            f"column '{name}' has rows in {len(strange)} level{'' if len(strange) == 1 else 's'} that were not agreed on: "
+            "list its levels in the study" + ("" if study_fills else ", or correct those rows")
+        )
+    return np.array([label == part.level for label in labels], dtype=np.float64)
+
+
+def _numbers(design: Design, table: SiteTable, factor: Factor) -> FloatArray:
+    """A column or a function of it, missing values filled in where the study says so."""
+    name = factor.column
+    column = table.columns[name]
+    if not column.numeric:
+        raise DataError(f"column '{name}' does not hold numbers any more: shake hands again")
+    values = np.asarray(column.values, dtype=np.float64)[table.used]
+    if name in design.agreement.fills:
+        values = np.where(np.isnan(values), design.agreement.fills[name], values)
+    rule = table.study.rule(name)
+    if rule.range and ((values < rule.range[0]) | (values > rule.range[1])).any():
+        raise DataError(f"column '{name}' has values outside the study's range")
+    with np.errstate(all="ignore"):
+        found = evaluate(factor, values)
+    if not np.isfinite(found).all():
+        raise DataError(f"column '{name}' has missing values, or values for which {factor.text} is not defined")
+    return found
+
+
+def spline(values: FloatArray, knots: tuple[float, ...], degree: int) -> FloatArray:
+    """B-splines without the first, as R's bs: (rows, knots - 2 + degree)."""
+    padded = np.concatenate([np.full(degree, knots[0]), knots, np.full(degree, knots[-1])])
+    basis = BSpline.design_matrix(values, padded, degree).toarray()
+    return np.asarray(basis[:, 1:], dtype=np.float64)
+
+
+def _targets(table: SiteTable) -> FloatArray:
+    study = table.study
+    column = table.columns[study.parsed.outcome]
+    if study.family == "binomial":
+        labels = column.labels()[table.used]
+        if any(label not in study.event and label not in study.non_event for label in labels):
+            raise DataError(f"the outcome '{study.parsed.outcome}' has values that are neither event nor non-event")
+        return np.where([label in study.event for label in labels], 1.0, -1.0)
+    if not column.numeric:
+        raise DataError(f"the outcome '{study.parsed.outcome}' does not hold numbers")
+    return np.asarray(column.values, dtype=np.float64)[table.used]
+
+
+def _weights(table: SiteTable) -> FloatArray | None:
+    name = table.study.weights
+    if not name:
+        return None
+    weights = np.asarray(table.columns[name].values, dtype=np.float64)[table.used]
+    if not ((weights >= 0).all() and weights.sum() > 0):
+        raise DataError(f"the weights '{name}' must be numbers of at least 0, some of them above")
+    return weights

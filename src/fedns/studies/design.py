@@ -1,0 +1,156 @@
+"""The columns of the design matrix: their names, how each is made, and the way from the fitted scale to the original one.
+
+A numeric column enters as (x - centre) / scale, with the centre and scale of all sites together, so that the fit does not
+depend on units. Expanding the products gives the coefficients on the original scale: b = A w.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations, product
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedns.studies.agreement import Agreement
+from fedns.studies.formula import Factor, Term, term_text
+from fedns.studies.study import Study
+
+FloatArray = NDArray[np.float64]
+INTERCEPT = "Intercept"
+
+
+@dataclass(frozen=True)
+class Part:
+    """A column that others are products of."""
+
+    factor: Factor
+    level: str | None = None  # of a category
+    index: int = 0  # of a spline or a polynomial, from 1
+    gap: bool = False  # 1 where the column is missing, else 0
+    centre: float = 0.0
+    scale: float = 1.0
+
+    @property
+    def label(self) -> str:
+        if self.gap:
+            return f"{self.factor.column}[missing]"
+        if self.level is not None:
+            return f"{self.factor.column}[{self.level}]"
+        return f"{self.factor.text}[{self.index}]" if self.index else self.factor.text
+
+
+@dataclass(frozen=True)
+class DesignColumn:
+    """A product of parts. No part is the intercept."""
+
+    parts: tuple[Part, ...]
+    term: str
+    strength: float  # of the penalty, on the original scale
+    centred: bool = False
+
+    @property
+    def name(self) -> str:
+        return ":".join(part.label for part in self.parts) or INTERCEPT
+
+    @property
+    def scale(self) -> float:
+        return float(np.prod([part.scale for part in self.parts]))
+
+
+@dataclass(frozen=True)
+class Design:
+    """All columns in the order of the formula; the fit has the intercept last, the report first."""
+
+    study: Study
+    agreement: Agreement
+
+    @cached_property
+    def columns(self) -> tuple[DesignColumn, ...]:
+        """Without the intercept."""
+        plain = tuple(self._plain())
+        there = {frozenset(column.parts): column.strength for column in plain}
+        if self.intercept:
+            there[frozenset()] = 0.0
+        return tuple(
+            DesignColumn(column.parts, column.term, column.strength, _can_be_centred(column, there)) for column in plain
+        )
+
+    @property
+    def intercept(self) -> bool:
+        return self.study.parsed.intercept
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Of the coefficients as they are reported."""
+        return ((INTERCEPT,) if self.intercept else ()) + tuple(column.name for column in self.columns)
+
+    @cached_property
+    def strengths(self) -> tuple[float, ...]:
+        """The penalty on each fitted coefficient, the intercept aside, that is the study's on the original scale."""
+        return tuple(column.strength / column.scale**2 for column in self.columns)
+
+    @cached_property
+    def to_original(self) -> FloatArray:
+        """A: fitted coefficients, the intercept last, to those of `names`."""
+        place = {frozenset(column.parts): row for row, column in enumerate(self.columns, start=int(self.intercept))}
+        place[frozenset()] = 0
+        matrix = np.zeros((len(self.names), len(self.names)))
+        for fitted, column in enumerate(self.columns):
+            moved = [part for part in column.parts if part.centre] if column.centred else []
+            for gone in _subsets(moved):
+                row = place[frozenset(column.parts) - set(gone)]
+                matrix[row, fitted] += float(np.prod([-part.centre for part in gone])) / column.scale
+        if self.intercept:
+            matrix[0, -1] = 1.0
+        return matrix
+
+    def _plain(self) -> Iterable[DesignColumn]:
+        study, terms = self.study, [frozenset(term) for term in self.study.parsed.terms]
+        spanned: set[frozenset[Factor]] = {*terms, *([frozenset()] if self.intercept else [])}
+        for term in study.parsed.terms:
+            choices = []
+            for factor in term:
+                margin = frozenset(term) - {factor}
+                reduced = margin in spanned  # R's rule: a level is left out where the term without the category is there
+                if self.is_category(factor):
+                    spanned.add(margin)
+                choices.append(self._parts(factor, reduced))
+            for parts in product(*reversed(choices)):  # the first factor changes fastest
+                yield DesignColumn(parts[::-1], term_text(term), study.strength_of(term_text(term)))
+        for column in self.agreement.fills:
+            yield DesignColumn((Part(Factor(column), gap=True),), f"{column}[missing]", study.strength)
+
+    def is_category(self, factor: Factor) -> bool:
+        return factor.function in ("", "C") and factor.column in self.agreement.levels
+
+    def _parts(self, factor: Factor, reduced: bool) -> list[Part]:
+        if self.is_category(factor):
+            levels = self.agreement.levels[factor.column]
+            return [Part(factor, level=level) for level in levels[int(reduced) :]]
+        if factor.function in ("bs", "poly"):
+            _, scale = self.agreement.centres.get(factor.text, (0.0, 1.0))
+            return [Part(factor, index=index, scale=scale) for index in range(1, factor.size + 1)]
+        centre, scale = self.agreement.centres[factor.text]
+        return [Part(factor, centre=centre, scale=scale)]
+
+
+def _can_be_centred(column: DesignColumn, there: dict[frozenset[Part], float]) -> bool:
+    """Whether all that centring moves lands in columns that the model has and does not penalise."""
+    moved = [part for part in column.parts if part.centre]
+    rest = [frozenset(column.parts) - set(gone) for gone in _subsets(moved) if gone]
+    return all(there.get(parts, 1.0) == 0.0 for parts in rest)
+
+
+def _subsets(parts: Sequence[Part]) -> Iterable[tuple[Part, ...]]:
+    for size in range(len(parts) + 1):
+        yield from combinations(parts, size)
+
+
+def term_of(design: Design, name: str) -> str:
+    return next((column.term for column in design.columns if column.name == name), INTERCEPT)
+
+
+__all__ = ["INTERCEPT", "Design", "DesignColumn", "Part", "Term", "term_of"]

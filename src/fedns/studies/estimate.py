@@ -1,0 +1,179 @@
+"""From agreed coding to coefficients with names, over any cohort: the simulator's or real sites'."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedns.core.algorithm import Algorithm
+from fedns.core.clients import Clients, on_client
+from fedns.core.cohort import Cohort
+from fedns.core.errors import ConfigError, DataError
+from fedns.core.history import History
+from fedns.core.messages import Message, Payload, wire
+from fedns.core.observers import Observer
+from fedns.core.reducers import mean
+from fedns.core.run import Evaluation, run
+from fedns.core.termination import Ending, Stop
+from fedns.numerics.linalg import unpack_symmetric
+from fedns.problems.losses import LOSSES
+from fedns.problems.penalties import Ridge
+from fedns.problems.problem import Problem
+from fedns.runs.methods import parse_method
+from fedns.studies.design import Design
+from fedns.studies.handshake import Agreed
+from fedns.studies.rank import Alias, aliases, separating, without
+from fedns.studies.study import Study
+from fedns.studies.summary import Summary
+
+FloatArray = NDArray[np.float64]
+SMALLEST_SKETCH = 256  # rows of a sketch that leaves little to chance
+
+
+class SeparationError(DataError):
+    """The likelihood has no maximum: some coefficients would be infinite."""
+
+
+class Point(Message):
+    """Coefficients to look at; never rounded."""
+
+    coefficients: Payload = wire("features", dtype="float64")
+
+
+class Information(Message):
+    """A client's gradient and the upper triangle of its Hessian, row by row."""
+
+    gradient: Payload = wire("features", dtype="float64", discloses="gradient")
+    packed_hessian: Payload = wire("entries", dtype="float64", discloses="hessian")
+
+
+@on_client(Point, Information)
+def information(problem: Problem, clients: Clients, request: Point) -> Information:
+    """What tells rank at the start, and at the end whether there is a maximum."""
+    gradient, packed = problem.gradient_and_hessian(request.coefficients, clients.shards)
+    return Information(gradient=gradient, packed_hessian=packed)
+
+
+@dataclass(frozen=True, eq=False)
+class StudyFit:
+    """A fitted study. Coefficients are on the original scale of every column."""
+
+    study: Study
+    names: tuple[str, ...]
+    coefficients: FloatArray  # (names,), NaN for a column that was left out
+    aliased: tuple[Alias, ...]
+    notes: tuple[str, ...]
+    ending: Ending
+    reason: str  # why it ended, in a sentence
+    newton_decrement: float  # at the coefficients, in units of standard errors
+    history: History
+    agreed: Agreed
+    method: str
+    num_rows: int
+
+    @property
+    def converged(self) -> bool:
+        return self.ending.converged
+
+    @property
+    def sites(self) -> tuple[Summary, ...]:
+        return self.agreed.summaries
+
+    def __getitem__(self, name: str) -> float:
+        """The coefficient of this name."""
+        if name not in self.names:
+            raise KeyError(f"there is no coefficient '{name}': there are {', '.join(self.names)}")
+        return float(self.coefficients[self.names.index(name)])
+
+
+def problem_of(study: Study, design: Design) -> Problem:
+    """The objective of a study: mean loss, and the study's penalty as it is on the fitted scale."""
+    if study.loss not in LOSSES:
+        raise ConfigError(f"family {study.family} needs the loss '{study.loss}', which is not there")
+    if not design.columns:
+        raise ConfigError(f"the formula '{study.formula}' has no term beside the intercept")
+    penalised = any(design.strengths)
+    return Problem(LOSSES[study.loss](), Ridge(1.0, design.strengths) if penalised else Ridge(0.0), design.intercept)
+
+
+def method_text(study: Study, num_features: int, num_sites: int) -> str:
+    """The study's method; by default exact Newton steps while they send less than a sketch would.
+
+    A sketch that does not slow a run down has four times as many rows, over all sites, as there are coefficients.
+    """
+    if study.method != "auto":
+        return study.method
+    sketch_size = max(SMALLEST_SKETCH, math.ceil(4 * num_features / num_sites))
+    if num_features * (num_features + 1) // 2 <= sketch_size * num_features:
+        return "fednewton" if study.family == "gaussian" else "fednewton:line_search=aggregate"
+    return f"fedndes:sketch=srht;sketch_size={sketch_size}"
+
+
+def estimate(
+    agreed: Agreed,
+    problem: Problem,
+    algorithm: Algorithm,
+    cohort: Cohort,
+    evaluate: Callable[[FloatArray], Evaluation],
+    *,
+    observers: Sequence[Observer] = (),
+) -> StudyFit:
+    """Fit over this cohort, and refuse what is no maximum of the likelihood."""
+    design = agreed.design
+    study = design.study
+    rows = float(cohort.total_weights.sum())
+    start = curvature_at(problem, cohort, np.zeros(len(design.names)))[1]
+    found = aliases(start, design)
+    if found and study.aliased == "refuse":
+        raise DataError(f"columns depend on each other: {'; '.join(map(str, found))}; take one out of the formula")
+    # In units of standard errors: those of a mean over so many rows, of the spread of the outcome where it has one.
+    unit = design.agreement.centres[study.parsed.outcome][1] if study.family == "gaussian" else 1.0
+    tolerance = study.tolerance * unit / math.sqrt(rows)
+    stop = Stop(study.rounds, newton_decrement=tolerance)
+    if not _has_decrement(algorithm):
+        stop = Stop(study.rounds, gradient_norm=tolerance)
+    history = run(algorithm, problem, cohort, stop=stop, evaluate=evaluate, observers=observers)
+    w = history.coefficients
+    gradient, hessian = curvature_at(problem, cohort, w)
+    if study.family != "gaussian":
+        _refuse_separation(start, hessian, rows, design, found)
+    left = problem.newton_step(w, gradient, hessian - np.diag(problem.penalty_diagonal(w.size))).newton_decrement
+    coefficients = without(design.to_original @ w, found, design.names)
+    coefficients[[design.names.index(alias.name) for alias in found]] = np.nan
+    dropped = [f"column {alias.name} was left out: {alias}" for alias in found]
+    return StudyFit(
+        study, design.names, coefficients, tuple(found), (*agreed.notes, *dropped), history.ending, history.stop_reason,
+        left * math.sqrt(rows) / unit, history, agreed, algorithm.name, sum(max(0, site.used) for site in agreed.summaries),
+    )  # fmt: skip
+
+
+def curvature_at(problem: Problem, cohort: Cohort, w: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """The data's gradient, and the Hessian of the objective with its penalty."""
+    gradient, packed = cohort.ask(information, Point(coefficients=w)).fold(mean("gradient"), mean("packed_hessian"))
+    return gradient, unpack_symmetric(packed, w.size) + np.diag(problem.penalty_diagonal(w.size))
+
+
+def algorithm_of(study: Study, num_features: int, num_sites: int) -> Algorithm:
+    """The method of a study, which sites that keep their rows can run."""
+    algorithm = parse_method(method_text(study, num_features, num_sites)).algorithm
+    if algorithm.pooled:
+        raise ConfigError(f"method '{algorithm.name}' runs on pooled data: a study needs one over sites")
+    return algorithm
+
+
+def _has_decrement(algorithm: Algorithm) -> bool:
+    return algorithm.name in ("fednewton", "fedns", "fedndes")
+
+
+def _refuse_separation(start: FloatArray, end: FloatArray, rows: float, design: Design, found: Sequence[Alias]) -> None:
+    names = separating(start, end, rows, design, found)
+    if names:
+        what = "the events from the rest" if design.study.family == "binomial" else "rows without any count from the rest"
+        raise SeparationError(
+            f"{', '.join(names)} separate{'s' if len(names) == 1 else ''} {what}, wholly or in part: the coefficients would "
+            "be infinite; leave out or merge those columns or levels, or set a penalty"
+        )

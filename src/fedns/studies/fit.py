@@ -1,0 +1,108 @@
+"""Fitting a study over tables on one machine: every site is simulated, and told apart only by its name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fedns.core.clients import ClientMemory, Clients, Handler, Ids, messages_of
+from fedns.core.cohort import Cohort, Session
+from fedns.core.errors import ConfigError, DataError
+from fedns.core.messages import Message, decode
+from fedns.core.meter import Meter
+from fedns.core.observers import Observer
+from fedns.core.shards import Shards
+from fedns.data.files.frames import Frame, read_frame
+from fedns.numerics.linalg import single_threaded_blas
+from fedns.simulation.simulator import SimulatedCohort
+from fedns.studies.coding import CodedRows, code
+from fedns.studies.design import Design
+from fedns.studies.estimate import StudyFit, algorithm_of, estimate, problem_of
+from fedns.studies.handshake import SiteTables, shake_hands
+from fedns.studies.site_table import SMALLEST_COUNT, SiteTable
+from fedns.studies.study import Study
+
+
+class TableCohort(Cohort):
+    """Simulated sites with their tables, for the handshake."""
+
+    def __init__(self, session: Session, tables: Mapping[str, SiteTable]) -> None:
+        super().__init__(session, np.arange(len(tables), dtype=np.int64))
+        self._names = tuple(tables)
+        self._tables = SiteTables(tuple(tables.values()))
+        self.total_weights = np.ones(len(tables))
+        self.weights = self.total_weights / len(tables)
+
+    def _deliver(self, handler: Handler, frame: bytes, ids: Ids) -> Iterator[tuple[Ids, Message]]:
+        request, envelope = decode(messages_of(handler)[0], frame)
+        for client in ids:
+            chunk = np.array([client])
+            tables: Any = self._tables.select(chunk)
+            clients = Clients(tables, chunk, self.session.seed, envelope.round, ClientMemory(chunk))
+            try:
+                yield chunk, handler(self.session.problem, clients, request)
+            except DataError as error:
+                raise DataError(f"{self._label(int(client))}: {error}") from None
+
+    def _label(self, client: int) -> str:
+        return f"site '{self._names[client]}'"
+
+
+def fit_study(
+    study: Study,
+    tables: Mapping[str, Any],
+    *,
+    smallest_count: int = SMALLEST_COUNT,
+    observers: Sequence[Observer] = (),
+) -> StudyFit:
+    """Fit a study over the tables of sites, by name: paths, pandas or polars frames, Arrow tables.
+
+    smallest_count: groups of fewer rows than this are neither named nor counted in the handshake.
+    Raises a StudyConflict where the tables do not fit the study or each other, and a SeparationError where the likelihood
+    has no maximum.
+    """
+    if not tables:
+        raise ConfigError("no table was given: a study needs at least one site")
+    frames = {str(site): _read(str(site), table) for site, table in tables.items()}
+    sites = {site: SiteTable(study, frame, smallest_count) for site, frame in frames.items()}
+    meter = Meter()
+    with single_threaded_blas():
+        agreed = shake_hands(study, TableCohort(Session(study, 0, meter=meter), sites), tuple(sites))
+        shards = coded_shards(agreed.design, sites)
+        problem = problem_of(study, agreed.design)
+        problem.loss.check_targets(shards)
+        cohort = SimulatedCohort(shards, Session(problem, 0, meter=meter))
+        algorithm = algorithm_of(study, cohort.num_features, cohort.num_clients)
+        return estimate(agreed, problem, algorithm, cohort, lambda w: problem.evaluate(w, shards), observers=observers)
+
+
+def coded_shards(design: Design, sites: Mapping[str, SiteTable]) -> Shards:
+    """The rows of all sites, back to back."""
+    coded = [_coded(design, site, table) for site, table in sites.items()]
+    weights = (
+        None if coded[0].weights is None else np.concatenate([rows.weights for rows in coded if rows.weights is not None])
+    )
+    return Shards.from_arrays(
+        np.concatenate([rows.features for rows in coded]),
+        np.concatenate([rows.targets for rows in coded]),
+        [len(rows.targets) for rows in coded],
+        sample_weights=weights,
+        names=tuple(sites),
+        columns=[column.name for column in design.columns],
+    )
+
+
+def _coded(design: Design, site: str, table: SiteTable) -> CodedRows:
+    try:
+        return code(design, table)
+    except DataError as error:
+        raise DataError(f"site '{site}': {error}") from None
+
+
+def _read(site: str, table: Any) -> Frame:
+    try:
+        return read_frame(table)
+    except DataError as error:
+        raise DataError(f"site '{site}': {error}") from None

@@ -1,0 +1,286 @@
+"""A study: what is fitted, on which columns, coded how. One small file that everybody can read and sign off."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from fedns.core.errors import ConfigError
+from fedns.core.suggestions import unknown
+from fedns.data.files.frames import label_of
+from fedns.runs.spec import read_toml
+from fedns.studies.formula import Formula, parse_formula, term_text
+
+FAMILIES = {"binomial": "logistic", "gaussian": "squared", "poisson": "poisson"}  # the loss of each
+MISSING_RULES = ("refuse", "complete", "mean")
+ALIASED_RULES = ("drop", "refuse")
+KINDS = ("auto", "number", "category")
+_MOST_LEVELS, _LONGEST_TEXT = 1000, 200
+
+
+@dataclass(frozen=True)
+class ColumnRule:
+    """What the study says of one column; whatever is left out is found in the handshake."""
+
+    kind: str = "auto"
+    unit: str = ""
+    range: tuple[float, ...] = ()  # values outside cannot be true
+    levels: tuple[str, ...] = ()  # of a category, in the order of the coefficients
+    reference: str = ""  # the level that the others are compared with; the first one unless given
+    missing_codes: tuple[float, ...] = ()  # numbers that stand for "not known"
+    differs_at: tuple[str, ...] = ()  # sites whose values are known to lie elsewhere
+
+    def check(self, name: str) -> None:
+        if self.kind not in KINDS:
+            raise ConfigError(f"column '{name}': {unknown('kind', self.kind, KINDS)}")
+        if self.range and not (len(self.range) == 2 and self.range[0] < self.range[1]):
+            raise ConfigError(f"column '{name}': range must be [lowest, highest], got {list(self.range)}")
+        if len(self.levels) > _MOST_LEVELS or len(set(self.levels)) < len(self.levels):
+            raise ConfigError(f"column '{name}': levels must differ and be at most {_MOST_LEVELS}")
+        if self.levels and self.kind == "number":
+            raise ConfigError(f"column '{name}' has levels and is called a number: make it kind = \"category\"")
+        if self.reference and self.levels and self.reference not in self.levels:
+            raise ConfigError(f"column '{name}': the reference '{self.reference}' is not among its levels")
+
+
+@dataclass(frozen=True)
+class Study:
+    """Everything that sites and coordinator must agree on before a model is fitted; making one checks it."""
+
+    formula: str
+    family: str
+    title: str = ""
+    event: tuple[str, ...] = ()  # outcomes that count as the event, as the tables write them
+    non_event: tuple[str, ...] = ()
+    columns: Mapping[str, ColumnRule] = field(default_factory=dict)
+    missing: str = "refuse"
+    weights: str = ""  # a column of row weights
+    strength: float = 0.0  # s of the penalty (s/2) b^2 on every coefficient b but the intercept
+    strengths: Mapping[str, float] = field(default_factory=dict)  # by term, in place of that
+    method: str = "auto"
+    tolerance: float = 1e-8  # of the Newton decrement in units of standard errors
+    rounds: int = 50
+    aliased: str = "drop"
+    policy: Mapping[str, Any] = field(default_factory=dict)  # what to do over real sites when one is missing
+
+    def __post_init__(self) -> None:
+        _check_names(self)
+        _check_outcome(self)
+        _check_numbers(self)
+        for name, rule in self.columns.items():
+            rule.check(name)
+        for factor in self.parsed.factors:
+            if factor.function == "bs" and not self.rule(factor.column).range:  # the bounds of a spline are no row's value
+                place = f"[columns.{factor.column}] range = [lowest, highest]"
+                raise ConfigError(f"{factor.text} needs the range of '{factor.column}' in the study: {place}")
+
+    @cached_property
+    def parsed(self) -> Formula:
+        return parse_formula(self.formula)
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """The columns that a table must have: the outcome, those of the formula, the weights."""
+        named = (self.parsed.outcome, *self.parsed.columns, *([self.weights] if self.weights else []))
+        return tuple(dict.fromkeys(named))
+
+    def rule(self, column: str) -> ColumnRule:
+        return self.columns.get(column, _NO_RULE)
+
+    @property
+    def loss(self) -> str:
+        return FAMILIES[self.family]
+
+    def strength_of(self, term: str) -> float:
+        return self.strengths.get(term, self.strength)
+
+    def as_dict(self) -> dict[str, Any]:
+        """As the file has it, without what is left at its default."""
+        values: dict[str, Any] = {"formula": self.formula, "family": self.family}
+        for name in ("title", "missing", "weights"):
+            if getattr(self, name) != _DEFAULTS[name]:
+                values[name] = getattr(self, name)
+        if self.event:
+            values["outcome"] = {"event": list(self.event), "non_event": list(self.non_event)}
+        rules = {name: _changed(rule) for name, rule in sorted(self.columns.items())}
+        values["columns"] = {name: rule for name, rule in rules.items() if rule}
+        values["penalty"] = {"strength": self.strength, "terms": dict(sorted(self.strengths.items()))}
+        values["fit"] = {name: getattr(self, name) for name in ("method", "tolerance", "rounds", "aliased")}
+        values["policy"] = dict(sorted(self.policy.items()))
+        return values
+
+    def to_json(self) -> str:
+        """The canonical text, which the digest is of."""
+        return json.dumps(self.as_dict(), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+    @cached_property
+    def digest(self) -> str:
+        """The name of this study: SHA-256 of its canonical text."""
+        return hashlib.sha256(self.to_json().encode()).hexdigest()
+
+    @classmethod
+    def read(cls, path: str | Path) -> Study:
+        """From a file."""
+        try:
+            return cls.from_dict(read_toml(path))
+        except ConfigError as error:
+            raise ConfigError(f"{path}: {error}") from None
+
+    @classmethod
+    def from_json(cls, text: str) -> Study:
+        try:
+            return cls.from_dict(json.loads(text))
+        except (ValueError, RecursionError) as error:
+            raise error if isinstance(error, ConfigError) else ConfigError("the study is not JSON") from None
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Study:
+        """From plain values, as a file gives them."""
+        if not isinstance(values, Mapping):
+            raise ConfigError("a study is a table of settings")
+        given = dict(values)
+        _refuse_unknown("setting", given, _SETTINGS)
+        for name in ("formula", "family"):
+            if name not in given:
+                raise ConfigError(f'the study has no {name}: set {name} = "..."')
+        found: dict[str, Any] = {}
+        outcome = _table(given, "outcome", ("event", "non_event"))
+        found |= {name: _labels(f"outcome.{name}", outcome[name]) for name in outcome}
+        columns = _table(given, "columns", None)
+        found["columns"] = {name: _rule(name, rule) for name, rule in columns.items()}
+        penalty = _table(given, "penalty", ("strength", "terms"))
+        if "strength" in penalty:
+            found["strength"] = _number("penalty.strength", penalty["strength"])
+        terms = _table(penalty, "terms", None)
+        found["strengths"] = {term: _number(f"penalty.terms.{term}", value) for term, value in terms.items()}
+        found |= _table(given, "fit", ("method", "tolerance", "rounds", "aliased"))
+        found["policy"] = _table(given, "policy", None)
+        found |= {name: given[name] for name in ("formula", "family", "title", "missing", "weights") if name in given}
+        return cls(**found)
+
+
+_NO_RULE = ColumnRule()
+_DEFAULTS = {f.name: f.default for f in fields(Study)}
+_SETTINGS = ("formula", "family", "title", "missing", "weights", "outcome", "columns", "penalty", "fit", "policy")
+
+
+def _check_names(study: Study) -> None:
+    for name in ("formula", "family", "title", "missing", "weights", "method", "aliased"):
+        if not isinstance(getattr(study, name), str):
+            raise ConfigError(f"{name} must be a text, got {getattr(study, name)!r}")
+    for name, known in (("family", FAMILIES), ("missing", MISSING_RULES), ("aliased", ALIASED_RULES)):
+        if getattr(study, name) not in known:
+            raise ConfigError(unknown(name, getattr(study, name), known))
+    formula = study.parsed
+    for column in study.columns:
+        if column not in study.needed:
+            raise ConfigError(
+                f"the study has rules for a column that it does not use: {unknown('column', column, study.needed)}"
+            )
+    terms = [term_text(term) for term in formula.terms]
+    for term in study.strengths:
+        if term not in terms:
+            raise ConfigError(unknown("penalised term", term, terms))
+    coded = {factor.column for factor in formula.factors if factor.function == "C"}
+    mixed = [factor.column for factor in formula.factors if factor.function != "C" and factor.column in coded]
+    if mixed:
+        raise ConfigError(
+            f"the column '{mixed[0]}' is a category in one term and not in another: write C({mixed[0]}) in all"
+        )
+    if study.weights and study.weights in (formula.outcome, *formula.columns):
+        raise ConfigError(f"the weights '{study.weights}' are in the formula too: a column has one role")
+
+
+def _check_outcome(study: Study) -> None:
+    if study.family != "binomial":
+        if study.event or study.non_event:
+            raise ConfigError(f"event and non_event belong to family binomial, not to {study.family}")
+        return
+    if not (study.event and study.non_event):
+        raise ConfigError(
+            f"say which values of '{study.parsed.outcome}' are the event and which are not: [outcome] event and non_event"
+        )
+    both = set(study.event) & set(study.non_event)
+    if both:
+        raise ConfigError(f"the outcome '{sorted(both)[0]}' is named as event and as non-event")
+
+
+def _check_numbers(study: Study) -> None:
+    for name in ("strength", "tolerance"):
+        _number(name, getattr(study, name))
+    for name, value in (("penalty.strength", study.strength), *study.strengths.items()):
+        if not 0 <= value < math.inf:
+            raise ConfigError(f"the penalty strength {name} must be a number >= 0, got {value}")
+    if not 0 < study.tolerance < 1:
+        raise ConfigError(f"tolerance must be above 0 and below 1, got {study.tolerance}")
+    if type(study.rounds) is not int or study.rounds < 1:
+        raise ConfigError(f"rounds must be a whole number of at least 1, got {study.rounds!r}")
+
+
+def _table(values: dict[str, Any], name: str, known: tuple[str, ...] | None) -> dict[str, Any]:
+    found = values.get(name, {})
+    if not isinstance(found, Mapping):
+        raise ConfigError(f"{name} must be a table, got {found!r}")
+    if known is not None:
+        _refuse_unknown(f"setting of [{name}]", found, known)
+    return dict(found)
+
+
+def _refuse_unknown(what: str, given: Mapping[str, Any], known: tuple[str, ...]) -> None:
+    for key in given:
+        if key not in known:
+            raise ConfigError(unknown(what, key, known))
+
+
+def _rule(name: str, values: Any) -> ColumnRule:
+    known = tuple(f.name for f in fields(ColumnRule))
+    found = _table({name: values}, name, known)
+    for key in ("kind", "unit"):
+        if not isinstance(found.get(key, ""), str):
+            raise ConfigError(f"column '{name}': {key} must be a text, got {found[key]!r}")
+    for key in ("range", "missing_codes"):
+        if key in found:
+            listed = found[key] if isinstance(found[key], list | tuple) else [found[key]]
+            found[key] = tuple(_number(f"{key} of column '{name}'", value) for value in listed)
+    for key in ("levels", "differs_at"):
+        if key in found:
+            found[key] = _labels(f"{key} of column '{name}'", found[key])
+    if "reference" in found:
+        found["reference"] = _labels(f"the reference of column '{name}'", found["reference"])[0]
+    return ColumnRule(**found)
+
+
+def _labels(what: str, value: Any) -> tuple[str, ...]:
+    """Texts; whole numbers and true or false stand for the texts that name them."""
+    items = value if isinstance(value, list | tuple) else [value]
+    named = []
+    for item in items:
+        if isinstance(item, bool):
+            named.append(str(item).lower())
+        elif isinstance(item, int | float) and math.isfinite(item):
+            named.append(label_of(float(item)))
+        elif isinstance(item, str) and item.strip() and len(item) <= _LONGEST_TEXT:
+            named.append(item.strip())
+        else:
+            raise ConfigError(f"{what} must be texts or numbers, got {item!r}")
+    if not named:
+        raise ConfigError(f"{what} must not be empty")
+    return tuple(named)
+
+
+def _number(what: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ConfigError(f"{what} must be a number, got {value!r}")
+    return float(value)
+
+
+def _changed(rule: ColumnRule) -> dict[str, Any]:
+    """What a rule says beyond the defaults, tuples as lists."""
+    values = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(rule).items()}
+    return {name: value for name, value in values.items() if value and (name, value) != ("kind", "auto")}

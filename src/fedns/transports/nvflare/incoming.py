@@ -1,0 +1,134 @@
+"""What a process of NVFlare takes from the network: the few messages that fedns needs, and nothing else.
+
+NVFlare clients and servers answer some forty topics: shell commands, deployment, shutdown, log settings, reports of every
+kind, messages packed in bulk, streams of files, and whatever one site wants the server to pass on to another. None of it is
+needed here, and little of it asks who is calling. So every message is looked at before it is decoded:
+
+    a site takes    requests of fedns from its server, as frames of a stream, and acknowledgements
+    a server takes  registration and heartbeats of sites, and answers that it waits for
+    both take       replies to requests of their own, from whom they asked
+
+Nothing is passed on between sites, and no port is opened for child processes, which there are none of.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from nvflare.fuel.f3.cellnet.core_cell import CoreCell
+from nvflare.fuel.f3.cellnet.defs import (
+    CellChannel,
+    CellChannelTopic,
+    Encoding,
+    MessageHeaderKey,
+    MessagePropKey,
+    MessageType,
+    ReturnCode,
+)
+from nvflare.fuel.f3.cellnet.fqcn import FQCN
+from nvflare.fuel.f3.cellnet.utils import make_reply
+from nvflare.fuel.f3.message import Message
+from nvflare.fuel.f3.streaming.byte_receiver import RxTask
+from nvflare.fuel.f3.streaming.stream_const import (
+    STREAM_ACK_TOPIC,
+    STREAM_CHANNEL,
+    STREAM_DATA_TOPIC,
+    STREAM_ERROR_TOPIC,
+    StreamHeaderKey,
+)
+
+CHANNEL, TOPIC = "fedns", "ask"
+REFUSAL = "fedns takes no such message"
+
+log = logging.getLogger("fedns.nvflare")
+
+Rule = Callable[[CoreCell, Message], bool]
+
+_REGISTRATION = {CellChannelTopic.Challenge, CellChannelTopic.Register, CellChannelTopic.Quit, CellChannelTopic.HEART_BEAT}
+_FLOW = {(STREAM_CHANNEL, STREAM_ACK_TOPIC), (STREAM_CHANNEL, STREAM_ERROR_TOPIC)}
+_FRAME = (STREAM_CHANNEL, STREAM_DATA_TOPIC)
+_PLAIN = {Encoding.BYTES, Encoding.NONE, None}  # what is decoded as anything else could name classes to be built
+
+
+def close_down(rule: Rule) -> None:
+    """Let the cells of this process, which are yet to be started, take only requests that `rule` admits."""
+    start = CoreCell.start
+
+    def start_closed(cell: CoreCell) -> None:
+        cell.create_internal_listener = False
+        cell.set_message_interceptor(_refuse_request, cell, rule)
+        cell.add_incoming_filter("*", "*", _drop_reply, cell)
+        start(cell)
+
+    CoreCell.start = start_closed
+
+
+def at_site(cell: CoreCell, message: Message) -> bool:
+    """Whether a site takes this request: fedns's own, from the server."""
+    kind = _kind(message)
+    if message.get_header(MessageHeaderKey.ORIGIN) != FQCN.ROOT_SERVER:
+        return False
+    if kind == _FRAME:
+        return _is_plain(message, StreamHeaderKey.PAYLOAD_ENCODING) and _stream(message) == (CHANNEL, TOPIC)
+    return kind in _FLOW
+
+
+def at_server(cell: CoreCell, message: Message) -> bool:
+    """Whether the server takes this request: registration, heartbeats, and the frames of an answer it waits for."""
+    channel, topic = kind = _kind(message)
+    if kind == _FRAME:
+        is_answer = _stream(message) == (CellChannel.RETURN_ONLY, f"{CHANNEL}:{TOPIC}")
+        return is_answer and _is_plain(message, StreamHeaderKey.PAYLOAD_ENCODING) and _is_awaited(cell, message)
+    return kind in _FLOW or (channel == CellChannel.SERVER_MAIN and topic in _REGISTRATION)
+
+
+def _refuse_request(message: Message, cell: CoreCell, rule: Rule) -> Message | None:
+    """NVFlare's interceptor: called with every request, also those for others, before anything is decoded."""
+    takes_frames = _kind(message)[0] == STREAM_CHANNEL
+    plain = not takes_frames or _is_plain(message, MessageHeaderKey.PAYLOAD_ENCODING)
+    if _is_direct(cell, message) and plain and rule(cell, message):
+        return None
+    channel, topic = _kind(message)
+    log.warning("refused %.80r of channel %.80r from %.80r", topic, channel, message.get_header(MessageHeaderKey.ORIGIN))
+    return make_reply(ReturnCode.UNAUTHENTICATED, REFUSAL)
+
+
+def _drop_reply(message: Message, cell: CoreCell) -> Message | None:
+    """NVFlare's filter, called before the interceptor: for replies, which it would decode before looking for who asked."""
+    if message.get_header(MessageHeaderKey.MSG_TYPE) == MessageType.REQ:
+        return None
+    numbers = message.get_header(MessageHeaderKey.REQ_ID)
+    waiters = [cell.waiters.get(number) for number in ([numbers] if isinstance(numbers, str) else numbers or [])]
+    origin = message.get_header(MessageHeaderKey.ORIGIN)
+    if _is_direct(cell, message) and waiters and all(waiter is not None and origin in waiter.targets for waiter in waiters):
+        return None
+    return make_reply(ReturnCode.UNAUTHENTICATED, REFUSAL)  # anything that is not None drops it
+
+
+def _is_direct(cell: CoreCell, message: Message) -> bool:
+    """Whether the neighbour, whose name is that of its certificate, speaks for itself and to us."""
+    endpoint = message.get_prop(MessagePropKey.ENDPOINT)
+    origin, destination = (message.get_header(key) for key in (MessageHeaderKey.ORIGIN, MessageHeaderKey.DESTINATION))
+    return endpoint is not None and endpoint.name == origin and destination == cell.get_fqcn()
+
+
+def _is_awaited(cell: CoreCell, message: Message) -> bool:
+    """Whether this frame answers a request under way, or repeats one of a stream that we have accepted."""
+    origin, stream = message.get_header(MessageHeaderKey.ORIGIN), message.get_header(StreamHeaderKey.STREAM_ID)
+    pending: dict[str, Any] = cell.get_fobs_context()["cell"].requests_dict
+    waiter = pending.get(message.get_header(StreamHeaderKey.STREAM_REQ_ID))
+    return (waiter is not None and waiter.target == origin) or (origin, stream) in RxTask.rx_task_map
+
+
+def _is_plain(message: Message, key: str) -> bool:
+    return message.get_header(key) in _PLAIN
+
+
+def _kind(message: Message) -> tuple[str, str]:
+    return message.get_header(MessageHeaderKey.CHANNEL, ""), message.get_header(MessageHeaderKey.TOPIC, "")
+
+
+def _stream(message: Message) -> tuple[str, str]:
+    return message.get_header(StreamHeaderKey.CHANNEL, ""), message.get_header(StreamHeaderKey.TOPIC, "")
