@@ -22,8 +22,8 @@ from typing import Any, ClassVar, TypeVar, dataclass_transform
 import numpy as np
 from numpy.typing import NDArray
 
-from fedns.core.coding import coded_bytes, decode_integers, encode_integers
 from fedns.core.errors import ConfigError, MessageError, NonFiniteError
+from fedns.numerics.coding import coded_bytes, decode_integers, encode_integers
 
 Array = NDArray[Any]
 # What a field holds: an array or a scalar; in a batch, an array with a leading client axis or a Ragged.
@@ -409,7 +409,10 @@ class _Reader:
         if count == 0 and math.prod(max(1, length) for length in shape) >= _MOST_ENTRIES:
             raise MessageError(f"field '{name}' of {self.kind} has the impossible shape {shape}")
         if dtype == CODED:
-            array, used = decode_integers(self.data[self.at :], min(count, 8 * len(self.data) + 1))
+            try:
+                array, used = decode_integers(self.data[self.at :], min(count, 8 * len(self.data) + 1))
+            except ValueError as error:
+                raise MessageError(f"field '{name}' of {self.kind}: {error}") from None
             self.take(used)
             return array.reshape(shape)
         array = np.frombuffer(self.take(count * dtype.itemsize), dtype=dtype)

@@ -49,7 +49,7 @@ def uniforms(keys: NDArray[np.uint64], count: int) -> NDArray[np.float64]:
     counter = np.arange(count, dtype=np.uint64)
     with np.errstate(over="ignore"):
         bits = mix_array(mix_array(keys[:, :1] + counter * _GOLDEN) ^ keys[:, 1:])
-    return (bits >> np.uint64(11)) * 2.0**-53
+    return np.asarray(bits >> np.uint64(11), dtype=np.float64) * 2.0**-53
 
 
 def generator(seed: int, purpose: str, round: int = 0, client: int = 0) -> np.random.Generator:

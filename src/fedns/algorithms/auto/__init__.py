@@ -182,7 +182,7 @@ class _Turn:
 
     @property
     def scales(self) -> FloatArray:
-        return np.ldexp(1.0, self.exponents)
+        return np.asarray(np.ldexp(1.0, self.exponents))
 
     @property
     def value(self) -> float:
@@ -190,7 +190,7 @@ class _Turn:
 
     @property
     def full_gradient(self) -> FloatArray:
-        return self.gradient + self.diagonal * self.w
+        return np.asarray(self.gradient + self.diagonal * self.w)
 
     def learn_scales(self) -> None:
         if self.exponents.size:

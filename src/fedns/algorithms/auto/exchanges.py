@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedns.algorithms.blocks import newton_steps
+from fedns.algorithms.curvature import newton_steps
 from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.messages import Message, Payload, Ragged, wire
 from fedns.numerics.rng import uniforms
@@ -242,7 +242,7 @@ def _eighths_above(values: FloatArray) -> Integers:
 
 
 def _levels(bits: int) -> int:
-    return 2 ** (bits - 1) - 1
+    return (1 << (bits - 1)) - 1
 
 
 def _unit(largest: Any, bits: int) -> Any:

@@ -1,13 +1,14 @@
 """Small integers in few bits."""
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
-from fedns.core.coding import coded_bytes, decode_integers, encode_integers
-from fedns.core.errors import MessageError
+from fedns.numerics.coding import coded_bytes, decode_integers, encode_integers
 
 INTEGERS = st_numpy.arrays(np.int16, st.integers(0, 60), elements=st.integers(-(2**15), 2**15 - 1))
 
@@ -23,7 +24,7 @@ def test_what_is_written_is_read_back(values):
 def test_lengths_of_a_batch_are_those_of_its_messages(values):
     assert coded_bytes(values).tolist() == [len(encode_integers(row)) for row in values]
     offsets = np.array([0, 2, 2, 3])
-    parts = [values[a:b] for a, b in zip(offsets[:-1], offsets[1:], strict=True)]
+    parts = [values[a:b] for a, b in itertools.pairwise(offsets)]
     assert coded_bytes(values, offsets).tolist() == [len(encode_integers(part)) for part in parts]
 
 
@@ -36,13 +37,13 @@ def test_numbers_that_are_mostly_zero_take_about_a_bit_and_a_half():
 def test_forged_bytes_give_integers_or_one_kind_of_error(data, count):
     try:
         read, used = decode_integers(memoryview(data), count)
-    except MessageError:
+    except ValueError:
         return
     assert read.shape == (count,) and used <= len(data)
 
 
 def test_a_run_of_zeros_without_an_end_is_refused():
-    with pytest.raises(MessageError, match="cut short"):
+    with pytest.raises(ValueError, match="cut short"):
         decode_integers(memoryview(bytes([0, 0, 0, 0])), 1)
-    with pytest.raises(MessageError, match="parameter"):
+    with pytest.raises(ValueError, match="parameter"):
         decode_integers(memoryview(bytes([77, 255])), 1)

@@ -10,8 +10,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from fedns.core.errors import MessageError
-
 Integers = NDArray[np.int16]
 _PARAMETERS = np.arange(16)
 
@@ -34,18 +32,18 @@ def decode_integers(data: memoryview, count: int) -> tuple[Integers, int]:
     if not count:
         return np.zeros(0, dtype=np.int16), 0
     if len(data) < 2 or data[0] >= _PARAMETERS.size:
-        raise MessageError("coded integers are cut short or have no valid parameter")
+        raise ValueError("coded integers are cut short or have no valid parameter")
     parameter = data[0]
     ends = np.flatnonzero(np.unpackbits(np.frombuffer(data[1:], dtype=np.uint8)))[:count]
     unary_bytes = -(-int(ends[-1] + 1) // 8) if ends.size == count else 0
     used = 1 + unary_bytes + -(-count * parameter // 8)
     if not unary_bytes or used > len(data):
-        raise MessageError(f"{count} coded integers are cut short")
+        raise ValueError(f"{count} coded integers are cut short")
     low = np.unpackbits(np.frombuffer(data[1 + unary_bytes : used], dtype=np.uint8), count=count * parameter)
     high = np.diff(ends, prepend=-1) - 1
     codes = (high << parameter) + low.reshape(count, parameter).astype(np.int64) @ (1 << np.arange(parameter))
     if codes.max() > 0xFFFF:
-        raise MessageError("coded integers are larger than 16 bits hold")
+        raise ValueError("coded integers are larger than 16 bits hold")
     return np.where(codes & 1, -(codes + 1) // 2, codes // 2).astype(np.int16), used
 
 
@@ -72,7 +70,8 @@ def _folded(values: Integers) -> NDArray[np.int64]:
 def _bits(codes: NDArray[np.int64]) -> NDArray[np.int64]:
     """The length of each row with each parameter: (rows, parameters)."""
     unary = np.stack([(codes >> parameter).sum(axis=1) for parameter in _PARAMETERS], axis=1)
-    return unary + codes.shape[1] * (1 + _PARAMETERS)
+    total: NDArray[np.int64] = unary + codes.shape[1] * (1 + _PARAMETERS)
+    return total
 
 
 def _bytes(codes: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -82,4 +81,5 @@ def _bytes(codes: NDArray[np.int64]) -> NDArray[np.int64]:
     parameter = bits.argmin(axis=1)
     low = codes.shape[1] * parameter
     unary = bits[np.arange(len(codes)), parameter] - low
-    return 1 + -(-unary // 8) + -(-low // 8)
+    total: NDArray[np.int64] = 1 + -(-unary // 8) + -(-low // 8)
+    return total
