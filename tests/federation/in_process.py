@@ -6,21 +6,18 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-
 import fedns
-from fedns.core.cohort import Session
-from fedns.core.run import Evaluation, run
+from fedns.core.run import Evaluation
 from fedns.core.shards import Shards
-from fedns.core.termination import Stop
-from fedns.federation.coordinator.checkpoint import Checkpoint, Checkpointer
 from fedns.federation.coordinator.cohort import NetworkedCohort
-from fedns.federation.coordinator.link import Link, new_run
-from fedns.federation.protocol.policy import Policy
+from fedns.federation.coordinator.coordinate import train
+from fedns.federation.coordinator.link import Link
+from fedns.federation.coordinator.state import CHECKPOINT_FILE, RunState
 from fedns.federation.protocol.transport import Arrival, Transport
 from fedns.federation.site.service import Permissions, SiteService
-from fedns.runs.builder import algorithm_of, at_site, problem_of
-from fedns.runs.job import Job
+from fedns.runs.builder import algorithm_of, at_site
+from fedns.runs.policy import Policy
+from fedns.runs.spec import Spec
 
 Answer = Callable[[bytes], bytes]
 
@@ -50,8 +47,12 @@ class InProcess(Transport):
         """Nothing is held."""
 
 
-def job(method: str, sites: int = 3, **changes) -> Job:
-    plain = Job(method, "srht", 8, "logistic", 1e-2, True, 5, "float64", 5, tuple(f"site-{j}" for j in range(sites)))
+def run_of(method: str, sites: int = 3, **changes) -> Spec:
+    """The description of a run over so many sites."""
+    names = tuple(f"site-{j}" for j in range(sites))
+    plain = Spec(
+        sites=names, methods=(method,), loss="logistic", sketch_size=8, strength=1e-2, intercept=True, seed=5, rounds=5
+    )
     return replace(plain, **changes)
 
 
@@ -65,41 +66,26 @@ def services(shards: Shards, folder: Path, permissions: Permissions | None = Non
     rules = permissions or Permissions(smallest_rows=1)
     return {
         name: SiteService(name, lambda j=j: one_client(shards, j), at_site, rules, folder / name)
-        for j, name in enumerate(job("fedns", shards.num_clients).sites)
+        for j, name in enumerate(run_of("fedns", shards.num_clients).sites)
     }
 
 
 class Federation:
     """A coordinator and its sites; every start is a new coordinator over the same sites' folders."""
 
-    def __init__(self, shards: Shards, folder: Path, description: Job, policy: Policy | None = None, permissions=None):
-        self.folder, self.job, self.policy = folder, description, policy or Policy(patience_seconds=0.0)
+    def __init__(self, shards: Shards, folder: Path, spec: Spec, policy: Policy | None = None, permissions=None):
+        self.folder, self.spec = folder, replace(spec, policy=policy or Policy(patience_seconds=0.0))
         self.transport = InProcess({name: service.answer for name, service in services(shards, folder, permissions).items()})
         self.events: list[dict] = []
-        self.checkpoint = folder / "checkpoint"
+        self.checkpoint = folder / CHECKPOINT_FILE
 
     def start(self, *, resume: bool = False, gradient_tol: float | None = None, watched: bool = True) -> fedns.History:
         """watched: evaluate over the sites and write checkpoints, as a coordinator does; else every objective is 0."""
-        problem, algorithm = problem_of(self.job), algorithm_of(self.job)
-        saved = Checkpoint.load(self.checkpoint) if resume else None
-        session = Session(problem, self.job.seed, self.job.wire)
-        link = Link(
-            self.transport, self.job, self.policy, saved.run if saved else new_run(),
-            log_event=lambda event, **fields: self.events.append({"event": event, **fields}),
-            on_epoch=lambda epoch: (self.folder / "epoch").write_text(str(epoch)),
-        )  # fmt: skip
-        weights = None
-        if saved:
-            session.meter, session.round, session.num_features = saved.meter, saved.records[-1].round, saved.num_features
-            epoch = self.folder / "epoch"
-            link.epoch = max(saved.epoch, int(epoch.read_text()) if epoch.exists() else 0)
-            link.exchange, link.committed_rounds = saved.exchange, saved.committed_rounds
-            link.new_epoch()
-            weights = np.array(saved.total_weights)
-        self.cohort = NetworkedCohort(session, link, weights)
-        return run(
-            algorithm, problem, self.cohort, evaluate=self.cohort.evaluate if watched else lambda w: Evaluation(0.0, 1.0),
-            stop=Stop(self.job.rounds, gradient_norm=gradient_tol),
-            observers=[Checkpointer(self.checkpoint, self.cohort, saved.records if saved else ())] if watched else (),
-            resume=saved.progress if saved else None,
-        )  # fmt: skip
+        self.state = RunState.open(replace(self.spec, gradient_tol=gradient_tol), self.folder, resume=resume)
+        self.cohort = NetworkedCohort(Link(self.transport, self.state, log_event=self.log_event))
+        if not watched:
+            self.cohort.evaluate = lambda w: Evaluation(0.0, 1.0)
+        return train(algorithm_of(self.spec), self.cohort, observers=[self.state] if watched else [])
+
+    def log_event(self, event: str, **facts) -> None:
+        self.events.append({"event": event, **facts})

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from fedns.core.errors import ConfigError
-from fedns.federation.config import DataSource, Experiment, SiteConfig
-from fedns.federation.protocol.policy import Policy
+from fedns.federation.config import DataSource, SiteConfig, read_experiment
 from fedns.federation.site.service import Permissions
+from fedns.runs.policy import Policy
+from fedns.runs.spec import AGREED, Spec
 
 SITE = """
 name = "north"
@@ -32,7 +33,7 @@ def site(tmp_path, text):
 
 def experiment(tmp_path, text):
     (tmp_path / "experiment.toml").write_text(text)
-    return Experiment.read(tmp_path / "experiment.toml")
+    return read_experiment(tmp_path / "experiment.toml")
 
 
 def refused(read, tmp_path, text):
@@ -80,8 +81,9 @@ def test_a_full_site_file(tmp_path):
 
 def test_a_short_experiment_file_takes_the_defaults(tmp_path):
     found = experiment(tmp_path, EXPERIMENT)
-    assert found == Experiment("nvflare", ("north", "south"), tmp_path)
-    assert found.policy == Policy() and found.outputs == tmp_path / "run"
+    assert (found.engine, found.sites, found.home) == ("nvflare", ("north", "south"), tmp_path)
+    assert (found.methods, found.loss, found.strength, found.gradient_tol) == (("fedns",), "logistic", 1e-3, 1e-8)
+    assert found.policy == Policy() and found.folder == tmp_path / "run"
 
 
 def test_a_full_experiment_file(tmp_path):
@@ -110,12 +112,22 @@ def test_a_full_experiment_file(tmp_path):
     """
     found = experiment(tmp_path, text)
     assert found.policy == Policy(5.0, 2, "reuse", 10.5, 1000)
-    assert found.outputs == tmp_path / "results" and found.gradient_tol == 1e-6
-    job = found.job
-    assert (job.method, job.sketch, job.sketch_size, job.loss) == ("fedndes:line_search=local", "sjlt", 32, "squared")
-    assert (job.strength, job.intercept, job.seed, job.wire, job.rounds) == (1.0, True, 3, "float32", 7)
-    assert job.sites == ("a", "b", "c")
-    assert type(job).from_json(job.to_json()) == job  # what the coordinator sends is what the sites read
+    assert found.folder == tmp_path / "results" and found.gradient_tol == 1e-6
+    assert (found.method, found.sketch, found.sketch_size, found.loss) == (
+        "fedndes:line_search=local",
+        "sjlt",
+        32,
+        "squared",
+    )
+    assert (found.strength, found.intercept, found.seed, found.wire, found.rounds) == (1.0, True, 3, "float32", 7)
+    assert found.sites == ("a", "b", "c")
+
+
+def test_what_the_coordinator_sends_is_what_the_sites_read(tmp_path):
+    sent = experiment(tmp_path, EXPERIMENT + "method = 'fednl'\nstrength = 0.1\nseed = 9\nrounds = 3")
+    read = Spec.from_agreed(sent.agreed())
+    assert [getattr(read, name) for name in AGREED] == [getattr(sent, name) for name in AGREED]
+    assert read.agreed() == sent.agreed()
 
 
 @pytest.mark.parametrize(
@@ -185,7 +197,7 @@ def test_a_bad_experiment_file_is_refused_in_a_sentence(text, sentence, tmp_path
     assert refused(experiment, tmp_path, text).startswith(sentence)
 
 
-@pytest.mark.parametrize("read", [SiteConfig.read, Experiment.read])
+@pytest.mark.parametrize("read", [SiteConfig.read, read_experiment])
 def test_a_file_that_is_not_there(read, tmp_path):
     with pytest.raises(ConfigError, match=r"cannot read '.*gone\.toml': no such file or directory"):
         read(tmp_path / "gone.toml")

@@ -6,13 +6,12 @@ import json
 import pkgutil
 import random
 import tracemalloc
-from dataclasses import asdict
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.federation.in_process import job
+from tests.federation.in_process import run_of
 
 import fedns
 from fedns.core.errors import MessageError
@@ -20,7 +19,7 @@ from fedns.core.messages import WIRE_PRECISIONS, Envelope, Message, decode, enco
 from fedns.federation.coordinator import plausibility
 from fedns.federation.protocol.packets import ASK, Packet
 from fedns.numerics.linalg import packed_size
-from fedns.runs.job import Job
+from fedns.runs.spec import AGREED, Spec
 
 MUTATED_MESSAGES, PER_EXAMPLE = 200_000, 500
 MUTATED_PACKETS, MUTATED_JOBS = 40_000, 20_000
@@ -246,11 +245,11 @@ JSON_VALUES = st.recursive(
 
 def assert_sound_job(data):
     try:
-        found = Job.from_json(data)
+        found = Spec.from_agreed(data)
     except MessageError:
         return
     kinds = {"strength": float, "intercept": bool, "sketch_size": int, "seed": int, "rounds": int, "sites": tuple}
-    assert all(type(value) is kinds.get(name, str) for name, value in asdict(found).items())
+    assert all(type(value) is kinds.get(name, str) for name, value in ((name, getattr(found, name)) for name in AGREED))
     assert np.isfinite(found.strength) and all(type(site) is str for site in found.sites)
 
 
@@ -263,7 +262,7 @@ def test_mutated_descriptions_of_runs():
         nonlocal count
         draw = random.Random(seed)
         sample = Sample(KINDS[0], 0)
-        sample.raw = job("fedns", seed=draw.randrange(99)).to_json()
+        sample.raw = run_of("fedns", seed=draw.randrange(99)).agreed()
         sample.body = len(sample.raw)
         for _ in range(PER_EXAMPLE):
             count += 1
@@ -274,27 +273,27 @@ def test_mutated_descriptions_of_runs():
 
 
 @settings(max_examples=300, **STEADY)
-@given(st.sampled_from(sorted(asdict(job("fedns")))), JSON_VALUES)
+@given(st.sampled_from(AGREED), JSON_VALUES)
 def test_descriptions_with_other_values(name, value):
-    assert_sound_job(json.dumps(asdict(job("fedns")) | {name: value}).encode())
+    assert_sound_job(json.dumps(json.loads(run_of("fedns").agreed()) | {name: value}).encode())
 
 
 @settings(max_examples=200, **STEADY)
 @given(JSON_VALUES)
 def test_descriptions_that_are_other_json(value):
     with pytest.raises(MessageError):
-        Job.from_json(json.dumps(value).encode())
+        Spec.from_agreed(json.dumps(value).encode())
 
 
 @pytest.mark.parametrize("text", ["NaN", "Infinity", "-Infinity", "1e999", "1" + "0" * 5000])
 def test_a_strength_that_is_no_finite_number(text):
     with pytest.raises(MessageError):
-        Job.from_json(job("fedns").to_json().replace(b'"strength":0.01', f'"strength":{text}'.encode()))
+        Spec.from_agreed(run_of("fedns").agreed().replace(b'"strength":0.01', f'"strength":{text}'.encode()))
 
 
 def test_json_that_is_too_deep():
     with pytest.raises(MessageError, match="not JSON"):
-        Job.from_json(b"[" * 200_000)
+        Spec.from_agreed(b"[" * 200_000)
 
 
 def forged_shapes(kind):

@@ -6,7 +6,7 @@ import pytest
 from cryptography import x509
 
 from fedns.core.errors import ConfigError
-from fedns.federation.config import Experiment, SiteConfig
+from fedns.federation.config import SiteConfig, read_experiment
 from fedns.federation.provision import init_federation
 
 
@@ -17,8 +17,10 @@ def private_keys(folder):
 
 def test_the_folder_has_what_everyone_needs_and_its_files_can_be_read(engine, tmp_path):
     init_federation(tmp_path / "f", engine, ["north", "south"], "localhost:9092")
-    experiment = Experiment.read(tmp_path / "f" / "coordinator" / "experiment.toml")
-    assert experiment.sites == ("north", "south") and experiment.engine == engine and experiment.credentials.is_dir()
+    experiment = read_experiment(tmp_path / "f" / "coordinator" / "experiment.toml")
+    assert (
+        experiment.sites == ("north", "south") and experiment.engine == engine and (experiment.home / "credentials").is_dir()
+    )
     for name in experiment.sites:
         site = SiteConfig.read(tmp_path / "f" / "sites" / name / "site.toml")
         assert site.name == name and site.credentials.is_dir() and site.permit.largest_sketch_fraction == 0.5

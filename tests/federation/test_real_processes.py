@@ -17,9 +17,9 @@ import pytest
 
 from fedns.comparison.federation_demo import Demo, _simulated, prepare, run_demo, site_processes, start_site
 from fedns.core.history import History
-from fedns.federation.config import EXPERIMENT_FILE, Experiment
+from fedns.federation.config import EXPERIMENT_FILE, read_experiment
 from fedns.federation.coordinator.coordinate import Watcher, coordinate, open_transport
-from fedns.federation.protocol.policy import Policy
+from fedns.runs.policy import Policy
 
 
 @contextlib.contextmanager
@@ -82,14 +82,14 @@ class Gremlin(Watcher):
 
 def federation(engine, folder, **settings):
     shards = prepare(Demo(engine, folder))
-    experiment = replace(Experiment.read(folder / "coordinator" / EXPERIMENT_FILE), gradient_tol=None, **settings)
+    experiment = replace(read_experiment(folder / "coordinator" / EXPERIMENT_FILE), gradient_tol=None, **settings)
     return experiment, shards
 
 
 def test_killed_stopped_and_restarted_sites_change_nothing(engine, tmp_path):
     """FedNL keeps a Hessian at every site: a lost or doubled update would show."""
     policy = Policy(timeout_seconds=4.0, absent="wait", patience_seconds=120.0)
-    experiment, shards = federation(engine, tmp_path / "f", method="fednl", rounds=10, policy=policy)
+    experiment, shards = federation(engine, tmp_path / "f", methods=("fednl",), rounds=10, policy=policy)
     logs = tmp_path / "logs"
     with site_processes(tmp_path / "f") as processes, open_transport(experiment, logs=logs) as transport:
         gremlin = Gremlin(tmp_path / "f", processes)
@@ -103,7 +103,7 @@ def test_killed_stopped_and_restarted_sites_change_nothing(engine, tmp_path):
     here = _simulated(experiment, shards)
     assert result.history.coefficients.tobytes() == here.coefficients.tobytes()
     assert [r.uplink_bytes for r in result.history.records] == [r.uplink_bytes for r in here.records]
-    events = [json.loads(line) for line in (experiment.outputs / "log.jsonl").read_text().splitlines()]
+    events = [json.loads(line) for line in (experiment.folder / "log.jsonl").read_text().splitlines()]
     assert {event["site"] for event in events if event["event"] == "away"} == {"site-1", "site-2", "site-3"}
 
 
@@ -127,11 +127,11 @@ def start_coordinator(experiment_file, *flags):
 
 def test_a_killed_coordinator_resumes_to_the_same_bits(engine, tmp_path):
     folder = tmp_path / "f"
-    experiment, shards = federation(engine, folder, method="fednl", rounds=8)
+    experiment, shards = federation(engine, folder, methods=("fednl",), rounds=8)
     file = folder / "coordinator" / EXPERIMENT_FILE
     text = file.read_text().replace('method = "fedns"', 'method = "fednl"').replace("rounds = 30", "rounds = 8")
     file.write_text(text.replace("gradient_tol = 1e-8", "gradient_tol = 0.0"))
-    rounds = experiment.outputs / "rounds.jsonl"
+    rounds = experiment.folder / "rounds.jsonl"
     with site_processes(folder):
         for flags in ((), ("--resume",)):
             process = start_coordinator(file, *flags)
@@ -145,7 +145,7 @@ def test_a_killed_coordinator_resumes_to_the_same_bits(engine, tmp_path):
             process.communicate()
         process = start_coordinator(file, "--resume")
         output, _ = process.communicate(timeout=120)
-    history = History.load(experiment.outputs / "history.jsonl")
+    history = History.load(experiment.folder / "history.jsonl")
     here = _simulated(experiment, shards)
     assert history.coefficients.tobytes() == here.coefficients.tobytes(), output
     assert history.ledger == here.ledger

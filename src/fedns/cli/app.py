@@ -14,7 +14,8 @@ import typer
 from fedns import __version__
 from fedns.cli.federation import add_commands
 from fedns.core.errors import FednsError
-from fedns.runs.spec import DEFAULT_CLIENTS, Spec, read_toml
+from fedns.runs.settings import read_toml
+from fedns.runs.spec import DEFAULT_CLIENTS, Spec
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -14,22 +14,22 @@ from rich.table import Table
 from fedns.algorithms import METHODS
 from fedns.comparison.federation_demo import Demo, run_demo
 from fedns.core.errors import ConfigError
-from fedns.federation.config import Experiment
+from fedns.federation.config import read_experiment
 from fedns.federation.coordinator.coordinate import Watcher, coordinate, open_transport
 from fedns.federation.coordinator.metrics import serve_metrics
 from fedns.federation.coordinator.report import write_report
 from fedns.federation.coordinator.view import site_table, view_on
-from fedns.transports.processes import ended_by_sigterm
+from fedns.federation.processes import ended_by_sigterm
 
 
 def run_coordinator(path: Path, *, resume: bool, metrics_port: int | None, quiet: bool, console: Console) -> bool:
     """Run an experiment file; whether it converged."""
-    experiment = Experiment.read(path)
+    experiment = read_experiment(path)
     with ended_by_sigterm(), contextlib.ExitStack() as stack:
         watchers: list[Watcher] = []
         if metrics_port is not None:
             watchers.append(stack.enter_context(serve_metrics(metrics_port)))
-        transport = stack.enter_context(open_transport(experiment, logs=experiment.folder / "logs"))
+        transport = stack.enter_context(open_transport(experiment, logs=experiment.home / "logs"))
         watchers += stack.enter_context(view_on(console, quiet))
         result = coordinate(experiment, transport, resume=resume, watchers=watchers)
     report = write_report(experiment, result)

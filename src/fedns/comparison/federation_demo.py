@@ -22,14 +22,15 @@ from fedns.core.shards import Shards
 from fedns.data.datasets import load
 from fedns.data.partition import split_dataset
 from fedns.data.scaling import scale
-from fedns.federation.config import EXPERIMENT_FILE, SITE_FILE, Experiment
+from fedns.federation.config import EXPERIMENT_FILE, SITE_FILE, read_experiment
 from fedns.federation.coordinator.coordinate import Result, Watcher, coordinate, open_transport
 from fedns.federation.coordinator.report import write_report
+from fedns.federation.processes import ended_by_sigterm, free_port
 from fedns.federation.provision import init_federation
 from fedns.numerics.cpu.rows import SparseRows
 from fedns.runs.builder import algorithm_of, problem_of
+from fedns.runs.spec import Spec
 from fedns.simulation.simulator import simulate
-from fedns.transports.processes import ended_by_sigterm, free_port
 
 MARKER = "made-by-demo-federation"
 GIVE_UP_SECONDS = 10.0
@@ -64,7 +65,7 @@ def run_demo(demo: Demo, watchers: Callable[[str], contextlib.AbstractContextMan
     """Provision, start every site as a process of its own, train with each method, and compare with the simulator."""
     shards = prepare(demo)
     experiment = replace(
-        Experiment.read(demo.folder / "coordinator" / EXPERIMENT_FILE),
+        read_experiment(demo.folder / "coordinator" / EXPERIMENT_FILE),
         rounds=demo.rounds,
         wire=demo.wire,
         sketch_size=demo.sketch_size,
@@ -76,7 +77,7 @@ def run_demo(demo: Demo, watchers: Callable[[str], contextlib.AbstractContextMan
         open_transport(experiment, logs=demo.folder / "coordinator" / "logs") as transport,
     ):
         for method in demo.methods:
-            one = replace(experiment, method=method, out=f"run-{_plain(method)}")
+            one = replace(experiment, methods=(method,), out=f"run-{_plain(method)}")
             with watchers(method) as watching:
                 result = coordinate(one, transport, watchers=watching)
             here = _simulated(one, shards)
@@ -144,16 +145,15 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def _simulated(experiment: Experiment, shards: Shards) -> History:
-    job = experiment.job
+def _simulated(spec: Spec, shards: Shards) -> History:
     return simulate(
-        algorithm_of(job),
-        problem_of(job),
+        algorithm_of(spec),
+        problem_of(spec),
         shards,
-        rounds=job.rounds,
-        gradient_tol=experiment.gradient_tol,
-        seed=job.seed,
-        wire=job.wire,
+        rounds=spec.rounds,
+        gradient_tol=spec.gradient_tol,
+        seed=spec.seed,
+        wire=spec.wire,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -14,10 +14,9 @@ from fedns.data.scaling import scale
 from fedns.numerics.cpu import parallel
 from fedns.numerics.cpu.rows import SparseRows
 from fedns.numerics.linalg import single_threaded_blas
-from fedns.problems.losses import LOSSES
-from fedns.problems.penalties import Ridge
 from fedns.problems.problem import Problem
 from fedns.problems.reference import Optimum, pooled_optimum
+from fedns.runs.builder import problem_of
 from fedns.runs.methods import Method
 from fedns.runs.spec import Spec
 
@@ -51,7 +50,7 @@ def load_data(spec: Spec) -> tuple[Dataset, Problem]:
         name = "squared" if dataset.task == "regression" else "logistic"
     if name == "logistic" and dataset.task != "binary":
         as_binary(dataset.targets)  # says how many labels there are, and how to choose one
-    return dataset, Problem(LOSSES[name](), Ridge(spec.strength), spec.intercept)
+    return dataset, problem_of(replace(spec, loss=name))
 
 
 def split_and_scale(spec: Spec, dataset: Dataset, trial: int) -> Shards:

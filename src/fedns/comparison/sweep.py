@@ -24,7 +24,8 @@ from fedns.core.errors import ConfigError
 from fedns.core.files import alone_in, write_whole
 from fedns.data.catalogue import shape_of
 from fedns.reporting.numbers import DASH, bytes_text, gap_text, one_parameter_a_line, rounds_text
-from fedns.runs.spec import Spec, read_toml
+from fedns.runs.settings import read_toml
+from fedns.runs.spec import Spec
 
 TABLE_FILES = ("table.csv", "table.md")
 CASES, QUICK = "cases", "quick"

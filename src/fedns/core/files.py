@@ -24,6 +24,12 @@ def write_whole(path: Path, content: bytes | str, *, durable: bool = True) -> No
             file.flush()
             os.fsync(file.fileno())
     partial.replace(path)
+    if durable and sys.platform != "win32":  # the new name is an entry of the folder, which has to reach the disk too
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
 
 
 @contextlib.contextmanager

@@ -25,6 +25,7 @@ MEASURES = (
     "objective",
     "suboptimality",
     "gradient_norm",
+    "evaluation_bytes",
 )
 
 
@@ -41,6 +42,7 @@ class Record:
     suboptimality: float | None  # None where the optimum is not known
     gradient_norm: float
     diagnostics: dict[str, float] = field(default_factory=dict)
+    evaluation_bytes: int = 0  # what asking sites for objective and gradient cost, both ways; no part of the other two
 
     def as_dict(self) -> dict[str, Any]:
         """Flat, ready for JSON, the method's own diagnostics last."""
@@ -86,6 +88,10 @@ class History:
     @property
     def downlink_bytes(self) -> NDArray[np.int64]:
         return np.array([r.downlink_bytes for r in self.records])
+
+    @property
+    def evaluation_bytes(self) -> NDArray[np.int64]:
+        return np.array([r.evaluation_bytes for r in self.records])
 
     @property
     def objective(self) -> FloatArray:

@@ -186,9 +186,10 @@ def as_batch(messages: Sequence[M]) -> M:
     for name, spec in messages[0].specs().items():
         values = [np.asarray(getattr(message, name)) for message in messages]
         if spec.ragged:
-            columns[name] = Ragged(np.concatenate(values), np.cumsum([0, *map(len, values)]))
+            rows = np.concatenate(values) if len(values) > 1 else values[0]
+            columns[name] = Ragged(rows, np.cumsum([0, *map(len, values)]))
         else:
-            columns[name] = np.stack(values)
+            columns[name] = np.stack(values) if len(values) > 1 else values[0][np.newaxis]
     return type(messages[0])(**columns)
 
 

@@ -25,6 +25,7 @@ class Meter:
     uplink_bytes: int = 0
     downlink_bytes: int = 0
     exchanges: int = 0
+    evaluation_bytes: int = 0  # both ways, for watching a run over sites: no part of the method
     ledger: list[LedgerEntry] = field(default_factory=list)
 
     def count(self, entry: LedgerEntry) -> None:

@@ -48,7 +48,7 @@ def run(
     observers: Sequence[Observer] = (),
     resume: Progress | None = None,
 ) -> History:
-    """Run rounds until a tolerance, the method or an observer ends it. Evaluation is outside the clock and the meter.
+    """Run rounds until a tolerance, the method or an observer ends it. Evaluation is outside the clock.
 
     resume: go on from here instead of starting; the cohort's session must stand where it stood then.
     """
@@ -76,6 +76,7 @@ def run(
             gap,
             evaluation.gradient_norm,
             diagnostics,
+            meter.evaluation_bytes,
         )
 
     def keep(entry: Record) -> Verdict | None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedns.core.errors import ConfigError
-from fedns.federation.config import CREDENTIALS_FOLDER, EXPERIMENT_FILE, SITE_FILE, require_engine
+from fedns.federation.config import CREDENTIALS_FOLDER, EXPERIMENT_FILE, SITE_FILE, engine_named
 
 AUTHORITY_FOLDER = "authority"
 
@@ -18,13 +18,13 @@ def init_federation(folder: Path, engine: str, sites: Sequence[str], server: str
 
     server: host:port that sites connect to.
     """
-    require_engine(engine)
+    carrier = engine_named(engine)
     if not sites or len(set(sites)) < len(sites):
         raise ConfigError(f"a federation needs sites, each with its own name, got {', '.join(sites) or 'none'}")
     host, _, port = server.rpartition(":")
     if not host or not port.isdigit():
         raise ConfigError(f"the server must be given as host:port, got '{server}'")
-    coordinator, credentials = _provision(folder, engine, sites, host, int(port))
+    coordinator, credentials = carrier.provision(folder / AUTHORITY_FOLDER, sites, host, int(port))
     _place(coordinator, folder / "coordinator" / CREDENTIALS_FOLDER)
     _write_new(folder / "coordinator" / EXPERIMENT_FILE, _experiment(engine, sites, f"{_listen(host)}:{port}"))
     for site in sites:
@@ -32,19 +32,6 @@ def init_federation(folder: Path, engine: str, sites: Sequence[str], server: str
         _write_new(folder / "sites" / site / SITE_FILE, _site(engine, site))
         _write_new(folder / "sites" / site / "README.md", _SITE_README.format(site=site, server=server, engine=engine))
     _write_new(folder / "README.md", _README.format(engine=engine, server=server))
-
-
-def _provision(folder: Path, engine: str, sites: Sequence[str], host: str, port: int) -> tuple[Path, dict[str, Path]]:
-    authority = folder / AUTHORITY_FOLDER
-    if engine == "flower":
-        from fedns.transports.flower.credentials import provision as provision_flower
-
-        provision_flower(authority, sites, f"{host}:{port}")
-        return authority / "coordinator", {site: authority / "sites" / site for site in sites}
-    from fedns.transports.nvflare.processes import provision as provision_nvflare
-
-    made = provision_nvflare(authority, sites, host, port)
-    return made.server, dict(made.sites)
 
 
 def _place(credentials: Path, target: Path) -> None:

@@ -8,31 +8,28 @@ from fedns.core.algorithm import Algorithm
 from fedns.core.clients import Handler
 from fedns.core.cohort import register
 from fedns.core.errors import ConfigError
-from fedns.core.suggestions import unknown
 from fedns.problems.evaluation import evaluate_locally
 from fedns.problems.losses import LOSSES
 from fedns.problems.penalties import Ridge
 from fedns.problems.problem import Problem
-from fedns.runs.job import Job
 from fedns.runs.methods import parse_method
+from fedns.runs.spec import Spec
 
 
-def problem_of(job: Job) -> Problem:
+def problem_of(spec: Spec) -> Problem:
     """The objective of a run."""
-    if job.loss not in LOSSES:
-        raise ConfigError(unknown("loss", job.loss, LOSSES))
-    return Problem(LOSSES[job.loss](), Ridge(job.strength), job.intercept)
+    return Problem(LOSSES[spec.loss](), Ridge(spec.strength), spec.intercept)
 
 
-def algorithm_of(job: Job) -> Algorithm:
+def algorithm_of(spec: Spec) -> Algorithm:
     """The method of a run."""
-    algorithm = parse_method(job.method, job.sketch, job.sketch_size).algorithm
+    algorithm = parse_method(spec.method, spec.sketch, spec.sketch_size).algorithm
     if algorithm.pooled:
         raise ConfigError(f"method '{algorithm.name}' runs on pooled data: sites that keep their rows cannot run it")
     return algorithm
 
 
-def at_site(job: Job) -> tuple[Problem, Mapping[str, Handler]]:
+def at_site(spec: Spec) -> tuple[Problem, Mapping[str, Handler]]:
     """What a site computes with: the problem, and by name the handlers it answers, the method's and those of every run."""
-    handlers: tuple[Handler, ...] = (register, evaluate_locally, *algorithm_of(job).handlers())
-    return problem_of(job), {handler.__name__: handler for handler in handlers}
+    handlers: tuple[Handler, ...] = (register, evaluate_locally, *algorithm_of(spec).handlers())
+    return problem_of(spec), {handler.__name__: handler for handler in handlers}

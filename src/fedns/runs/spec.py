@@ -1,29 +1,37 @@
-"""What a comparison is made of: data, split, problem, methods and how long to run, as a value, a file or a command."""
+"""The description of a run: data, problem, method, seed, wire, stop and policy, as a value, a file or a command.
+
+A comparison, a coordinator and a site read this one value. A comparison's has data, methods and trials; one over sites has
+one method, the names of the sites and a policy, and the data stay in the sites' own files. What coordinator and sites must
+agree on is the part in `AGREED`: that part travels.
+"""
 
 from __future__ import annotations
 
 import json
 import shlex
-import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from types import UnionType
-from typing import Any, get_args, get_type_hints
+from typing import Any
 
-from fedns.core.errors import ConfigError
+from fedns.core.errors import ConfigError, MessageError
 from fedns.core.suggestions import unknown
+from fedns.runs.policy import Policy
+from fedns.runs.settings import filled, located, read_toml
 
 DEFAULT_CLIENTS = 10
 DEFAULT_METHODS = ("fednewton", "fedns", "fedndes")
+AGREED = ("method", "sketch", "sketch_size", "loss", "strength", "intercept", "seed", "wire", "rounds", "sites")
+_SHARED = ("sketch", "sketch_size", "loss", "strength", "intercept", "rounds", "seed", "wire", "out")
+OVER_SITES = ("engine", "sites", "method", *_SHARED, "gradient_tol", "listen", "policy")  # settings of a coordinator's file
 
 
 @dataclass(frozen=True)
 class Spec:
-    """Every setting of a comparison; creating one checks all that can be checked without the data."""
+    """Every setting of a run, or of runs that are to be compared; creating one checks all that can be without the data."""
 
-    dataset: str  # a name, a path or synthetic:...
-    methods: tuple[str, ...] = DEFAULT_METHODS
+    dataset: str = ""  # a name, a path or synthetic:...; none over sites
+    methods: tuple[str, ...] = DEFAULT_METHODS  # over sites one, called `method` in the file
     target: str | None = None  # columns of a CSV or Parquet file
     group: str | None = None
     weight: str | None = None
@@ -45,34 +53,82 @@ class Spec:
     threads: int | None = None  # None: all cores
     out: str | None = None  # None: runs/<dataset>
     missing: str = "refuse"  # or drop the rows, or fill in the mean
+    engine: str = ""  # what carries messages to sites
+    sites: tuple[str, ...] = ()  # in order: a site's number is its place here
+    gradient_tol: float | None = None
+    listen: str = "127.0.0.1:9092"  # host and port that sites connect to
+    policy: Policy = field(default_factory=Policy)
+    home: Path = field(default=Path(), compare=False)  # `out` is from here; no setting
 
     def __post_init__(self) -> None:
         _check_ranges(self)
         _check_names(self)
+        if self.engine or self.sites:
+            _check_sites(self)
+        elif not self.dataset:
+            raise ConfigError('no data set was given: set dataset = "..."')
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Spec:
-        """From plain values, as a file or a command line gives them."""
-        hints = get_type_hints(cls)
-        for key in values:
-            if key not in hints:
-                raise ConfigError(unknown("setting", key, hints))
-        if "dataset" not in values:
-            raise ConfigError('no data set was given: set dataset = "..."')
-        return cls(**{key: _as_type(key, hints[key], value) for key, value in values.items()})
+        """A comparison from plain values, as a file or a command line gives them."""
+        return cls._comparison("", values)
 
     @classmethod
     def from_toml(cls, path: str | Path, overrides: Mapping[str, Any] | None = None) -> Spec:
-        """From a file, with these settings in place of the file's."""
+        """A comparison from a file, with these settings in place of the file's."""
         values = read_toml(path)
         changed = dict(overrides or {})
         # Natural sites bring their own number, so the file's would only stand in the way.
         if changed.get("split") == "group" and "clients" not in changed:
             values.pop("clients", None)
+        return cls._comparison(str(path), values | changed)
+
+    @classmethod
+    def _comparison(cls, where: str, values: Mapping[str, Any]) -> Spec:
+        plain = dict(values)
+        if "methods" in plain:
+            plain["methods"] = _as_methods(where, plain["methods"])
+        if isinstance(number := plain.get("positive"), int | float) and not isinstance(number, bool):
+            plain["positive"] = f"{number:g}"  # labels are compared as text or as numbers later
+        return filled(cls, where, plain, known=COMPARED)
+
+    @classmethod
+    def over_sites(cls, path: Path) -> Spec:
+        """What a coordinator runs, from its file."""
+        values = read_toml(path)
+        policy = filled(Policy, f"{path}, [policy]", values.pop("policy", {}))
+        method = values.pop("method", "fedns")
+        if not isinstance(method, str):
+            raise ConfigError(f"{path}: method must be a text, got {method!r}")
+        defaults = {"loss": "logistic", "gradient_tol": 1e-8, "out": "run"}
+        given = {"methods": (method,), "policy": policy, "home": path.resolve().parent}
+        return filled(cls, str(path), defaults | values, known=OVER_SITES, required=("engine", "sites"), **given)
+
+    @classmethod
+    def from_agreed(cls, data: bytes) -> Spec:
+        """What a site is told of a run, by somebody it need not believe."""
+        what = "the description of the run"
         try:
-            return cls.from_dict(values | changed)
+            values: Any = json.loads(data)
+        except (ValueError, RecursionError):  # UnicodeDecodeError is a ValueError
+            raise MessageError(f"{what} is not JSON") from None
+        if not isinstance(values, dict) or set(values) != set(AGREED):
+            raise MessageError(f"{what} does not have the fields that this version knows")
+        values["methods"] = [values.pop("method")]
+        try:
+            return filled(cls, what, values)
         except ConfigError as error:
-            raise ConfigError(f"{path}: {error}") from None
+            raise MessageError(str(error)) from None
+
+    def agreed(self) -> bytes:
+        """The part of a description over sites that both ends must agree on."""
+        return json.dumps({name: getattr(self, name) for name in AGREED}, separators=(",", ":")).encode()
+
+    @property
+    def method(self) -> str:
+        """The one method of a run over sites."""
+        (only,) = self.methods
+        return only
 
     @property
     def num_clients(self) -> int | None:
@@ -82,11 +138,11 @@ class Spec:
     @property
     def folder(self) -> Path:
         """Where the results go."""
-        return Path(self.out) if self.out else Path("runs") / _file_name(self.dataset)
+        return self.home / (self.out or Path("runs") / _file_name(self.dataset))
 
     def as_dict(self) -> dict[str, Any]:
-        """Every setting in order, tuples as lists."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        """The settings in order, those of a comparison or those over sites; tuples as lists."""
+        values = {name: getattr(self, name) for name in (OVER_SITES if self.sites else COMPARED)}
         return {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
 
     def to_toml(self) -> str:
@@ -94,25 +150,18 @@ class Spec:
         return "".join(f"{key} = {_toml(value)}\n" for key, value in self.as_dict().items() if value is not None)
 
     def to_command(self) -> str:
-        """The command line that runs this."""
+        """The command line that runs this comparison."""
         words = ["fedns", "compare", self.dataset, "--methods", ",".join(self.methods)]
-        for field in fields(self)[2:]:
-            value = getattr(self, field.name)
-            if value is None or (value == field.default and field.name not in ("strength", "seed", "rounds", "tol")):
+        for name in COMPARED[2:]:
+            value, default = getattr(self, name), getattr(Spec, name)
+            if value is None or (value == default and name not in ("strength", "seed", "rounds", "tol")):
                 continue
-            flag = "--" + field.name.replace("_", "-")
+            flag = "--" + name.replace("_", "-")
             words += [flag] if isinstance(value, bool) else [flag, str(value)]
         return shlex.join(words)
 
 
-def read_toml(path: str | Path) -> dict[str, Any]:
-    """The settings in a file."""
-    try:
-        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"cannot read '{path}': {(error.strerror or str(error)).lower()}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"'{path}' is not TOML: {error}") from None
+COMPARED = tuple(f.name for f in fields(Spec) if f.name in _SHARED or f.name not in (*OVER_SITES, "home"))
 
 
 def _check_ranges(spec: Spec) -> None:
@@ -121,10 +170,12 @@ def _check_ranges(spec: Spec) -> None:
         value = getattr(spec, name)
         if value is not None and value < bound:
             raise ConfigError(f"{name} must be at least {bound}, got {value}")
-    if not 0 <= spec.strength < float("inf"):
-        raise ConfigError(f"strength must be a number >= 0, got {spec.strength:g}")
-    if spec.tol is not None and not 0 <= spec.tol < float("inf"):
-        raise ConfigError(f"tol must be a number >= 0, got {spec.tol:g}")
+    if spec.seed >= 2**63:
+        raise ConfigError(f"seed must be below 2^63, got {spec.seed}")
+    for name in ("strength", "tol", "gradient_tol"):
+        value = getattr(spec, name)
+        if value is not None and not 0 <= value < float("inf"):
+            raise ConfigError(f"{name} must be a number >= 0, got {value:g}")
     if not 0 < spec.participation <= 1:
         raise ConfigError(f"participation must be above 0 and at most 1, got {spec.participation:g}")
 
@@ -141,7 +192,7 @@ def _check_names(spec: Spec) -> None:
     choices = {
         "missing": MISSING_RULES,
         "scale": SCALINGS,
-        "loss": ("auto", *LOSSES),
+        "loss": tuple(LOSSES) if spec.sites else ("auto", *LOSSES),  # nobody sees all targets of sites to choose by
         "sketch": tuple(SKETCHES),
         "wire": tuple(WIRE_PRECISIONS),
     }
@@ -152,26 +203,22 @@ def _check_names(spec: Spec) -> None:
     parse_methods(spec.methods, spec.sketch, spec.sketch_size)
 
 
-def _as_type(key: str, hint: Any, value: Any) -> Any:
-    """The value as the type of its field: whole numbers serve as numbers, a comma-separated text as methods."""
-    if key == "methods":
-        return _as_methods(value)
-    if key == "positive" and isinstance(value, int | float) and not isinstance(value, bool):
-        return f"{value:g}"  # labels are compared as text or as numbers later
-    kinds = get_args(hint) if isinstance(hint, UnionType) else (hint,)
-    if type(value) in kinds:
-        return value
-    if float in kinds and type(value) is int:
-        return float(value)
-    names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
-    expected = " or ".join(names[kind] for kind in kinds if kind in names)
-    raise ConfigError(f"{key} must be {expected}, got {value!r}")
+def _check_sites(spec: Spec) -> None:
+    if not spec.sites or len(set(spec.sites)) < len(spec.sites):
+        raise ConfigError(f"sites must be names, each once, got {list(spec.sites)}")
+    if len(spec.methods) != 1:
+        raise ConfigError(f"a run over sites has one method, got {', '.join(spec.methods)}")
+    if spec.policy.quorum > len(spec.sites):
+        raise ConfigError(f"a quorum of {spec.policy.quorum} is more than the sites there are")
+    host, _, port = spec.listen.rpartition(":")
+    if not (host and port.isdecimal() and int(port) < 2**16):
+        raise ConfigError(f"listen must be a host and a port, like 127.0.0.1:9092, got {spec.listen!r}")
 
 
-def _as_methods(value: Any) -> tuple[str, ...]:
+def _as_methods(where: str, value: Any) -> tuple[str, ...]:
     texts = value.split(",") if isinstance(value, str) else value
     if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
-        raise ConfigError(f"methods must be a list of texts, got {value!r}")
+        raise ConfigError(located(where, f"methods must be a list of texts, got {value!r}"))
     from fedns.runs.methods import alternatives
 
     return tuple(one for text in texts if text.strip() for one in alternatives(text))

@@ -14,7 +14,7 @@ from typing import Any
 from fedns.core.errors import ConfigError
 from fedns.core.suggestions import unknown
 from fedns.data.files.frames import label_of
-from fedns.runs.spec import read_toml
+from fedns.runs.settings import read_toml
 from fedns.studies.formula import Formula, parse_formula, term_text
 
 FAMILIES = {"binomial": "logistic", "gaussian": "squared", "poisson": "poisson"}  # the loss of each

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from tests.conftest import make_shards
-from tests.federation.in_process import Federation, job
+from tests.federation.in_process import Federation, run_of
 
 from fedns.core import files
 
@@ -43,12 +43,12 @@ def die_at(step: int, federation: Federation) -> None:
 
     whole = files.write_whole
     federation.transport.before, federation.transport.after = before, after
-    for module in ("coordinator.checkpoint", "site.memory"):
+    for module in ("coordinator.state", "site.memory"):
         sys.modules[f"fedns.federation.{module}"].write_whole = write
 
 
-def play(folder: Path, method: str, step: int, resume: bool) -> None:
-    federation = Federation(make_shards(sizes=(90, 60, 150)), folder, job(method, rounds=6))
+def train(folder: Path, method: str, step: int, resume: bool) -> None:
+    federation = Federation(make_shards(sizes=(90, 60, 150)), folder, run_of(method, rounds=6))
     if step:
         die_at(step, federation)
     history = federation.start(resume=resume and federation.checkpoint.exists())
@@ -61,7 +61,7 @@ def main() -> None:
     for number, step in enumerate([*steps, 0]):
         child = os.fork()
         if child == 0:
-            play(folder, method, step, resume=number > 0)
+            train(folder, method, step, resume=number > 0)
             os._exit(0)
         _, status = os.waitpid(child, 0)
         if os.WIFEXITED(status):

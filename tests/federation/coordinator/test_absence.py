@@ -2,15 +2,15 @@
 
 import numpy as np
 import pytest
-from tests.federation.in_process import Federation, job
+from tests.federation.in_process import Federation, run_of
 
 import fedns
 from fedns.core.shards import Shards
 from fedns.federation.coordinator import cohort as networked
 from fedns.federation.coordinator import link
-from fedns.federation.protocol.policy import Policy
 from fedns.numerics.cpu import parallel
 from fedns.runs.builder import problem_of
+from fedns.runs.policy import Policy
 
 SITES = 10
 
@@ -47,7 +47,7 @@ def absent_at_random(federation, fraction, seed):
 
 
 def gap(federation, history, shards):
-    problem = problem_of(federation.job)
+    problem = problem_of(federation.spec)
     best = fedns.pooled_optimum(problem, shards)
     return problem.evaluate(history.coefficients, shards).objective - best.value
 
@@ -57,8 +57,8 @@ def test_reusing_the_last_curvature_reaches_the_optimum_of_all_sites(fraction, t
     shards, rounds = unlike_sites(), {0.1: 12, 0.3: 20, 0.5: 40}[fraction]
     gaps = []
     for seed in range(100):
-        description = job("fedns", SITES, seed=seed, rounds=rounds, sketch_size=6)
-        federation = Federation(shards, tmp_path / str(seed), description, Policy(absent="reuse"))
+        spec = run_of("fedns", SITES, seed=seed, rounds=rounds, sketch_size=6)
+        federation = Federation(shards, tmp_path / str(seed), spec, Policy(absent="reuse"))
         absent_at_random(federation, fraction, seed)
         with parallel.threads(1):
             gaps.append(gap(federation, federation.start(watched=False), shards))
@@ -68,7 +68,7 @@ def test_reusing_the_last_curvature_reaches_the_optimum_of_all_sites(fraction, t
 def test_renormalising_does_not(tmp_path):
     """Why the report states which objective was optimised: over those present, each round pulls to another optimum."""
     shards = unlike_sites()
-    federation = Federation(shards, tmp_path, job("fedns", SITES, rounds=20), Policy(absent="renormalise"))
+    federation = Federation(shards, tmp_path, run_of("fedns", SITES, rounds=20), Policy(absent="renormalise"))
     absent_at_random(federation, 0.3, 0)
     history = federation.start()
     assert gap(federation, history, shards) > 1e-6

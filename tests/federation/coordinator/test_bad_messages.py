@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from tests.conftest import make_shards
-from tests.federation.in_process import Federation, job
+from tests.federation.in_process import Federation, run_of
 
 from fedns.algorithms.curvature import SketchedCurvature
 from fedns.algorithms.fednl import Correction, InitialHessian, InitialModel
@@ -15,10 +15,11 @@ from fedns.algorithms.searches import LossesAlong
 from fedns.core.cohort import Registration
 from fedns.core.errors import MessageError
 from fedns.core.messages import WIRE_PRECISIONS, Message, Payload, decode, encode, wire
+from fedns.federation.protocol.absence import FederationError
 from fedns.federation.protocol.packets import ANSWER, REFUSAL, Packet
-from fedns.federation.protocol.policy import FederationError, Policy
 from fedns.federation.protocol.transport import Arrival
 from fedns.problems.evaluation import LocalEvaluation
+from fedns.runs.policy import Policy
 
 SHARDS = make_shards(sizes=(90, 60, 150))
 LIAR, ROUND = "site-1", 2
@@ -28,7 +29,7 @@ STOP = Policy(patience_seconds=0.0, absent="wait")
 
 
 def federation(tmp_path, policy=GO_ON, method="fednewton", **changes):
-    return Federation(SHARDS, tmp_path, job(method, rounds=3, **changes), policy)
+    return Federation(SHARDS, tmp_path, run_of(method, rounds=3, **changes), policy)
 
 
 def lying(federation, kind, lie, round=ROUND):
@@ -138,7 +139,7 @@ CURVATURE_LIES = {
 def assert_goes_on(federation, sentence, event="rejected"):
     """The run ends well; only the liar was turned away, and for this reason."""
     history = federation.start()
-    assert history.records[-1].round == federation.job.rounds
+    assert history.records[-1].round == federation.spec.rounds
     assert np.isfinite(history.coefficients).all() and np.isfinite(history.objective).all()
     found = [e for e in federation.events if e["event"] in ("rejected", "refused", "away")]
     assert {(e["event"], e["site"]) for e in found} == {(event, LIAR)}
@@ -351,7 +352,7 @@ def arriving(federation, extra):
 
 def assert_undisturbed(federation, tmp_path):
     """The extra answers change nothing, and each is in the event log."""
-    plain = Federation(SHARDS, tmp_path / "plain", federation.job, federation.policy).start()
+    plain = Federation(SHARDS, tmp_path / "plain", federation.spec, federation.spec.policy).start()
     assert federation.start().coefficients.tobytes() == plain.coefficients.tobytes()
     events = [e for e in federation.events if e["event"] == "rejected"]
     assert len(events) == federation.transport.exchanges
@@ -413,7 +414,7 @@ def test_the_words_of_a_refusal_are_made_fit_to_show(tmp_path):
 
 def test_where_no_majority_agrees_nobody_is_believed(tmp_path):
     shards = make_shards(rows=150, sizes=(90, 60))
-    there = Federation(shards, tmp_path, job("fednewton:line_search=aggregate", sites=2, rounds=4), STOP)
+    there = Federation(shards, tmp_path, run_of("fednewton:line_search=aggregate", sites=2, rounds=4), STOP)
     lying(there, LossesAlong, with_values(losses=lambda x: x[:5]))
     with pytest.raises(FederationError, match=r"site 'site-0': .* \(13,\), another has \(5,\); site 'site-1': .* \(5,\)"):
         there.start()
@@ -422,6 +423,6 @@ def test_where_no_majority_agrees_nobody_is_believed(tmp_path):
 def test_an_honest_site_among_sites_of_low_rank_is_believed(tmp_path):
     """Four sites have fewer rows than columns: what they send of their spectrum is rounding errors, the fifth's is not."""
     shards = make_shards(rows=180, sizes=(8, 9, 150, 6, 7))
-    there = Federation(shards, tmp_path, job("shed", sites=5, rounds=10), STOP)
+    there = Federation(shards, tmp_path, run_of("shed", sites=5, rounds=10), STOP)
     assert there.start().records[-1].round == 10
     assert "rejected" not in {e["event"] for e in there.events}

@@ -2,7 +2,7 @@
 
 import pytest
 from tests.conftest import make_shards
-from tests.federation.in_process import Federation, job
+from tests.federation.in_process import Federation, run_of
 
 import fedns
 from fedns.algorithms import METHODS
@@ -27,7 +27,7 @@ def measured(history):
 @pytest.mark.parametrize("wire", ["float64", "float32"])
 @pytest.mark.parametrize("method", FEDERATED)
 def test_every_method_gives_the_simulators_bits_and_bytes(method, wire, tmp_path):
-    description = job(method, wire=wire)
+    description = run_of(method, wire=wire)
     there = Federation(SHARDS, tmp_path, description).start()
     here = simulated(description)
     assert there.coefficients.tobytes() == here.coefficients.tobytes()

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from tests.conftest import make_shards
-from tests.federation.in_process import Federation, InProcess, job
+from tests.federation.in_process import Federation, InProcess, run_of
 
 from fedns.algorithms.curvature import Model, SketchRequest
 from fedns.algorithms.fedavg import SmoothnessRequest
@@ -17,13 +17,14 @@ from fedns.core.cohort import Hello, Registration
 from fedns.core.errors import DataError
 from fedns.core.messages import WIRE_PRECISIONS, Envelope, Message, Payload, decode, encode, wire
 from fedns.core.shards import Shards
+from fedns.federation.protocol.absence import FederationError
 from fedns.federation.protocol.packets import ANSWER, ASK, OPEN, REFUSAL, Packet
-from fedns.federation.protocol.policy import FederationError, Policy
 from fedns.federation.site.memory import RunMemory
 from fedns.federation.site.service import LEDGER_FILE, Permissions, SiteService
 from fedns.problems.effective_dimension import CurvatureProbe
 from fedns.problems.landmarks import LandmarkRequest
 from fedns.runs.builder import at_site
+from fedns.runs.policy import Policy
 
 RUN, OTHER_RUN = bytes(range(16)), bytes(range(16, 32))
 SHARDS = make_shards(rows=60, columns=5, sizes=(60,))
@@ -36,7 +37,7 @@ class Site:
     """A service, and packets to it. Every packet may find a new object over the same folder."""
 
     def __init__(self, folder, method="fednl", permissions=OPEN_HANDED, shards=lambda: SHARDS, build=at_site, **changes):
-        self.job = job(method, **changes)
+        self.spec = run_of(method, **changes)
         self.folder = folder
         self.arguments = ("site-1", shards, build, permissions, folder)
         self.service = SiteService(*self.arguments)
@@ -50,7 +51,11 @@ class Site:
         )
 
     def open(self, **changes):
-        return self.send(OPEN, self.job.to_json(), **changes)
+        return self.send(OPEN, self.spec.agreed(), **changes)
+
+    def open_forged(self, **changes):
+        """A description that no coordinator of this version sends."""
+        return self.send(OPEN, json.dumps(json.loads(self.spec.agreed()) | changes).encode())
 
     def ask(self, handler, request, exchange, round=0, **changes):
         return self.send(ASK, encode(request, Envelope(round, handler=handler), DOUBLE), exchange, **changes)
@@ -91,7 +96,6 @@ def test_an_answer_belongs_to_its_request(site):
         (Permissions(smallest_rows=61), {}, "it has 60 rows and takes part only with 61 or more"),
         (Permissions(wire=("float32",)), {}, "it sends numbers as float32, not as float64"),
         (Permissions(wire=("float64",)), {"wire": "float32"}, "it sends numbers as float64, not as float32"),
-        (OPEN_HANDED, {"wire": "float16"}, "it sends numbers as float64 or float32, not as float16"),
         (Permissions(rounds=4), {}, "it permits 4 rounds, the run asks for 5"),
     ],
 )
@@ -134,7 +138,7 @@ def test_what_the_method_of_the_run_does_not_use_is_refused_though_it_can_be_imp
     ],
 )
 def test_a_site_answers_what_its_method_declares(method, answered):
-    assert set(at_site(job(method))[1]) == answered | {"register", "evaluate_locally"}
+    assert set(at_site(run_of(method))[1]) == answered | {"register", "evaluate_locally"}
 
 
 def test_only_permitted_handlers_answer(tmp_path):
@@ -199,7 +203,7 @@ def test_a_run_that_was_not_opened_here_gets_nothing(site):
 
 def test_an_open_run_cannot_be_opened_with_other_settings(site):
     assert site.open().kind == ANSWER  # the coordinator may not have got the first answer
-    site.job = replace(site.job, seed=6)
+    site.spec = replace(site.spec, seed=6)
     assert refusal(site.open()) == "the run has been opened before, with other settings"
 
 
@@ -209,11 +213,29 @@ def test_a_request_for_another_site_is_refused(number, site):
     assert refusal(site.learn(2, 1, number=number)) == f"this is site 1 of the run, the request is for site {number}"
 
 
-def test_methods_and_losses_that_do_not_exist_are_refused(tmp_path):
-    assert refusal(Site(tmp_path, "fednq").open()).startswith("unknown method 'fednq': did you mean fedns or fednl")
-    assert refusal(Site(tmp_path, loss="logistics").open()).startswith("unknown loss 'logistics': did you mean logistic")
+def test_a_method_on_pooled_data_is_refused(tmp_path):
     assert refusal(Site(tmp_path, "newton").open()).startswith("method 'newton' runs on pooled data")
-    assert refusal(Site(tmp_path, "\ud800").open()).startswith("unknown method '?'")  # half of a character
+
+
+@pytest.mark.parametrize(
+    ("forged", "sentence"),
+    [
+        ({"method": "fednq"}, "unknown method 'fednq': did you mean fedns or fednl"),
+        ({"method": "\ud800"}, "unknown method '?'"),  # half of a character
+        ({"method": "gd|fedns"}, "unknown method 'gd|fedns'"),
+        ({"loss": "logistics"}, "unknown loss 'logistics': did you mean logistic"),
+        ({"loss": "auto"}, "unknown loss 'auto'"),
+        ({"wire": "float16"}, "unknown wire 'float16'"),
+        ({"strength": -1.0}, "strength must be a number >= 0, got -1"),
+        ({"seed": 2**63}, "seed must be below 2^63"),
+        ({"rounds": 0}, "rounds must be at least 1, got 0"),
+        ({"sketch_size": 1.5}, "sketch_size must be a whole number, got 1.5"),
+        ({"sites": ["site-0", "site-1", "site-0"]}, "sites must be names, each once"),
+        ({"intercept": 1}, "intercept must be true or false, got 1"),
+    ],
+)
+def test_a_forged_description_is_refused_in_the_words_of_a_bad_file(forged, sentence, tmp_path):
+    assert refusal(Site(tmp_path).open_forged(**forged)).startswith(f"the description of the run: {sentence}")
 
 
 def test_targets_that_the_loss_cannot_take_are_refused_at_once(tmp_path):
@@ -359,7 +381,7 @@ def test_an_answer_that_is_lost_leaves_no_trace(method, exchange, tmp_path):
 
     def run(folder, lose_the_answer):
         policy = Policy(patience_seconds=0.0, absent="renormalise")
-        there = Federation(make_shards(sizes=(90, 60, 150)), tmp_path / folder, job(method, rounds=4), policy)
+        there = Federation(make_shards(sizes=(90, 60, 150)), tmp_path / folder, run_of(method, rounds=4), policy)
 
         def lost(site, number):
             if site != "site-1" or number != exchange:
@@ -469,7 +491,7 @@ def test_the_ledger_lists_every_message_with_its_bytes(site):
     facts = [(e["direction"], e["kind"], e["bytes"], e["round"], e["exchange"]) for e in site.ledger()]
     lengths = [len(answer.body) for answer in answers]
     assert facts == [
-        ("downlink", "Job", len(site.job.to_json()), 0, 1),
+        ("downlink", "Opening", len(site.spec.agreed()), 0, 1),
         ("downlink", "Hello", hello, 0, 2),
         ("uplink", "Registration", lengths[0], 0, 2),
         ("downlink", "LearnRequest", request, 1, 3),
@@ -486,8 +508,8 @@ def test_the_ledger_lists_every_message_with_its_bytes(site):
 
 
 def test_the_ledgers_of_the_sites_add_up_to_what_travelled(tmp_path):
-    there = Federation(make_shards(sizes=(90, 60, 150)), tmp_path, job("fedns", rounds=3))
-    down, up = dict.fromkeys(there.job.sites, 0), dict.fromkeys(there.job.sites, 0)
+    there = Federation(make_shards(sizes=(90, 60, 150)), tmp_path, run_of("fedns", rounds=3))
+    down, up = dict.fromkeys(there.spec.sites, 0), dict.fromkeys(there.spec.sites, 0)
     head = len(Packet(ASK, RUN, 0, 0, 0).encode())
 
     def counted(site, answer):
@@ -502,7 +524,7 @@ def test_the_ledgers_of_the_sites_add_up_to_what_travelled(tmp_path):
 
     there.transport = InProcess({site: counted(site, answer) for site, answer in there.transport.services.items()})
     there.start()
-    for site in there.job.sites:
+    for site in there.spec.sites:
         entries = [json.loads(line) for line in (tmp_path / site / LEDGER_FILE).read_text().splitlines()]
         assert sum(e["bytes"] for e in entries if e["direction"] == "downlink") == down[site]
         assert sum(e["bytes"] for e in entries if e["direction"] == "uplink") == up[site]
@@ -521,13 +543,13 @@ def test_the_coordinator_reads_why(permissions, sentence, absent, tmp_path):
     policy = Policy(patience_seconds=600.0, absent=absent)  # a refusal is final: nobody waits for it to change
     shards = make_shards(sizes=(90, 60, 150))
     with pytest.raises(FederationError, match=sentence):
-        Federation(shards, tmp_path, job("fedns"), policy, permissions).start()
+        Federation(shards, tmp_path, run_of("fedns"), policy, permissions).start()
 
 
 def test_a_refusal_in_mid_run_stops_it_or_leaves_the_site_out(tmp_path):
     shards = make_shards(sizes=(90, 60, 150))
     rules = Permissions(smallest_rows=1, largest_sketch_fraction=0.4)
-    description = job("fedns", sketch_size=32)
+    description = run_of("fedns", sketch_size=32)
     sentence = "site 'site-1': refuses: a sketch of 32 rows is more than 0.4 of its 60 rows"
     with pytest.raises(FederationError, match=sentence):
         Federation(shards, tmp_path / "a", description, Policy(absent="wait"), rules).start()

@@ -4,9 +4,9 @@ import sys
 import time
 from pathlib import Path
 
+from fedns.federation.processes import ended_by_sigterm
 from fedns.transports.flower.credentials import CoordinatorCredentials
 from fedns.transports.flower.server import open_transport
-from fedns.transports.processes import ended_by_sigterm
 
 if __name__ == "__main__":
     folder, run, port = sys.argv[1:]

@@ -20,9 +20,9 @@ def make(_: str) -> Callable[[bytes], bytes]:
 
 
 if __name__ == "__main__":
+    from fedns.federation.processes import ended_by_sigterm
     from fedns.transports.flower.client import serve
     from fedns.transports.flower.credentials import SiteCredentials
-    from fedns.transports.processes import ended_by_sigterm
 
     with ended_by_sigterm():
         serve(SiteCredentials.load(Path(sys.argv[1])), make(""))

@@ -27,12 +27,12 @@ from flwr.supercore.control.control_http_client import ControlHttpClient
 from flwr.supercore.runtime import RuntimeHttpClient
 
 from fedns.core.errors import ConfigError
+from fedns.federation.processes import EngineError, free_port, listening
 from fedns.federation.protocol.transport import Arrival
 from fedns.transports.flower.client import serve
 from fedns.transports.flower.credentials import CoordinatorCredentials, SiteCredentials, provision
 from fedns.transports.flower.processes import start_superlink, start_supernode
 from fedns.transports.flower.server import FlowerTransport, open_transport
-from fedns.transports.processes import EngineError, free_port, listening
 
 HERE = Path(__file__).parent
 SITES = ("north", "south", "west")

@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 
 from fedns.core.algorithm import Outcome
 from fedns.core.clients import Handler, Ids, messages_of
-from fedns.core.cohort import Cohort, Session
+from fedns.core.cohort import Cohort
 from fedns.core.messages import Message, as_batch
+from fedns.core.meter import Meter
 from fedns.core.run import Evaluation
 from fedns.federation.coordinator.link import PAUSE_SECONDS, Link
-from fedns.federation.protocol.policy import FederationError, SitesLost
+from fedns.federation.protocol.absence import FederationError, SitesLost
 from fedns.problems.evaluation import evaluate
 
 T = TypeVar("T")
@@ -25,76 +26,76 @@ T = TypeVar("T")
 class NetworkedCohort(Cohort):
     """Sites behind a link. A round either has an answer, or a fallback, from all its members, or is repeated."""
 
-    def __init__(self, session: Session, link: Link, total_weights: NDArray[np.float64] | None = None) -> None:
-        super().__init__(session, np.arange(len(link.job.sites), dtype=np.int64))
-        self.link = link
-        if total_weights is None:
+    def __init__(self, link: Link) -> None:
+        super().__init__(link.state.session, np.arange(len(link.sites), dtype=np.int64))
+        self.link, self.state = link, link.state
+        if self.state.total_weights is None:  # a run that goes on knows its sites already
             link.open()
             try:
                 self._register()
             except SitesLost as lost:
                 raise FederationError(f"the run cannot start: {lost}") from None
-        else:  # a run that goes on knows its sites already
-            self.total_weights = total_weights
-            self.weights = total_weights / total_weights.sum()
+            self.state.total_weights = self.total_weights
+        self.total_weights = self.state.total_weights
+        self.weights = self.total_weights / self.total_weights.sum()
 
     def _deliver(self, handler: Handler, frame: bytes, ids: Ids) -> Iterator[tuple[Ids, Message]]:
-        link = self.link
-        here = [int(client) for client in ids if client not in link.away]
-        replies, reasons = link.ask(handler, frame, here, self.session.round, self.session.num_features)
-        link.away |= set(reasons)
-        for client in ids:
-            if int(client) not in replies:
-                replies[int(client)] = self._fallback(handler, int(client), reasons)
-        for client in ids:
-            yield np.array([client]), as_batch([replies[int(client)]])
+        # All answers are in before the first is handed on: one that cannot be true beside the others, being far
+        # above their median or of another shape, must not be added to anything, and a sum cannot be taken apart again.
+        replies, reasons = self.link.ask(handler, frame, self._reached(ids).tolist(), self.session.round)
+        self.state.away |= set(reasons)
+        for client in ids.tolist():
+            if client not in replies:
+                replies[client] = self._fallback(handler, client, reasons)
+        for client in ids.tolist():  # each is let go of as soon as it is folded
+            yield np.array([client]), as_batch([replies.pop(client)])
 
     def _fallback(self, handler: Handler, client: int, reasons: dict[int, str]) -> Message:
         """The client's last reply of this kind; where there may be none, the round cannot go on as it is."""
         old = self.link.last.get((handler.__name__, client))
         if old is not None:
             return old
-        lost = reasons or {client: f"site '{self.link.job.sites[client]}' is away"}
+        lost = reasons or {client: f"site '{self.link.sites[client]}' is away"}
         # Where others may speak for it the next try leaves it out of this exchange only.
         raise SitesLost(lost, exclude=not (self._reuses and messages_of(handler)[1].fallback == "others"))
 
     def _label(self, client: int) -> str:
-        return f"site '{self.link.job.sites[client]}'"
+        return f"site '{self.link.sites[client]}'"
 
     def _asked(self, handler: Handler) -> Self:
-        if messages_of(handler)[1].fallback != "others" or not self.link.away:
+        if messages_of(handler)[1].fallback != "others" or not self.state.away:
             return self
-        here = np.flatnonzero([client not in self.link.away for client in self.ids])
+        here = np.flatnonzero([client not in self.state.away for client in self.ids])
         return self.part(here) if here.size else self
 
     def _reached(self, ids: Ids) -> Ids:
-        return ids if not self.link.away else ids[[client not in self.link.away for client in ids]]
+        return ids if not self.state.away else ids[[client not in self.state.away for client in ids]]
 
     def with_retries(self, round: Callable[[Cohort], T]) -> T:
-        link = self.link
-        link.away = set()
+        link, state = self.link, self.state
+        state.away = set()
         excluded: set[int] = set()
         deadline = time.monotonic() + link.policy.patience_seconds
         while True:
             try:
                 outcome = round(self._without(excluded))
             except SitesLost as lost:
-                link.away |= set(lost.reasons)
+                state.away |= set(lost.reasons)
                 excluded |= set(lost.reasons) if lost.exclude else set()
                 link.log_event("round_lost", round=self.session.round, reasons=list(lost.reasons.values()))
-                if self.num_clients - len(link.away) < link.policy.quorum or link.policy.absent == "wait":
+                if self.num_clients - len(state.away) < link.policy.quorum or link.policy.absent == "wait":
                     self._wait(deadline, lost)
-                    link.away, excluded = set(), set()
-                link.new_epoch()
+                    state.away, excluded = set(), set()
+                state.new_epoch()
                 continue
             for client in self._reached(self.ids):
-                link.committed_rounds[client] = self.session.round + 1
+                state.committed_rounds[client] = self.session.round + 1
             return self._noted(outcome)
 
     def evaluate(self, w: NDArray[np.float64]) -> Evaluation:
-        """The objective over the sites that can be reached, outside the meter; the sites' own ledgers have it."""
+        """The objective over the sites that can be reached, metered apart from what the method sends."""
         session = self.session
-        metered, session.metered = session.metered, False
+        meter, session.meter = session.meter, Meter()
         reasons: dict[int, str] = {}
         try:
             for _ in range(self.num_clients + 1):
@@ -103,11 +104,12 @@ class NetworkedCohort(Cohort):
                 except SitesLost as lost:
                     if self.link.policy.absent == "wait":
                         raise FederationError(f"the objective after round {session.round} lacks a site: {lost}") from None
-                    self.link.away |= set(lost.reasons)
+                    self.state.away |= set(lost.reasons)
                     reasons = lost.reasons | reasons  # the first word on a site tells most
             raise FederationError(f"no site can be asked for the objective: {'; '.join(reasons.values())}")
         finally:
-            session.metered = metered
+            meter.evaluation_bytes += session.meter.uplink_bytes + session.meter.downlink_bytes
+            session.meter = meter
 
     @property
     def _reuses(self) -> bool:
@@ -120,7 +122,7 @@ class NetworkedCohort(Cohort):
 
     def _wait(self, deadline: float, lost: SitesLost) -> None:
         if time.monotonic() > deadline:
-            present = self.num_clients - len(self.link.away)
+            present = self.num_clients - len(self.state.away)
             raise FederationError(
                 f"round {self.session.round} has {present} of {self.num_clients} sites and needs "
                 f"{max(self.link.policy.quorum, present + 1)}: {lost}"
@@ -129,7 +131,7 @@ class NetworkedCohort(Cohort):
 
     def _noted(self, outcome: T) -> T:
         """The outcome, saying how many sites it came from where not all took part."""
-        if not self.link.away or not isinstance(outcome, Outcome):
+        if not self.state.away or not isinstance(outcome, Outcome):
             return outcome
-        present = float(self.num_clients - len(self.link.away))
+        present = float(self.num_clients - len(self.state.away))
         return dataclasses.replace(outcome, diagnostics={**outcome.diagnostics, "sites_present": present})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -12,11 +11,12 @@ from fedns.core.clients import Handler, messages_of
 from fedns.core.errors import MessageError
 from fedns.core.messages import Message, decode
 from fedns.federation.coordinator import plausibility
+from fedns.federation.coordinator.state import RunState
+from fedns.federation.protocol.absence import FederationError
 from fedns.federation.protocol.packets import ANSWER, ASK, KINDS, OPEN, REFUSAL, Packet
-from fedns.federation.protocol.policy import FederationError, Policy
 from fedns.federation.protocol.transport import Arrival, Transport
 from fedns.numerics.linalg import packed_size
-from fedns.runs.job import Job
+from fedns.runs.policy import Policy
 
 PAUSE_SECONDS = 0.2  # between two looks at whether a site is back
 LONGEST_SENTENCE = 1000  # of a refusal, in bytes
@@ -43,36 +43,37 @@ class Link:
     """One run's connection to its sites; shared by a cohort and its parts."""
 
     transport: Transport
-    job: Job
-    policy: Policy
-    run: bytes
-    epoch: int = 0
-    exchange: int = 0
+    state: RunState
     log_event: Callable[..., None] = lambda event, **fields: None  # one structured line per event
     ledger: Callable[..., None] = lambda **fields: None  # one line per message that was admitted
-    on_epoch: Callable[[int], None] = lambda epoch: None  # called before a new epoch is used
-    away: set[int] = field(default_factory=set)  # clients that are not asked in this round
     last: dict[tuple[str, int], Message] = field(default_factory=dict)  # replies to fall back on later
     statuses: list[SiteStatus] = field(default_factory=list)
-    committed_rounds: list[int] = field(default_factory=list)  # by client: its part in rounds before this one has been used
 
     def __post_init__(self) -> None:
-        self.statuses = [SiteStatus(name) for name in self.job.sites]
-        self.committed_rounds = [0] * len(self.job.sites)
+        self.statuses = self.statuses or [SiteStatus(name) for name in self.sites]
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        return self.state.spec.sites
+
+    @property
+    def policy(self) -> Policy:
+        return self.state.spec.policy
 
     def open(self) -> None:
         """Tell every site about the run, waiting for those that are not there yet."""
-        everyone = range(len(self.job.sites))
-        _, reasons = self._exchange(OPEN, self.job.to_json(), everyone, lambda client, body: None, patient=True)
+        everyone = range(len(self.sites))
+        _, reasons = self._exchange(OPEN, self.state.spec.agreed(), everyone, lambda client, body: None, patient=True)
         if reasons:
             raise FederationError(f"the run cannot start: {'; '.join(reasons.values())}")
-        self.log_event("opened", sites=list(self.job.sites))
+        self.log_event("opened", sites=list(self.sites))
 
     def ask(
-        self, handler: Handler, frame: bytes, clients: Iterable[int], round: int, num_features: int
+        self, handler: Handler, frame: bytes, clients: Iterable[int], round: int
     ) -> tuple[dict[int, Message], dict[int, str]]:
         """Replies by client, and for those without one the reason."""
         _, expected = messages_of(handler)
+        num_features = self.state.session.num_features
         known = {"features": num_features, "entries": packed_size(num_features)} if num_features else {}
 
         def admit(client: int, body: bytes) -> Message:
@@ -93,15 +94,10 @@ class Link:
 
     def _enter(self, handler: Handler, client: int, round: int, frame: bytes, body: bytes, reply: Message) -> None:
         """A request and its answer in the ledger."""
-        shared = {"site": self.job.sites[client], "round": round, "exchange": self.exchange, "purpose": handler.__name__}
+        shared = {"site": self.sites[client], "round": round, "exchange": self.state.exchange, "purpose": handler.__name__}
         request = messages_of(handler)[0]
         self.ledger(**shared, direction="downlink", kind=request.kind, fields=list(request.specs()), bytes=len(frame))
         self.ledger(**shared, direction="uplink", kind=reply.kind, fields=list(reply.specs()), bytes=len(body))
-
-    def new_epoch(self) -> None:
-        """What sites did in this round is over: they go back to where it began."""
-        self.epoch += 1
-        self.on_epoch(self.epoch)
 
     def _exchange(
         self,
@@ -113,7 +109,7 @@ class Link:
         patient: bool,
         compared: bool = False,
     ) -> tuple[dict[int, Any], dict[int, str]]:
-        self.exchange += 1
+        self.state.exchange += 1
         accepted: dict[int, Any] = {}
         reasons: dict[int, str] = {}
         pending = list(clients)
@@ -134,10 +130,10 @@ class Link:
         self, kind: int, body: bytes, pending: list[int], admit: Callable[[int, bytes], Any], accepted: dict[int, Any]
     ) -> tuple[dict[int, str], list[int]]:
         """Ask once; what can be admitted is, and there is a reason for every other."""
-        numbers = {self.job.sites[client]: client for client in pending}
+        state, numbers = self.state, {self.sites[client]: client for client in pending}
         frames = {}
         for name, client in numbers.items():
-            packet = Packet(kind, self.run, self.epoch, self.exchange, client, self.committed_rounds[client], body)
+            packet = Packet(kind, state.run, state.epoch, state.exchange, client, state.committed_rounds[client], body)
             frames[name] = packet.encode()
             status = self.statuses[client]
             status.state, status.downlink_bytes = "asked", status.downlink_bytes + len(body)
@@ -157,10 +153,10 @@ class Link:
                 accepted[client] = admit(client, self._body(arrival, client, refused))
             except MessageError as error:
                 reasons[client] = f"site '{arrival.site}': {error}"
-                state = "refused" if client in refused else "away" if arrival.failure else "rejected"
-                status.state, status.detail = state, str(error)
-                status.rejected += int(state == "rejected")
-                self.log_event(state, site=arrival.site, reason=str(error))
+                status.state = "refused" if client in refused else "away" if arrival.failure else "rejected"
+                status.detail = str(error)
+                status.rejected += int(status.state == "rejected")
+                self.log_event(status.state, site=arrival.site, reason=str(error))
                 continue
             del reasons[client]
             status.state, status.detail, status.answers = "answered", "", status.answers + 1
@@ -176,7 +172,8 @@ class Link:
         if arrival.failure:
             raise MessageError(arrival.failure)
         packet = Packet.decode(arrival.payload, self.policy.largest_bytes)
-        expected = (self.run, self.epoch, self.exchange, client)
+        state = self.state
+        expected = (state.run, state.epoch, state.exchange, client)
         actual = (packet.run, packet.epoch, packet.exchange, packet.site)
         if packet.kind == REFUSAL and actual in (expected, UNREADABLE):
             refused.append(client)
@@ -184,7 +181,7 @@ class Link:
         if packet.kind != ANSWER or actual != expected:
             raise MessageError(
                 f"the {KINDS[packet.kind]} of epoch {packet.epoch}, exchange {packet.exchange}, site {packet.site} came "
-                f"where that of epoch {self.epoch}, exchange {self.exchange}, site {client} was expected: a replay?"
+                f"where that of epoch {state.epoch}, exchange {state.exchange}, site {client} was expected: a replay?"
             )
         return packet.body
 
@@ -196,7 +193,7 @@ class Link:
             reasons[client] = self._reject(client, misfit)
         for oddity in plausibility.compare(accepted):
             if not oddity.impossible:
-                self.log_event("suspicious", site=self.job.sites[oddity.client], reason=str(oddity))
+                self.log_event("suspicious", site=self.sites[oddity.client], reason=str(oddity))
             elif accepted.pop(oddity.client, None) is not None:
                 reasons[oddity.client] = self._reject(oddity.client, str(oddity))
         return reasons
@@ -213,8 +210,3 @@ def _sentence(body: bytes) -> str:
     """What a site says, fit to be shown: not too long, and nothing that would move a terminal's cursor."""
     text = body[:LONGEST_SENTENCE].decode(errors="replace")
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())
-
-
-def new_run() -> bytes:
-    """Sixteen bytes that no other run has."""
-    return secrets.token_bytes(16)

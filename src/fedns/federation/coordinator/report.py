@@ -9,36 +9,36 @@ from html import escape
 from pathlib import Path
 
 from fedns.core.history import History
-from fedns.federation.config import Experiment
 from fedns.federation.coordinator.coordinate import Result
 from fedns.federation.coordinator.recorder import LEDGER_FILE, LOG_FILE
-from fedns.federation.protocol.policy import WORDS
 from fedns.reporting.charts import Chart, Line, Scale
 from fedns.reporting.interactive import figure_html
 from fedns.reporting.numbers import bytes_text
 from fedns.reporting.page import html_table, page, pairs, section
 from fedns.reporting.versions import versions
+from fedns.runs.policy import WORDS
+from fedns.runs.spec import Spec
 
 REPORT_FILE, COEFFICIENTS_FILE = "report.html", "coefficients.csv"
 _TROUBLE = ("away", "rejected", "refused", "suspicious", "round_lost")
 
 
-def write_report(experiment: Experiment, result: Result) -> Path:
+def write_report(spec: Spec, result: Result) -> Path:
     """The page and the coefficients, beside what the run wrote itself."""
-    folder, history = experiment.outputs, result.history
+    folder, history = spec.folder, result.history
     lines = "".join(f"{index},{value!r}\n" for index, value in enumerate(history.coefficients.tolist()))
     (folder / COEFFICIENTS_FILE).write_text("coefficient,value\n" + lines, encoding="utf-8")
-    title = f"{experiment.job.method} over {len(experiment.sites)} sites"
+    title = f"{spec.method} over {len(spec.sites)} sites"
     body = [
         f"<h1>{escape(title)}</h1>",
-        f'<p class="lead">{escape(_lead(experiment, history))}</p>',
-        section("What was optimised", f"<p>{escape(_objective(experiment, history))}</p>"),
+        f'<p class="lead">{escape(_lead(spec, history))}</p>',
+        section("What was optimised", f"<p>{escape(_objective(spec, history))}</p>"),
         section("Progress", figure_html(_chart(history))),
         section("Rounds", _rounds(history)),
         section("Sites", _sites(result)),
         section("What left each site", _ledger(folder)),
         section("What went wrong", _trouble(folder)),
-        section("Settings", pairs((name, str(value)) for name, value in _settings(experiment))),
+        section("Settings", pairs((name, str(value)) for name, value in _settings(spec))),
         section("Versions", pairs(versions().items())),
     ]
     path = folder / REPORT_FILE
@@ -46,21 +46,21 @@ def write_report(experiment: Experiment, result: Result) -> Path:
     return path
 
 
-def _lead(experiment: Experiment, history: History) -> str:
+def _lead(spec: Spec, history: History) -> str:
     last = history.records[-1]
     return (
-        f"{'Converged' if history.converged else 'Ended'} after {last.round} rounds on {experiment.engine}: "
+        f"{'Converged' if history.converged else 'Ended'} after {last.round} rounds on {spec.engine}: "
         f"{history.stop_reason}. All sites together sent {bytes_text(last.uplink_bytes)}."
     )
 
 
-def _objective(experiment: Experiment, history: History) -> str:
+def _objective(spec: Spec, history: History) -> str:
     partial = [r.round for r in history.records if "sites_present" in r.diagnostics]
     if not partial:
-        return f"The objective over all {len(experiment.sites)} sites: {WORDS['wait']}."
+        return f"The objective over all {len(spec.sites)} sites: {WORDS['wait']}."
     return (
         f"Sites were missing in {len(partial)} of {history.records[-1].round} rounds ({_ranges(partial)}). "
-        f"By the policy '{experiment.policy.absent}', {WORDS[experiment.policy.absent]}."
+        f"By the policy '{spec.policy.absent}', {WORDS[spec.policy.absent]}."
     )
 
 
@@ -144,6 +144,7 @@ def _lines(path: Path) -> Iterable[dict]:  # type: ignore[type-arg]
     return (json.loads(line) for line in path.read_text(encoding="utf-8").splitlines())
 
 
-def _settings(experiment: Experiment) -> list[tuple[str, object]]:
-    values = {key: value for key, value in asdict(experiment).items() if key not in ("folder", "policy")}
-    return [*values.items(), *((f"policy: {key}", value) for key, value in asdict(experiment.policy).items())]
+def _settings(spec: Spec) -> list[tuple[str, object]]:
+    values = spec.as_dict()
+    del values["policy"]
+    return [*values.items(), *((f"policy: {key}", value) for key, value in asdict(spec.policy).items())]

@@ -6,12 +6,12 @@ import struct
 from dataclasses import dataclass, replace
 
 from fedns.core.errors import MessageError
+from fedns.runs.policy import LARGEST_BYTES
 
 MAGIC, VERSION = 0xFD, 1
 OPEN, ASK, ANSWER, REFUSAL = 1, 2, 3, 4
 KINDS = {OPEN: "open", ASK: "ask", ANSWER: "answer", REFUSAL: "refusal"}
 _HEAD = struct.Struct("<BBB16sIIIIQ")
-LARGEST_BYTES = 256 * 2**20
 
 
 @dataclass(frozen=True)

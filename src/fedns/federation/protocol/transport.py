@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from fedns.core.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -35,3 +40,23 @@ class Transport(ABC):
     @abstractmethod
     def close(self) -> None:
         """Release what the transport holds."""
+
+
+@dataclass(frozen=True)
+class Engine:
+    """One way to carry bytes, as an entry of the registry of transports: all that the rest of the package knows of it."""
+
+    name: str
+    package: str  # that it needs
+    provision: Callable[[Path, Sequence[str], str, int], tuple[Path, Mapping[str, Path]]]
+    """(folder, sites, host, port): make or keep keys there; the folders of the coordinator's and each site's credentials."""
+    serve: Callable[[Path, str, Path], None]
+    """(credentials, service, config): answer with `service(config)` until stopped; service is "package.module:factory"."""
+    open: Callable[[Path, str, Path], AbstractContextManager[Transport]]
+    """(credentials, host:port to listen on, folder for logs): the transport, for as long as the block lasts."""
+
+    def require(self) -> Engine:
+        """This engine, if it is installed."""
+        if find_spec(self.package) is None:
+            raise ConfigError(f"the engine {self.name} is not installed: pip install 'fedns[{self.name}]'")
+        return self

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fedns.core.errors import MessageError
 from fedns.core.files import write_whole
-from fedns.runs.job import Job
+from fedns.runs.spec import Spec
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -22,7 +22,7 @@ Arrays = dict[str, NDArray[Any]]
 class RunMemory:
     """How far a site is in a run, what its method remembers, and its last answer."""
 
-    job: Job
+    spec: Spec
     number: int  # the site's place in the run
     data: str  # what the site's rows looked like when the run began
     epoch: int = 0
@@ -48,7 +48,7 @@ class RunMemory:
     def save(self, path: Path) -> None:
         """Write it whole; there is no pickle in it."""
         head = {
-            "job": self.job.to_json().decode(),
+            "agreed": self.spec.agreed().decode(),
             "number": self.number,
             "data": self.data,
             "epoch": self.epoch,
@@ -72,8 +72,8 @@ class RunMemory:
                 if when in by_time:
                     by_time[when][name] = archive[key]
             answer = archive["answer"].tobytes()
-        job = Job.from_json(head.pop("job").encode())
-        return cls(job, answer=answer, arrays=by_time["now"], before_round=by_time["before"], **head)
+        spec = Spec.from_agreed(head.pop("agreed").encode())
+        return cls(spec, answer=answer, arrays=by_time["now"], before_round=by_time["before"], **head)
 
 
 def _as_bytes(data: bytes) -> NDArray[np.uint8]:

@@ -10,14 +10,14 @@ from pathlib import Path
 import numpy as np
 
 from fedns.core.shards import Shards
-from fedns.federation.config import SiteConfig, require_engine
+from fedns.federation.config import SiteConfig, engine_named
+from fedns.federation.processes import ended_by_sigterm
 from fedns.federation.site.rows import site_shards
 from fedns.federation.site.service import SiteService
 from fedns.problems.losses import LOSSES
 from fedns.problems.problem import Problem
 from fedns.runs.builder import at_site
 from fedns.sketches import SRHT
-from fedns.transports.processes import ended_by_sigterm
 
 WARM_UP_ROWS = 16
 log = logging.getLogger("fedns.site")
@@ -26,7 +26,8 @@ FACTORY = "fedns.federation.site.serve:service"  # how an engine that starts pro
 
 def site_service(config: SiteConfig) -> SiteService:
     """The service that answers for this site."""
-    shards = site_shards(config)
+    shards = site_shards(config)  # a file that cannot be read is better known before anybody connects
+    log.info("%d rows of %d columns", *shards.rows.shape)
     _warm_up(shards)
     return SiteService(config.name, lambda: shards, at_site, config.permit, config.folder / config.state)
 
@@ -51,16 +52,7 @@ def service(path: str | Path) -> Callable[[bytes], bytes]:
 def run_site(path: Path) -> None:
     """Answer until told to stop."""
     config = SiteConfig.read(path)
-    require_engine(config.engine)
-    shards = site_shards(config)  # a file that cannot be read is better known before anybody connects
-    log.info("site %s on %s: %d rows of %d columns; Ctrl-C ends it", config.name, config.engine, *shards.rows.shape)
-    if config.engine == "flower":
-        from fedns.transports.flower.client import serve
-        from fedns.transports.flower.credentials import SiteCredentials
-
-        with ended_by_sigterm():
-            serve(SiteCredentials.load(config.credentials), site_service(config).answer)
-    else:
-        from fedns.transports.nvflare.processes import keep_site_running
-
-        keep_site_running(config.credentials, FACTORY, path)
+    engine = engine_named(config.engine)
+    log.info("site %s on %s; Ctrl-C ends it", config.name, config.engine)
+    with ended_by_sigterm():
+        engine.serve(config.credentials, FACTORY, path)

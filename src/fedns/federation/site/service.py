@@ -30,11 +30,12 @@ from fedns.core.messages import (
     split_batch,
 )
 from fedns.core.shards import Shards
-from fedns.federation.protocol.packets import ANSWER, ASK, LARGEST_BYTES, OPEN, REFUSAL, Packet
+from fedns.federation.protocol.packets import ANSWER, ASK, OPEN, REFUSAL, Packet
 from fedns.federation.site.memory import RunMemory
 from fedns.numerics.linalg import single_threaded_blas
 from fedns.problems.problem import Problem
-from fedns.runs.job import Job
+from fedns.runs.policy import LARGEST_BYTES
+from fedns.runs.spec import Spec
 
 LEDGER_FILE, SKETCHED_FILE = "ledger.jsonl", "sketched-rows"
 
@@ -58,13 +59,13 @@ class Permissions:
         if not set(self.wire) <= set(WIRE_PRECISIONS):
             raise ConfigError(f"wire must name {' or '.join(WIRE_PRECISIONS)}, got {list(self.wire)}")
 
-    def check_job(self, job: Job, num_rows: int) -> None:
+    def check_run(self, spec: Spec, num_rows: int) -> None:
         if num_rows < self.smallest_rows:
             raise MessageError(f"it has {num_rows} rows and takes part only with {self.smallest_rows} or more")
-        if job.wire not in self.wire:
-            raise MessageError(f"it sends numbers as {' or '.join(self.wire)}, not as {job.wire}")
-        if job.rounds > self.rounds:
-            raise MessageError(f"it permits {self.rounds} rounds, the run asks for {job.rounds}")
+        if spec.wire not in self.wire:
+            raise MessageError(f"it sends numbers as {' or '.join(self.wire)}, not as {spec.wire}")
+        if spec.rounds > self.rounds:
+            raise MessageError(f"it permits {self.rounds} rounds, the run asks for {spec.rounds}")
 
     def check_request(self, handler: str, round: int) -> None:
         if self.handlers is not None and handler not in self.handlers:
@@ -97,7 +98,7 @@ class SiteService:
         self,
         name: str,
         shards: Callable[[], Shards],
-        build: Callable[[Job], tuple[Problem, Mapping[str, Handler]]],
+        build: Callable[[Spec], tuple[Problem, Mapping[str, Handler]]],
         permissions: Permissions,
         folder: Path,
     ) -> None:
@@ -107,7 +108,7 @@ class SiteService:
         self._permissions = permissions
         self._folder = folder
         self._shards: Shards | None = None
-        self._built: tuple[Job, Problem, Mapping[str, Handler]] | None = None
+        self._built: tuple[Spec, Problem, Mapping[str, Handler]] | None = None
         self._latest: tuple[tuple[Any, ...], RunMemory] | None = None  # what a file holds, and how to tell it is that one
 
     def answer(self, frame: bytes) -> bytes:
@@ -127,20 +128,20 @@ class SiteService:
             return self._refuse(packet, f"{type(error).__name__}: {error}")
 
     def _open(self, packet: Packet) -> bytes:
-        job = Job.from_json(packet.body)
-        if packet.site >= len(job.sites) or job.sites[packet.site] != self.name:
+        spec = Spec.from_agreed(packet.body)
+        if packet.site >= len(spec.sites) or spec.sites[packet.site] != self.name:
             raise MessageError(f"this is site '{self.name}', not site {packet.site} of the run")
         path = self._path(packet.run)
         if path.exists():
-            if self._recall(packet.run).job != job:
+            if self._recall(packet.run).spec != spec:
                 raise MessageError("the run has been opened before, with other settings")
         else:
             shards = self._data()
-            self._permissions.check_job(job, shards.num_samples)
-            problem, _ = self._handlers(job)
+            self._permissions.check_run(spec, shards.num_samples)
+            problem, _ = self._handlers(spec)
             problem.loss.check_targets(shards)
-            RunMemory(job, packet.site, _fingerprint(shards)).save(path)
-        self._note(packet, "downlink", "Job", {}, len(packet.body), "opens a run")
+            RunMemory(spec, packet.site, _fingerprint(shards)).save(path)
+        self._note(packet, "downlink", "Opening", {}, len(packet.body), "opens a run")
         return json.dumps({"site": self.name}).encode()
 
     def _ask(self, packet: Packet) -> bytes:
@@ -156,13 +157,13 @@ class SiteService:
             return memory.answer
         if packet.epoch == memory.epoch and packet.exchange <= memory.exchange:
             raise MessageError(f"exchange {packet.exchange} is over: a request cannot be replayed")
-        problem, handlers = self._handlers(memory.job)
+        problem, handlers = self._handlers(memory.spec)
         name, request, envelope = self._request(packet.body, problem, handlers)
         memory.enter(packet.epoch, envelope.round, packet.committed_rounds)
         self._latest = None  # until it is on disk again, what is in memory may be half of a change
         reply = self._reply(memory, problem, handlers[name], request)
         shapes = {field: list(np.shape(getattr(reply, field))) for field in reply.specs()}
-        answer = encode(reply, Envelope(envelope.round, memory.number), WIRE_PRECISIONS[memory.job.wire])
+        answer = encode(reply, Envelope(envelope.round, memory.number), WIRE_PRECISIONS[memory.spec.wire])
         memory.exchange, memory.digest, memory.answer = packet.exchange, digest, answer
         # On disk first: once an answer has left, the same request must get it again, whatever happens to this process.
         memory.save(self._path(packet.run))
@@ -185,7 +186,7 @@ class SiteService:
     def _reply(self, memory: RunMemory, problem: Problem, handler: Handler, request: Message) -> Message:
         ids = np.array([memory.number], dtype=np.int64)
         shards = self._data()
-        clients = Clients(shards, ids, memory.job.seed, memory.round, ClientMemory(ids, memory.arrays))
+        clients = Clients(shards, ids, memory.spec.seed, memory.round, ClientMemory(ids, memory.arrays))
         with single_threaded_blas():
             batch = handler(problem, clients, request)
         reply = split_batch(batch, 0)
@@ -223,9 +224,9 @@ class SiteService:
                 raise MessageError(f"a site has the rows of one client, not of {self._shards.num_clients}")
         return self._shards
 
-    def _handlers(self, job: Job) -> tuple[Problem, Mapping[str, Handler]]:
-        if self._built is None or self._built[0] != job:
-            self._built = (job, *self._build(job))
+    def _handlers(self, spec: Spec) -> tuple[Problem, Mapping[str, Handler]]:
+        if self._built is None or self._built[0] != spec:
+            self._built = (spec, *self._build(spec))
         return self._built[1:]
 
     def _path(self, run: bytes) -> Path:

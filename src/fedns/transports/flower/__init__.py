@@ -1,0 +1,36 @@
+"""Flower as an engine: a SuperLink under the coordinator, and sites that speak its Fleet API."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from fedns.federation.protocol.transport import Engine, Transport
+
+
+def _provision(folder: Path, sites: Sequence[str], host: str, port: int) -> tuple[Path, Mapping[str, Path]]:
+    from fedns.transports.flower.credentials import provision
+
+    provision(folder, sites, f"{host}:{port}")
+    return folder / "coordinator", {site: folder / "sites" / site for site in sites}
+
+
+def _serve(credentials: Path, service: str, config: Path) -> None:
+    from fedns.transports.flower.client import load_service, serve
+    from fedns.transports.flower.credentials import SiteCredentials
+
+    serve(SiteCredentials.load(credentials), load_service(service, str(config)))
+
+
+@contextmanager
+def _open(credentials: Path, listen: str, logs: Path) -> Iterator[Transport]:
+    from fedns.transports.flower.credentials import CoordinatorCredentials
+    from fedns.transports.flower.server import open_transport
+
+    host, _, port = listen.rpartition(":")
+    with open_transport(CoordinatorCredentials.load(credentials), logs, int(port), host=host) as transport:
+        yield transport
+
+
+FLOWER = Engine("flower", "flwr", _provision, _serve, _open)

@@ -41,8 +41,8 @@ from flwr.supercore.protobuf.client import ProtobufClientInterceptor
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
+from fedns.federation.processes import EngineError
 from fedns.transports.flower.credentials import SiteCredentials
-from fedns.transports.processes import EngineError
 
 Answer = Callable[[bytes], bytes]
 

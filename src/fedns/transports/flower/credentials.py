@@ -27,7 +27,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fedns.core.errors import ConfigError
-from fedns.transports.processes import LOOPBACK
+from fedns.federation.processes import LOOPBACK
 
 AUTHORITY_YEARS = 10
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")

@@ -25,9 +25,9 @@ from pathlib import Path
 from urllib.error import URLError
 from urllib.request import HTTPSHandler, ProxyHandler, build_opener
 
+from fedns.federation.processes import LOOPBACK, EngineError, refuse_taken_port
 from fedns.transports.flower import settings as flower_settings
 from fedns.transports.flower.credentials import CoordinatorCredentials, SiteCredentials
-from fedns.transports.processes import LOOPBACK, EngineError, refuse_taken_port
 
 GRACE_SECONDS = 3.0
 LOG_LINES = 8  # of a dead process's log, in the error

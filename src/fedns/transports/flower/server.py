@@ -58,11 +58,11 @@ from flwr.supercore.interceptors import (
 from flwr.supercore.protobuf.client import ProtobufCall, ProtobufClientInterceptor, ProtobufRequestContext
 from flwr.supercore.runtime import RuntimeHttpClient
 
+from fedns.federation.processes import LOOPBACK, EngineError
 from fedns.federation.protocol.transport import Arrival, Transport
 from fedns.transports.flower.client import MESSAGE_TYPE, leaf, pack, payload_of
 from fedns.transports.flower.credentials import CoordinatorCredentials
 from fedns.transports.flower.processes import SuperLink, start_superlink
-from fedns.transports.processes import LOOPBACK, EngineError
 
 HEARTBEAT_SECONDS = 10.0  # Flower gives a task up after 60
 SHORTEST_PAUSE_SECONDS = 0.02

@@ -1,0 +1,35 @@
+"""NVFlare as an engine: its server under the coordinator, its client under every site, and no jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from fedns.federation.processes import refuse_taken_port
+from fedns.federation.protocol.transport import Engine, Transport
+
+
+def _provision(folder: Path, sites: Sequence[str], host: str, port: int) -> tuple[Path, Mapping[str, Path]]:
+    from fedns.transports.nvflare.processes import provision
+
+    made = provision(folder, sites, host, port)
+    return made.server, made.sites
+
+
+def _serve(credentials: Path, service: str, config: Path) -> None:
+    from fedns.transports.nvflare.processes import keep_site_running
+
+    keep_site_running(credentials, service, config)
+
+
+@contextmanager
+def _open(credentials: Path, listen: str, logs: Path) -> Iterator[Transport]:
+    from fedns.transports.nvflare.server import NVFlareTransport
+
+    refuse_taken_port(int(listen.rpartition(":")[2]))  # NVFlare would only say so in its log
+    with closing(NVFlareTransport(credentials)) as transport:
+        yield transport
+
+
+NVFLARE = Engine("nvflare", "nvflare", _provision, _serve, _open)

@@ -19,7 +19,7 @@ from nvflare.fuel.f3.cellnet.utils import make_reply
 from nvflare.fuel.f3.message import Message
 from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors
 
-from fedns.core.errors import ConfigError
+from fedns.core.errors import ConfigError, FednsError
 from fedns.transports.nvflare.incoming import CHANNEL, TOPIC, at_site, close_down
 from fedns.transports.nvflare.processes import REFUSED
 
@@ -53,7 +53,7 @@ class SiteAnswers(FLComponent):  # type: ignore[misc]
             self._service = load_service(service, Path(config))
         except Exception as error:
             # Raised, it would be one line in NVFlare's log and a restart; the parent shows the last line and stops.
-            reason = str(error) if isinstance(error, ConfigError) else f"{type(error).__name__}: {error}"
+            reason = str(error) if isinstance(error, FednsError) else f"{type(error).__name__}: {error}"
             print(reason, file=sys.stderr, flush=True)
             os._exit(REFUSED)
         self._one_at_a_time = threading.Lock()

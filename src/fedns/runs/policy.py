@@ -1,31 +1,18 @@
-"""What the coordinator does when sites are late, gone or wrong."""
+"""What a coordinator does when sites are late, gone or wrong: part of the description of a run over sites."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedns.core.errors import ConfigError, FednsError
-from fedns.federation.protocol.packets import LARGEST_BYTES
+from fedns.core.errors import ConfigError
 
+LARGEST_BYTES = 256 * 2**20  # of one message
 ABSENT = ("wait", "renormalise", "reuse")
 WORDS = {
     "wait": "every site took part in every round",
     "renormalise": "each round optimised the objective over the sites present in it, weighted among themselves",
     "reuse": "the objective over all sites, with the last curvature and gradient of a site standing in while it was away",
 }
-
-
-class FederationError(FednsError):
-    """A run that cannot go on because of its sites."""
-
-
-class SitesLost(Exception):  # not an error yet: the policy decides what comes of it
-    """Some sites did not answer an exchange, and nothing can stand in for them there."""
-
-    def __init__(self, reasons: dict[int, str], *, exclude: bool) -> None:
-        super().__init__("; ".join(reasons.values()))
-        self.reasons = reasons  # by client number
-        self.exclude = exclude  # leave them out of the round altogether
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,154 @@
+"""Where a run over sites stands: fresh at its start, saved after every round, loaded to go on to the same bits."""
+
+from __future__ import annotations
+
+import base64
+import json
+import secrets
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedns.core.cohort import Session
+from fedns.core.errors import ConfigError, DataError
+from fedns.core.files import write_whole
+from fedns.core.history import Record
+from fedns.core.messages import WIRE_PRECISIONS, Envelope, Message, decode, encode
+from fedns.core.meter import LedgerEntry, Meter
+from fedns.core.observers import Observer
+from fedns.core.run import Progress
+from fedns.runs.builder import problem_of
+from fedns.runs.spec import Spec
+
+FORMAT = 2
+CHECKPOINT_FILE, EPOCH_FILE = "checkpoint", "epoch"
+
+
+@dataclass
+class RunState(Observer):
+    """All that a coordinator has to remember of a run. As an observer of the run it is saved after every round."""
+
+    spec: Spec
+    folder: Path
+    run: bytes  # 16 bytes that no other run has
+    session: Session  # the round, the meter and the number of features
+    epoch: int = 0  # grows when a round is repeated
+    exchange: int = 0  # grows with every request
+    committed_rounds: list[int] = field(default_factory=list)  # by client: what it did in rounds before this one was used
+    total_weights: NDArray[np.float64] | None = None  # by client; None until all have registered
+    records: list[Record] = field(default_factory=list)
+    method_state: Message | None = None  # of the method, after the round of the last record
+    away: set[int] = field(default_factory=set)  # clients that are not asked in this round; not saved, all are asked again
+
+    @classmethod
+    def open(cls, spec: Spec, folder: Path, *, resume: bool) -> RunState:
+        """Of a run that begins in this folder, or of the one that was interrupted there."""
+        if not resume:
+            return cls.fresh(spec, folder)
+        state = cls.load(spec, folder)
+        state.new_epoch()  # no site may take what is sent now for something older
+        return state
+
+    @classmethod
+    def fresh(cls, spec: Spec, folder: Path) -> RunState:
+        if (folder / CHECKPOINT_FILE).exists():
+            raise ConfigError(f"{folder} holds a run already: go on with --resume, or give another 'out' in the experiment")
+        session = Session(problem_of(spec), spec.seed, spec.wire)
+        return cls(spec, folder, secrets.token_bytes(16), session, committed_rounds=[0] * len(spec.sites))
+
+    @classmethod
+    def load(cls, spec: Spec, folder: Path) -> RunState:
+        """Read back, to the last bit, the run that this folder holds, or say what is wrong with its file."""
+        path, epoch = folder / CHECKPOINT_FILE, folder / EPOCH_FILE
+        if not path.is_file():
+            raise DataError(f"there is no checkpoint at '{path}': nothing to resume, start without --resume")
+        check, _, body = path.read_bytes().partition(b"\n")
+        if check != f"{zlib.crc32(body):08x}".encode():
+            raise DataError(f"'{path}' is damaged: its checksum does not match; restore it from a copy, or start anew")
+        try:
+            values = json.loads(body)
+            agreed = Spec.from_agreed(values["agreed"].encode()).agreed()
+            state = cls._from_values(spec, folder, values)
+        except (ValueError, TypeError, KeyError, AttributeError):  # a MessageError is a ValueError
+            raise DataError(f"'{path}' was written by another version of fedns: finish the run with that one") from None
+        if agreed != spec.agreed():
+            raise ConfigError(
+                f"the experiment has changed since the run in {folder} began: give another 'out' to start anew"
+            )
+        # A round may have been repeated since the checkpoint.
+        state.epoch = max(state.epoch, int(epoch.read_text()) if epoch.exists() else 0)
+        return state
+
+    @property
+    def progress(self) -> Progress | None:
+        """Where the round loop goes on; None where it has not begun."""
+        return Progress(self.method_state, self.records) if self.records else None
+
+    def new_epoch(self) -> None:
+        """What sites did in this round is over: they go back to where it began."""
+        self.epoch += 1
+        write_whole(self.folder / EPOCH_FILE, str(self.epoch).encode())  # before a packet with it leaves
+
+    def on_round(self, record: Record, state: Any) -> None:
+        self.records.append(record)
+        self.method_state = state
+        self.save()
+
+    def save(self) -> None:
+        """Write it whole; there is no pickle in it."""
+        assert self.method_state is not None and self.total_weights is not None  # a round has been made
+        state = encode(self.method_state, Envelope(self.records[-1].round), WIRE_PRECISIONS["float64"])
+        meter = self.session.meter
+        values: dict[str, Any] = {
+            "fedns_checkpoint": FORMAT,
+            "agreed": self.spec.agreed().decode(),
+            "run": self.run.hex(),
+            "epoch": self.epoch,
+            "exchange": self.exchange,
+            "committed_rounds": self.committed_rounds,
+            "num_features": self.session.num_features,
+            "total_weights": self.total_weights.tolist(),
+            "meter": {**vars(meter), "ledger": [vars(entry) for entry in meter.ledger]},
+            "records": [record.as_dict() for record in self.records],
+            "state_kind": _full_name(type(self.method_state)),
+            "state": base64.b64encode(state).decode(),
+        }
+        body = json.dumps(values).encode()
+        write_whole(self.folder / CHECKPOINT_FILE, f"{zlib.crc32(body):08x}\n".encode() + body)
+
+    @classmethod
+    def _from_values(cls, spec: Spec, folder: Path, values: Any) -> RunState:
+        kinds = {_full_name(kind): kind for kind in _all_kinds(Message)}
+        if values["fedns_checkpoint"] != FORMAT:
+            raise ValueError(values["fedns_checkpoint"])
+        meter = values["meter"]
+        meter["ledger"] = [LedgerEntry(**{**entry, "fields": tuple(entry["fields"])}) for entry in meter["ledger"]]
+        records = [Record.from_dict(record) for record in values["records"]]
+        where = {"round": records[-1].round, "num_features": values["num_features"]}
+        return cls(
+            spec,
+            folder,
+            bytes.fromhex(values["run"]),
+            Session(problem_of(spec), spec.seed, spec.wire, Meter(**meter), **where),
+            values["epoch"],
+            values["exchange"],
+            values["committed_rounds"],
+            np.array(values["total_weights"]),
+            records,
+            decode(kinds[values["state_kind"]], base64.b64decode(values["state"]))[0],
+        )
+
+
+def _full_name(kind: type[Message]) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _all_kinds(kind: type[Message]) -> Iterator[type[Message]]:
+    for child in kind.__subclasses__():
+        yield child
+        yield from _all_kinds(child)
