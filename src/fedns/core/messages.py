@@ -104,7 +104,8 @@ class Message:
     """Base of all messages; subclasses become frozen dataclasses by themselves."""
 
     kind: ClassVar[str]
-    # What is taken for the reply of a client that is away: "nothing", its own "last" one, or those of the "others".
+    # What is taken for the reply of a client that is away: "nothing", its own "last" one, those of the "others", or zeros
+    # where a reply says how something has changed: "unchanged".
     fallback: ClassVar[str] = "nothing"
     compact: ClassVar[bool] = False  # a checksum of kind and fields travels in place of their names
     _specs: ClassVar[dict[str, FieldSpec]]
@@ -178,6 +179,12 @@ def split_batch(batch: M, client: int) -> M:
     """One client's message out of a batch."""
     values = {name: getattr(batch, name) for name in batch.specs()}
     return type(batch)(**{n: v.part(client) if isinstance(v, Ragged) else v[client] for n, v in values.items()})
+
+
+def nothing_changed(like: M) -> M:
+    """The reply of a client that is away, where replies are changes: zeros in the shapes of another's, and no rows."""
+    values = {name: (np.asarray(getattr(like, name)), spec.ragged) for name, spec in like.specs().items()}
+    return type(like)(**{name: np.zeros_like(value[:0] if ragged else value) for name, (value, ragged) in values.items()})
 
 
 def as_batch(messages: Sequence[M]) -> M:

@@ -73,6 +73,8 @@ class AutoState(Message):
     contraction: Payload = wire(dtype="float64")  # the last two decrements' ratio
     slow_rounds: Payload = wire(dtype="int32")
     missed: Payload = wire(dtype="uint8")  # 1 where somebody has not heard the last move
+    clients: Payload = wire(dtype="int32")  # all of them, and their weight: who is not asked has not changed
+    total_weight: Payload = wire(dtype="float64")
 
 
 @dataclass(frozen=True)
@@ -147,6 +149,8 @@ class Auto(Algorithm):
             contraction=np.float64(1.0),
             slow_rounds=np.int32(0),
             missed=np.uint8(0),
+            clients=np.int32(cohort.num_clients),
+            total_weight=np.float64(cohort.total_weights.sum()),
         )
 
     def round(self, problem: Problem, state: AutoState, cohort: Cohort) -> Outcome:
@@ -204,27 +208,30 @@ class _Turn:
 
     def move(self, step: Any, unit: Any, curvature: bool, attempt: int) -> None:
         """Tell the clients where the run is now, and take in how their gradients and losses have changed."""
-        first = not self.state.exponents.size and attempt == 0
+        first = not (self.state.exponents.size or attempt)
+        # Clients begin at zero; a run that begins elsewhere, and whoever has missed a move, is told the whole point.
+        whole = self.missed or (first and bool(self.w.any()))
         request = Move(
             step=step.astype(np.int16),
             unit=np.float32(unit),
             attempt=np.uint8(attempt),
             rows=np.int32(self.state.rows),
-            exponents=self.exponents.astype(np.int16) if first else np.zeros(0, np.int16),
-            point=self.w if self.missed else np.zeros(0),
+            exponents=self.exponents.astype(np.int16) if first or whole else np.zeros(0, np.int16),
+            point=self.w if whole else np.zeros(0),
         )
         handler = self.client.change
         if curvature:
             handler = self.client.change_and_hessian if self.state.source == HESSIAN else self.client.change_and_sketch
-        change, loss, answered, noise = np.zeros(self.w.size), 0.0, 0, 0.0
+        change, loss, answered, noise, present = np.zeros(self.w.size), 0.0, 0, 0.0, 0.0
         sketch: list[tuple[FloatArray, FloatArray]] = []
         hessian = np.zeros(packed_size(self.w.size)) if curvature and self.state.source == HESSIAN else np.zeros(0)
         replies = self.cohort.ask(handler, request)
         for positions, batch in replies:
-            weights = replies.weights[positions]
+            weights = self.cohort.total_weights[positions] / float(self.state.total_weight)
             for row in range(weights.size):  # one after the other: the sum must not depend on how clients are batched
                 change += weights[row] * float(batch.unit[row]) * batch.gradient[row]
                 loss += weights[row] * float(batch.loss[row])
+                present += weights[row] * float(batch.answered[row])
                 if hessian.size:
                     hessian += weights[row] * float(batch.hessian_unit[row]) * batch.packed_hessian[row]
                     noise += (weights[row] * float(batch.hessian_unit[row])) ** 2
@@ -233,19 +240,19 @@ class _Turn:
                 sketch.append(_dequantised(batch, weights))
         self.gradient = self.gradient + change * self.scales
         self.loss += loss
-        self.missed = answered < self.cohort.num_clients
+        self.missed = answered < self.state.clients
         if hessian.size:
             self.metric = (self.metric if self.metric.size else 0.0) + hessian * products_of(self.scales)
             # A symmetric matrix of rounding errors of variance up to unit^2 / 4 has eigenvalues up to unit sqrt(M).
             self.metric_weight, self.metric_noise = 1.0, np.sqrt(noise * self.w.size)
         elif curvature:
-            self._average(sketch)
+            self._average(sketch, present)
 
-    def _average(self, sketch: list[tuple[FloatArray, FloatArray]]) -> None:
+    def _average(self, sketch: list[tuple[FloatArray, FloatArray]], present: float) -> None:
         rows, weights = (np.concatenate(parts) for parts in zip(*sketch, strict=True))
         gram = pack_symmetric(weighted_gram(np.ascontiguousarray(rows * self.scales), weights))
         kept = FORGETTING * self.metric if self.metric.size else 0.0
-        self.metric, self.metric_weight = kept + gram, FORGETTING * self.metric_weight + 1.0
+        self.metric, self.metric_weight = kept + gram / present, FORGETTING * self.metric_weight + 1.0
 
     def step_back_if_needed(self) -> None:
         """Where the last step went uphill, back along it to a point that has enough decrease."""

@@ -40,6 +40,7 @@ class ColumnScales(Message):
     """The root mean square of every column, as the exponent of the nearest power of two."""
 
     compact: ClassVar[bool] = True
+    fallback: ClassVar[str] = "others"
 
     exponents: Payload = wire("features", dtype="coded", discloses="moments")
 
@@ -53,7 +54,7 @@ class Move(Message):
     unit: Payload = wire(dtype="float32")
     attempt: Payload = wire(dtype="uint8")  # counts the moves of a round: each draws random numbers of its own
     rows: Payload = wire(dtype="int32")  # of a sketch, where one is asked for
-    exponents: Payload = wire("scales", dtype="coded")  # of the columns, in the first move only
+    exponents: Payload = wire("scales", dtype="coded")  # of the columns, in the first move and with a whole point
     point: Payload = wire("whole", dtype="float64")  # the whole point, where somebody has missed a move
 
 
