@@ -80,3 +80,20 @@ def test_importing_the_package_loads_nothing_heavy():
 def test_every_public_name_exists():
     for name in fedns.__all__:
         assert getattr(fedns, name) is not None
+
+
+PUBLIC_ALL_THE_SAME = {"_exit", "_replace"}  # of os, and of named tuples
+
+
+def test_no_module_touches_the_private_names_of_another():
+    """A name with an underscore is imported nowhere, and as an attribute it is one that the same file makes."""
+    wrong = []
+    for path in ROOT.rglob("*.py"):
+        nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+        own = {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+        own |= {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+        own |= {node.attr for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)}
+        used = {node.attr for node in nodes if isinstance(node, ast.Attribute)} - own - PUBLIC_ALL_THE_SAME
+        used |= {alias.name for node in nodes if isinstance(node, ast.ImportFrom) for alias in node.names}
+        wrong += [f"{path.relative_to(ROOT)}: {name}" for name in used if name.startswith("_") and not name.endswith("__")]
+    assert not wrong

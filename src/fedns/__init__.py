@@ -12,8 +12,6 @@ _HOMES = {
         "LBFGS",
         "METHODS",
         "SHED",
-        "Algorithm",
-        "Auto",
         "DistributedNewton",
         "FedAvg",
         "FedNDES",
@@ -31,7 +29,7 @@ _HOMES = {
     ),
     "fedns.algorithms.searches": ("ArmijoSearch", "LocalSearch", "Search"),
     "fedns.core": ("reducers",),
-    "fedns.core.algorithm": ("Outcome", "State"),
+    "fedns.core.algorithm": ("Algorithm", "Outcome", "State"),
     "fedns.core.clients": ("Clients", "Handler", "on_client"),
     "fedns.core.cohort": ("Cohort",),
     "fedns.core.errors": ("ConfigError", "DataError", "FednsError", "MessageError"),
@@ -69,8 +67,6 @@ if TYPE_CHECKING:
         LBFGS,
         METHODS,
         SHED,
-        Algorithm,
-        Auto,
         DistributedNewton,
         FedAvg,
         FedNDES,
@@ -90,7 +86,7 @@ if TYPE_CHECKING:
     from fedns.comparison.compare import Comparison, compare
     from fedns.comparison.results import read_runs
     from fedns.core import reducers
-    from fedns.core.algorithm import Outcome, State
+    from fedns.core.algorithm import Algorithm, Outcome, State
     from fedns.core.clients import Clients, Handler, on_client
     from fedns.core.cohort import Cohort
     from fedns.core.errors import ConfigError, DataError, FednsError, MessageError

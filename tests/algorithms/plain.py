@@ -3,6 +3,7 @@
 import numpy as np
 from tests.conftest import dense_features
 
+from fedns.algorithms.searches import LocalSearch
 from fedns.problems.losses import Logistic
 
 
@@ -34,14 +35,30 @@ class Plain:
         weight = self.s * (sigma * (1 - sigma) if self.logistic else np.ones(len(sigma)))
         return np.array([(self.X[j].T * weight[j]) @ self.X[j] / n for j, n in zip(self.parts, self.n, strict=True)])
 
+    def roots(self, w):
+        """Matrices A_j, a row for every row of the client, whose A_j' A_j are the Hessians."""
+        sigma = 1 / (1 + np.exp(-self.X @ w))
+        weight = self.s * (sigma * (1 - sigma) if self.logistic else np.ones(len(sigma)))
+        return [np.sqrt(weight[j] / n)[:, None] * self.X[j] for j, n in zip(self.parts, self.n, strict=True)]
+
+    def newton(self, w, hessian):
+        """The step -(hessian + penalty)^-1 g and g' step, for the exact gradient g of the objective."""
+        g = self.mean(self.gradients(w)) + self.penalty * w
+        d = -np.linalg.solve(hessian + np.diag(self.penalty), g)
+        return d, g @ d
+
     def mean(self, values):
         return np.tensordot(self.p, values, axes=1)
 
     def objective(self, w):
+        return float(self.p @ self.objectives(w))
+
+    def objectives(self, w):
+        """Of every client by itself, penalty included: (clients,)."""
         z = self.X @ w
         losses = np.logaddexp(0, -self.y * z) if self.logistic else (z - self.y) ** 2 / 2
         means = np.array([(self.s * losses)[j].sum() / n for j, n in zip(self.parts, self.n, strict=True)])
-        return float(self.p @ means + self.penalty @ w**2 / 2)
+        return means + self.penalty @ w**2 / 2
 
     def search(self, w, d, slope):
         """The largest of 1, 1/2, ... with enough decrease."""
@@ -49,3 +66,13 @@ class Plain:
         steps = 0.5 ** np.arange(12.0)
         passing = [self.objective(w + t * d) <= F + 0.1 * t * slope + 1e-14 * max(1, abs(F)) for t in steps]
         return steps[int(np.argmax(passing))] if any(passing) else steps[-1]
+
+    def local_search(self, w, d, slope):
+        """The smallest of the steps that clients find by themselves."""
+        steps = 0.5 ** np.arange(41.0)
+        passing = np.array([self.objectives(w + t * d) <= self.objectives(w) + 0.1 * t * slope for t in steps])
+        return min(steps[int(np.argmax(column))] if column.any() else steps[-1] for column in passing.T)
+
+    def step_of(self, search, w, d, slope):
+        """What this search should find."""
+        return (self.local_search if isinstance(search, LocalSearch) else self.search)(w, d, slope)

@@ -6,11 +6,11 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.processes import PATIENCE_SECONDS, start, wait_until
 from typer.testing import CliRunner
 
 import fedns
@@ -178,21 +178,12 @@ def test_missing_values_of_a_real_study_are_named(capsys, tmp_path):
 def test_ctrl_c_keeps_what_was_finished(tmp_path):
     out = tmp_path / "out"
     words = ["compare", "breast_cancer", "--methods", "fednewton,fedns", *SMALL, "--trials", "100000", "--out", str(out)]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "fedns.cli", *words],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        # Where the tests run in the background of a shell, Ctrl-C is ignored, and children inherit that.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
-    deadline = time.monotonic() + 180  # kernels may have to be compiled first
+    process = start([sys.executable, "-m", "fedns.cli", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     runs = out / "runs.jsonl"
-    while time.monotonic() < deadline and not (runs.is_file() and runs.read_text().count("\n") > 4):
-        time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
     try:
-        shown, err = process.communicate(timeout=60)
+        wait_until(lambda: runs.is_file() and runs.read_text().count("\n") > 4, "five runs have ended")
+        process.send_signal(signal.SIGINT)
+        shown, err = process.communicate(timeout=PATIENCE_SECONDS)
     finally:
         process.kill()
     assert process.returncode == 130, err

@@ -4,6 +4,7 @@ import os
 import time
 
 import pytest
+from tests.processes import PATIENCE_SECONDS, wait_until
 
 from fedns.comparison.workers import Task, run_tasks
 from fedns.core.errors import DataError, FednsError
@@ -23,9 +24,14 @@ def die(say):
     os._exit(9)
 
 
-def sleep(say):
-    say("asleep")
-    time.sleep(60)
+def sleep(pid_file, say):
+    pid_file.with_suffix(".partial").write_text(str(os.getpid()))
+    pid_file.with_suffix(".partial").replace(pid_file)
+    time.sleep(2 * PATIENCE_SECONDS)
+
+
+def await_file(path, say):
+    wait_until(path.exists, f"there is {path.name}")
 
 
 def threads(say):
@@ -54,11 +60,15 @@ def test_a_process_that_is_ended_is_noticed():
         list(run_tasks(tasks, lambda task, text: None, 2))
 
 
-def test_leaving_early_ends_what_is_still_running():
-    began = time.monotonic()
-    for _ in run_tasks([Task("long", sleep), Task("short", square, (2,))], lambda task, text: None, 2):
-        break
-    assert time.monotonic() - began < 50
+def test_leaving_early_ends_what_is_still_running(tmp_path):
+    pid = tmp_path / "pid"
+    tasks = [Task("long", sleep, (pid,)), Task("short", await_file, (pid,))]
+    results = run_tasks(tasks, lambda task, text: None, 2)
+    assert next(results)[0].label == "short"
+    os.kill(int(pid.read_text()), 0)  # it is there
+    results.close()
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid.read_text()), 0)
 
 
 def test_cores_are_shared_out():

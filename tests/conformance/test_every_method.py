@@ -9,6 +9,7 @@ from tests.conftest import dense_features, make_shards
 import fedns
 from fedns.algorithms import METHODS
 from fedns.core import reducers
+from fedns.core.clients import messages_of
 from fedns.core.cohort import Session
 from fedns.core.messages import Envelope, encode, split_batch
 from fedns.core.run import run
@@ -51,8 +52,7 @@ def test_two_runs_give_the_same_bits(method):
 def test_another_seed_is_another_run_only_for_random_methods(method):
     """Sanity of the suite: seeds do matter where there is randomness at all."""
     other = fedns.simulate(method, PROBLEM, make_shards(), rounds=ROUNDS, seed=6)
-    random = any(hasattr(method, name) for name in ("sketch", "bits"))
-    assert (bits(other)[0] != bits(simulate(method))[0]) == random
+    assert (bits(other)[0] != bits(simulate(method))[0]) == method.draws_random_numbers
 
 
 @pytest.mark.parametrize("chunk", [1, 3])
@@ -116,6 +116,27 @@ def test_the_meter_equals_the_encoded_messages(method, wire):
     assert sum(e.bytes for e in ledger if e.direction == "downlink") == cohort.downlink
 
 
+class Listening(SimulatedCohort):
+    """Writes down what it is asked for."""
+
+    def _deliver(self, handler, frame, ids):
+        self.asked = getattr(self, "asked", set()) | {handler.__name__}
+        yield from super()._deliver(handler, frame, ids)
+
+
+def test_a_method_asks_for_all_it_declares_and_nothing_else(method):
+    """A real site answers what is declared: anything else would only be refused there."""
+    _, cohort = run_on(Listening, method)
+    assert cohort.asked == {"register"} | {handler.__name__ for handler in method.handlers()}
+
+
+def test_every_reply_says_what_it_discloses(method):
+    for handler in method.handlers():
+        _, reply = messages_of(handler)
+        assert reply.specs() and all(isinstance(spec.discloses, fedns.Discloses) for spec in reply.specs().values())
+        assert reply.fallback in ("nothing", "last", "others")
+
+
 def test_pooled_methods_send_nothing():
     for name in set(METHODS) - set(FEDERATED):
         history = simulate(METHODS[name]())
@@ -124,7 +145,7 @@ def test_pooled_methods_send_nothing():
 
 def test_permuting_clients_does_not_change_methods_without_randomness(method):
     """Client numbers key the random streams, so sketches follow the number; the others must not notice the order."""
-    if any(hasattr(method, name) for name in ("sketch", "bits")) or method.pooled:
+    if method.draws_random_numbers or method.pooled:
         pytest.skip("draws random numbers by client number")
     shards = make_shards()
     order = [3, 1, 4, 0, 2]

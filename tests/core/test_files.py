@@ -2,11 +2,12 @@
 
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
 
-from fedns.core.files import alone_in, write_whole
+from fedns.core.files import LOCK_FILE, alone_in, write_whole
 
 
 def test_a_file_is_replaced_as_a_whole(tmp_path):
@@ -23,21 +24,40 @@ from pathlib import Path
 from fedns.core.files import alone_in
 with alone_in(Path(sys.argv[1])):
     print("in", flush=True)
-    time.sleep(60)
+    time.sleep(600)
 """
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no flock")
 def test_a_folder_is_free_again_when_its_process_is_killed(tmp_path):
+    import fcntl
+
     holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE, text=True)
     assert holder.stdout.readline() == "in\n"
-    waiting = [sys.executable, "-c", HOLDER.replace("time.sleep(60)", "pass"), str(tmp_path)]
-    second = subprocess.Popen(waiting, stdout=subprocess.PIPE, text=True)
-    time.sleep(1.0)
-    assert second.poll() is None
+    with (tmp_path / LOCK_FILE).open("w") as file, pytest.raises(BlockingIOError):
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     holder.kill()
     holder.communicate()
-    out, _ = second.communicate(timeout=120)
-    assert (second.returncode, out) == (0, "in\n")
     with alone_in(tmp_path):
         pass
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no flock")
+def test_only_one_is_in_a_folder_at_a_time(tmp_path):
+    together, inside, most = threading.Barrier(4), [], []
+
+    def visit():
+        together.wait()
+        for _ in range(5):
+            with alone_in(tmp_path):
+                inside.append(1)
+                time.sleep(0.002)  # all four would be inside by then
+                most.append(len(inside))
+                inside.pop()
+
+    threads = [threading.Thread(target=visit) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == [1] * 20

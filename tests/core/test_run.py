@@ -1,4 +1,3 @@
-import time
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -85,18 +84,26 @@ def test_nan_from_a_client_ends_the_run_in_words():
 
 
 def test_evaluation_is_outside_clock_and_meter(monkeypatch):
-    shards = make_shards()
-    quick = fedns.simulate(fedns.FedNewton(), PROBLEM, shards, rounds=3)
-    original = fedns.Problem.evaluate
+    """A clock on which evaluating takes 100 seconds, a round's curvature 1, and nothing else any time."""
+    shards, clock = make_shards(), [0.0]
+    undisturbed = fedns.simulate(fedns.FedNewton(), PROBLEM, shards, rounds=3)
 
-    def slow(self, w, shards):
-        time.sleep(0.2)
-        return original(self, w, shards)
+    def slow_down(name, seconds):
+        original = getattr(fedns.Problem, name)
 
-    monkeypatch.setattr(fedns.Problem, "evaluate", slow)
-    slowed = fedns.simulate(fedns.FedNewton(), PROBLEM, shards, rounds=3)
-    assert slowed.seconds[-1] < 0.2
-    assert slowed.uplink_bytes.tolist() == quick.uplink_bytes.tolist()
+        def slow(self, *arguments):
+            clock[0] += seconds
+            return original(self, *arguments)
+
+        monkeypatch.setattr(fedns.Problem, name, slow)
+
+    optimum = fedns.pooled_optimum(PROBLEM, shards)
+    slow_down("evaluate", 100.0)
+    slow_down("gradient_and_hessian", 1.0)
+    monkeypatch.setattr("fedns.core.run.time.perf_counter", lambda: clock[0])
+    slowed = fedns.simulate(fedns.FedNewton(), PROBLEM, shards, rounds=3, optimum=optimum)
+    assert slowed.seconds.tolist() == [0.0, 1.0, 2.0, 3.0] and clock[0] == 403.0
+    assert slowed.uplink_bytes.tolist() == undisturbed.uplink_bytes.tolist()
 
 
 def test_partial_participation_asks_some_clients_and_reweights_them():

@@ -12,13 +12,14 @@ import click
 import typer
 
 from fedns import __version__
+from fedns.cli.console import make_console
 from fedns.cli.federation import add_commands
 from fedns.core.errors import FednsError
 from fedns.runs.settings import read_toml
 from fedns.runs.spec import DEFAULT_CLIENTS, Spec
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    pass
 
 INTERRUPTED_EXIT, ERROR_EXIT = 130, 2
 _DEFAULTS = {field.name: field.default for field in fields(Spec)} | {"clients": DEFAULT_CLIENTS, "threads": "all cores"}
@@ -81,7 +82,7 @@ def datasets() -> None:
     """What data can be used here, with shapes."""
     from fedns.comparison.listings import print_datasets
 
-    print_datasets(_console())
+    print_datasets(make_console())
 
 
 @data_app.command()
@@ -124,7 +125,7 @@ def methods(
         return
     from fedns.comparison.listings import print_methods
 
-    print_methods(_console(), None if features is None else Size(features, sketch_size, clients, wire))
+    print_methods(make_console(), None if features is None else Size(features, sketch_size, clients, wire))
 
 
 @app.command()
@@ -224,12 +225,12 @@ def reproduce(
     from fedns.paper.command import verdict_table
 
     folder = Path(out) / "quick" if quick else Path(out)
-    reproduction = run_everything(folder, quick, board_for(_console(stderr=True), quiet))
+    reproduction = run_everything(folder, quick, board_for(make_console(stderr=True), quiet))
     if reproduction.report is None:
         typer.echo("fedns: interrupted; the same command goes on from here", err=True)
         raise typer.Exit(INTERRUPTED_EXIT)
     if not quiet:
-        _console().print(verdict_table(reproduction.verdicts))
+        make_console().print(verdict_table(reproduction.verdicts))
         for sentence in reproduction.left_out:
             typer.echo(sentence)
         typer.echo(f"report: {reproduction.report}")
@@ -271,10 +272,10 @@ def _compare(spec: Spec, quiet: bool) -> None:
     from fedns.comparison.listings import print_outcome
     from fedns.comparison.outputs import write_outputs
 
-    console = _console()
+    console = make_console()
     if earlier_results(spec.folder) and not quiet:
         typer.echo(f"{spec.folder} holds an earlier run, which this one replaces", err=True)
-    comparison = run_comparison(spec, display_for(_console(stderr=True), quiet))
+    comparison = run_comparison(spec, display_for(make_console(stderr=True), quiet))
     if not comparison.runs:
         typer.echo("fedns: interrupted before the first round", err=True)
         raise typer.Exit(INTERRUPTED_EXIT)
@@ -292,17 +293,9 @@ def _sweep(config: Path, overrides: dict[str, Any], quiet: bool) -> None:
     from fedns.comparison.sweep import read_sweep, run_sweep, sweep_table
 
     sweep = read_sweep(config, overrides)
-    done, interrupted = run_sweep(sweep, board_for(_console(stderr=True), quiet))
+    done, interrupted = run_sweep(sweep, board_for(make_console(stderr=True), quiet))
     if done and not quiet:
-        _console().print(sweep_table(done))
+        make_console().print(sweep_table(done))
         typer.echo(f"table and reports: {sweep.folder}")
     if interrupted:
         raise typer.Exit(INTERRUPTED_EXIT)
-
-
-def _console(*, stderr: bool = False) -> Console:
-    from rich.console import Console
-
-    console = Console(stderr=stderr, highlight=False)
-    # A pipe has no width; tables should not be folded to that of a terminal that is not there.
-    return console if console.is_terminal else Console(stderr=stderr, highlight=False, width=140)

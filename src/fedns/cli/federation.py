@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-if TYPE_CHECKING:
-    from rich.console import Console
+from fedns.cli.console import make_console
 
 Engine = Annotated[str, typer.Option(help="flower or nvflare.  [default: flower]", show_default=False)]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing; the results are in the files.")]
@@ -48,7 +47,7 @@ def coordinate(
     """
     from fedns.cli.federation_commands import run_coordinator
 
-    if not run_coordinator(config, resume=resume, metrics_port=metrics_port, quiet=quiet, console=_console()):
+    if not run_coordinator(config, resume=resume, metrics_port=metrics_port, quiet=quiet, console=make_console()):
         raise typer.Exit(1)
 
 
@@ -95,11 +94,5 @@ def demo_federation(
 
     folder = out or Path("runs") / f"federation-{engine}"
     demo = Demo(engine, folder, sites, methods_to_show(methods), dataset, rounds, wire, sketch_size)
-    if not run_demonstration(demo, quiet, _console()):
+    if not run_demonstration(demo, quiet, make_console()):
         raise typer.Exit(1)
-
-
-def _console() -> Console:
-    from fedns.cli.app import _console as console
-
-    return console()

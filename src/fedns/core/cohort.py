@@ -83,7 +83,7 @@ class Session:
 
 
 class Cohort(ABC):
-    """The clients of a run. An engine implements `_deliver` and calls `_register` when it is set up."""
+    """The clients of a run. An engine implements `_deliver` and calls `register_clients` when it is set up."""
 
     def __init__(self, session: Session, ids: Ids) -> None:
         self.session = session
@@ -159,7 +159,7 @@ class Cohort(ABC):
         part.weights = part.total_weights / part.total_weights.sum()
         return part
 
-    def _register(self) -> None:
+    def register_clients(self) -> None:
         """Ask every client how much data it has, and set weights and the number of features from the answers."""
         replies = list(self.ask(register, Hello(np.int64(self.session.seed))))
         columns = np.concatenate([batch.num_columns for _, batch in replies])

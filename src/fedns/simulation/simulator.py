@@ -45,7 +45,7 @@ class SimulatedCohort(Cohort):
         self._chunk_clients = chunk_clients
         self._budget = memory_budget_bytes
         self._reply_bytes: dict[str, int] = {}  # the largest reply of one client seen so far, per handler
-        self._register()
+        self.register_clients()
 
     def _deliver(self, handler: Handler, frame: bytes, ids: Ids) -> Iterator[tuple[Ids, Message]]:
         request, envelope = decode(messages_of(handler)[0], frame)

@@ -22,7 +22,7 @@ HISTORY = History("fedns", [RECORD], None, Ending.OUT_OF_ROUNDS, "used all 3 rou
 
 
 def get(port, path):
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=60) as answer:
         return answer.read().decode()
 
 

@@ -12,6 +12,10 @@ def make(_: str) -> Callable[[bytes], bytes]:
     def answer(request: bytes) -> bytes:
         if request.startswith(b"sleep "):
             time.sleep(float(request.split()[1]))
+        if request.startswith(b"await "):
+            path = Path(request[6:].decode())
+            while not path.exists():
+                time.sleep(0.02)
         if request == b"fail":
             raise RuntimeError("the patient's name is in here")
         return request[::-1]

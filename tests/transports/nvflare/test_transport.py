@@ -11,10 +11,10 @@ import ssl
 import subprocess
 import sys
 import textwrap
-import time
 from pathlib import Path
 
 import pytest
+from tests.processes import PATIENCE_SECONDS, wait_until
 
 pytest.importorskip("nvflare", reason="nvflare is not installed")
 
@@ -25,13 +25,14 @@ from nvflare.fuel.f3.message import Message
 
 from fedns.core.errors import ConfigError
 from fedns.transports.nvflare.client import EXCHANGE, SiteAnswers
-from fedns.transports.nvflare.processes import CONSOLE, GIVE_UP_SECONDS, Federation, provision, start_site, stop
-from fedns.transports.nvflare.server import RECONNECT_SECONDS, NVFlareTransport
+from fedns.transports.nvflare.processes import CONSOLE, Federation, provision, start_site, stop
+from fedns.transports.nvflare.server import NVFlareTransport
 
 SITES = ["ankara", "bergen", "cusco"]
 SERVICE = "echo_for_nvflare:build"
 ECHO = """
 import time
+from pathlib import Path
 def build(config):
     if not config.exists():
         raise FileNotFoundError(f"there is no {config.name}")
@@ -40,6 +41,9 @@ def build(config):
             raise ValueError("a secret number")
         if request.startswith(b"sleep"):
             time.sleep(float(request[5:]))
+        if request.startswith(b"await "):
+            while not Path(request[6:].decode()).exists():
+                time.sleep(0.02)
         return request[::-1]
     return answer
 """
@@ -75,13 +79,10 @@ class Running:
         startup.write_text(json.dumps(settings))
         return credentials
 
-    def wait_for(self, sites: list[str], seconds: float = 60.0) -> None:
-        deadline = time.monotonic() + seconds
-        while not set(sites) <= set(self.transport.connected()):
-            assert time.monotonic() < deadline, f"only {self.transport.connected()} came"
-            time.sleep(0.05)
+    def wait_for(self, sites: list[str]) -> None:
+        wait_until(lambda: set(sites) <= set(self.transport.connected()), f"{', '.join(sites)} are connected")
 
-    def ask(self, requests: dict[str, bytes], seconds: float = 30.0):
+    def ask(self, requests: dict[str, bytes], seconds: float = PATIENCE_SECONDS):
         return {arrival.site: arrival for arrival in self.transport.exchange(requests, seconds)}
 
     def close(self) -> None:
@@ -111,19 +112,15 @@ def alive(group: int) -> bool:
     return True
 
 
-def test_sites_answer_in_order_of_arrival(running):
-    requests = {"ankara": b"sleep0.4", "bergen": b"second", "cusco": b"sleep0.2"}
-    arrivals = list(running.transport.exchange(requests, 30))
-    assert [arrival.site for arrival in arrivals] == ["bergen", "cusco", "ankara"]
-    assert all(arrival.payload == requests[arrival.site][::-1] and not arrival.failure for arrival in arrivals)
-
-
-def test_a_round_of_two_exchanges_takes_less_than_a_second(running):
-    start = time.monotonic()
-    for _ in range(2):
-        arrivals = running.ask(dict.fromkeys(SITES, bytes(10_000)))
-        assert not any(arrival.failure for arrival in arrivals.values())
-    assert time.monotonic() - start < 1.0
+def test_answers_are_given_on_as_they_arrive(running, tmp_path):
+    first, second = tmp_path / "first", tmp_path / "second"
+    requests = {"ankara": b"await " + bytes(second), "bergen": b"at once", "cusco": b"await " + bytes(first)}
+    order = []
+    for arrival in running.transport.exchange(requests, PATIENCE_SECONDS):
+        order.append(arrival.site)
+        assert arrival.payload == requests[arrival.site][::-1] and not arrival.failure
+        (first if len(order) == 1 else second).touch()
+    assert order == ["bergen", "cusco", "ankara"]
 
 
 def test_large_and_empty_payloads(running):
@@ -144,10 +141,8 @@ def test_a_site_nobody_knows_is_not_connected(running):
 
 def test_a_stopped_site_misses_the_timeout_and_answers_again_later(running):
     os.kill(running.sites["bergen"].pid, signal.SIGSTOP)
-    start = time.monotonic()
-    arrivals = running.ask(dict.fromkeys(SITES, b"one"), seconds=1.0)
-    assert time.monotonic() - start < 1.3
-    assert arrivals["bergen"].failure == "no answer within 1 s"
+    arrivals = running.ask(dict.fromkeys(SITES, b"one"), seconds=5.0)
+    assert arrivals["bergen"].failure == "no answer within 5 s"
     assert arrivals["ankara"].payload == arrivals["cusco"].payload == b"eno"
     os.kill(running.sites["bergen"].pid, signal.SIGCONT)
     arrivals = running.ask(dict.fromkeys(SITES, b"two"))
@@ -162,14 +157,13 @@ def test_killed_sites_fail_alone_and_answer_again_once_restarted(running):
     def start(site: str) -> None:
         running.sites[site] = start_site(running.credentials.sites[site], SERVICE, running.config)
 
-    began, arrivals = time.monotonic(), {}
-    for arrival in running.transport.exchange({"ankara": b"one", "bergen": b"sleep60", "cusco": b"sleep60"}, 30):
+    arrivals, requests = {}, {"ankara": b"one", "bergen": b"sleep600", "cusco": b"sleep600"}
+    for arrival in running.transport.exchange(requests, PATIENCE_SECONDS):
         arrivals[arrival.site] = arrival
         if arrival.site == "ankara":
             kill("bergen")
             kill("cusco")
             start("cusco")  # may be back before anybody noticed that it was gone
-    assert time.monotonic() - began < RECONNECT_SECONDS + 2.0
     assert arrivals["ankara"].payload == b"eno"
     assert arrivals["bergen"].failure == arrivals["cusco"].failure == "the connection to the site was lost"
     assert "bergen" not in running.transport.connected()
@@ -211,7 +205,7 @@ def visitor(running, pair: tuple[Path, Path] | None) -> ssl.SSLContext:
 def greeting(running, context: ssl.SSLContext | None) -> bytes:
     """What the server says to a visitor who begins to speak HTTP/2, the protocol of its port; nothing if it refuses."""
     hello = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
-    with socket.create_connection(("127.0.0.1", running.port), timeout=10) as plain:
+    with socket.create_connection(("127.0.0.1", running.port), timeout=60) as plain:
         stream = plain if context is None else context.wrap_socket(plain, server_hostname="localhost")
         with stream:
             stream.sendall(hello)
@@ -234,7 +228,7 @@ def test_certificates_of_the_federation_get_in(running, tmp_path, kind):
 def test_other_certificates_do_not(running, tmp_path, kind, reason):
     with contextlib.suppress(ssl.SSLError, ConnectionResetError):
         assert greeting(running, visitor(running, credentials(running, tmp_path, kind))) == b""
-    assert reason in (running.credentials.server / CONSOLE).read_text()
+    wait_until(lambda: reason in (running.credentials.server / CONSOLE).read_text(), f"the server's log says: {reason}")
 
 
 def test_plaintext_gets_nothing(running):
@@ -248,9 +242,9 @@ def test_a_silent_visitor_keeps_nobody_out(running):
 
 
 def test_a_site_cannot_take_another_name(running):
-    assert "stranger" not in running.transport.connected()
     refusal = "authenticated as 'ankara' but claimed endpoint 'stranger' requires identity 'stranger'"
-    assert refusal in (running.credentials.server / CONSOLE).read_text()
+    wait_until(lambda: refusal in (running.credentials.server / CONSOLE).read_text(), f"the server's log says: {refusal}")
+    assert "stranger" not in running.transport.connected()
 
 
 def test_sites_outlive_their_coordinator(running):
@@ -270,7 +264,7 @@ def test_children_of_a_killed_coordinator_end(running, tmp_path):
         site = start_site(Path(sys.argv[2]), sys.argv[3], Path(sys.argv[4]))
         transport = NVFlareTransport(Path(sys.argv[1]))
         print(site.pid, transport._process.pid, flush=True)
-        time.sleep(60)
+        time.sleep(600)
     """
     command = [
         sys.executable,
@@ -285,10 +279,7 @@ def test_children_of_a_killed_coordinator_end(running, tmp_path):
         groups = [int(word) for word in parent.stdout.readline().split()]
         assert len(groups) == 2 and all(alive(group) for group in groups)
         parent.kill()
-    deadline = time.monotonic() + 30  # it may have just begun to import
-    while any(alive(group) for group in groups):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until(lambda: not any(alive(group) for group in groups), "the children have ended")
 
 
 def test_a_terminated_site_command_leaves_nothing(running, tmp_path):
@@ -297,15 +288,15 @@ def test_a_terminated_site_command_leaves_nothing(running, tmp_path):
     code += "k(Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3]))"
     command = [sys.executable, "-c", code, credentials.sites["ankara"], SERVICE]
     # A service that cannot be built ends the command with the reason.
-    refused = subprocess.run([*command, "missing.toml"], capture_output=True, text=True, timeout=60)
+    refused = subprocess.run([*command, "missing.toml"], capture_output=True, text=True, timeout=PATIENCE_SECONDS)
     assert refused.returncode == 1 and refused.stderr.strip().endswith("FileNotFoundError: there is no missing.toml")
     with subprocess.Popen([*command, running.config]) as parent:
         children = Path(f"/proc/{parent.pid}/task/{parent.pid}/children")
-        while not (words := children.read_text().split()):
-            time.sleep(0.05)
+        wait_until(lambda: children.read_text(), "the site has been started")
+        child = int(children.read_text().split()[0])
         parent.terminate()
-        assert parent.wait(GIVE_UP_SECONDS + 5) == 0
-    assert not alive(int(words[0]))
+        assert parent.wait(PATIENCE_SECONDS) == 0
+    assert not alive(child)
 
 
 def test_a_site_answers_the_server_alone_and_its_latest_request(running, monkeypatch):

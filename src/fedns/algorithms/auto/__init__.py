@@ -53,7 +53,7 @@ class AutoState(Message):
     coefficients: Payload = wire("features", dtype="float64")
     exponents: Payload = wire("scales", dtype="int32")  # of the columns; none before the first round
     step: Payload = wire("features", dtype="int32")  # the move that the clients have not heard of yet
-    unit: Payload = wire(dtype="float32")
+    unit: Payload = wire(dtype="float64")
     gradient: Payload = wire("features", dtype="float64")  # of the mean loss, as the clients have told it
     loss: Payload = wire(dtype="float64")  # the mean loss, up to a constant
     last_point: Payload = wire("known", "features", dtype="float64")  # no row before the first round
@@ -129,7 +129,7 @@ class Auto(Algorithm):
             coefficients=nothing,
             exponents=np.zeros(0, np.int32),
             step=np.zeros(features, np.int32),
-            unit=np.float32(0.0),
+            unit=np.float64(0.0),
             gradient=nothing,
             loss=np.float64(0.0),
             last_point=none,
@@ -312,7 +312,7 @@ class _Turn:
             coefficients=self.w + taken,
             exponents=self.exponents,
             step=rounded.astype(np.int32),
-            unit=np.float32(unit),
+            unit=np.float64(unit),
             gradient=self.gradient,
             loss=np.float64(self.loss),
             last_point=self.w[None],

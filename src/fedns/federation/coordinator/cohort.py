@@ -32,7 +32,7 @@ class NetworkedCohort(Cohort):
         if self.state.total_weights is None:  # a run that goes on knows its sites already
             link.open()
             try:
-                self._register()
+                self.register_clients()
             except SitesLost as lost:
                 raise FederationError(f"the run cannot start: {lost}") from None
             self.state.total_weights = self.total_weights

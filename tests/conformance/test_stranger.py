@@ -1,0 +1,92 @@
+"""A package outside, built and installed from its folder, is found by the suite, the commands and the workers of a sweep."""
+
+import os
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.conftest import dense_features, make_shards
+
+import fedns
+
+ROOT = Path(__file__).parents[2]
+SWEEP = """
+methods = ["heavyball", "heavyball:momentum=0", "fednewton"]
+split = ["iid", "sorted"]
+scale = "standardise"
+dataset = "breast_cancer"
+rounds = 3
+trials = 1
+clients = 4
+"""
+RUN_SWEEP = """
+from pathlib import Path
+from fedns.comparison.sweep import read_sweep, run_sweep
+done, interrupted = run_sweep(read_sweep(Path({config!r}), {{"out": {out!r}}}), processes=2)
+assert len(done) == 2 and not interrupted
+"""
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """The folder it was installed into; the network is not asked."""
+    target = tmp_path_factory.mktemp("site-packages")
+    options = ["--no-deps", "--no-build-isolation", "--no-index", "--disable-pip-version-check"]
+    run([sys.executable, "-m", "pip", "install", "-q", *options, "--target", target, ROOT / "tests" / "stranger"])
+    return target
+
+
+def run(command, path="", **settings):
+    """What it prints; it has to succeed."""
+    environment = {**os.environ, "PYTHONPATH": f"{path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
+    done = subprocess.run(
+        list(map(str, command)), cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600, **settings
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_conformance_suite_covers_it_as_it_covers_our_own(installed, tmp_path):
+    results = tmp_path / "results.xml"
+    suite = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/conformance/test_every_method.py"]
+    run([*suite, "-k", "heavyball or gd", f"--junitxml={results}"], installed)
+    cases = [case for case in ElementTree.parse(results).iter("testcase") if case.find("skipped") is None]
+    tests_of = {
+        method: {case.get("name").replace(method, "") for case in cases if method in case.get("name")}
+        for method in ("heavyball", "gd")
+    }
+    assert len(tests_of["heavyball"]) > 10
+    assert tests_of["heavyball"] == tests_of["gd"]
+
+
+def test_the_commands_know_it(installed):
+    fedns_command = [sys.executable, "-m", "fedns.cli"]
+    assert "gradient descent with momentum" in " ".join(run([*fedns_command, "methods"], installed).split())
+    nobody = subprocess.run([*fedns_command, "methods"], cwd=ROOT, capture_output=True, text=True, timeout=600, check=True)
+    assert "heavyball" not in nobody.stdout
+
+
+def test_a_sweep_with_several_processes_runs_it(installed, tmp_path):
+    config, out = tmp_path / "sweep.toml", tmp_path / "out"
+    config.write_text(SWEEP)
+    run([sys.executable, "-c", RUN_SWEEP.format(config=str(config), out=str(out))], installed)
+    table = (out / "table.csv").read_text()
+    assert "heavyball" in table and "heavyball:momentum=0" in table and "failed" not in table
+
+
+def test_its_method_is_what_five_lines_of_numpy_say(installed, monkeypatch):
+    monkeypatch.syspath_prepend(installed)
+    from fedns_stranger.heavy_ball import HeavyBall
+
+    shards = make_shards(regression=True)
+    x, y = dense_features(shards), shards.targets
+    w, v = np.zeros(13), np.zeros(13)
+    for _ in range(6):
+        v = 0.3 * v - 0.2 * (x.T @ (x @ w - y) / len(y) + 0.01 * w)
+        w = w + v
+    problem = fedns.Problem(fedns.Squared(), fedns.Ridge(0.01))
+    history = fedns.simulate(HeavyBall(step_size=0.2, momentum=0.3), problem, shards, rounds=6)
+    np.testing.assert_allclose(history.coefficients, w, rtol=1e-12)

@@ -1,0 +1,1 @@
+"""A method, a loss and a sketch of somebody else."""
