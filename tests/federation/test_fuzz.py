@@ -300,7 +300,7 @@ def forged_shapes(kind):
     """Empty messages of this kind with every axis forged in turn, the others of its field 0 or 3 long."""
     nothing = {name: np.zeros((0,) * len(spec.dimensions)) for name, spec in kind.specs().items()}
     raw = encode(kind(**nothing), Envelope(0), WIRE_PRECISIONS["float64"])
-    after = len(header(kind, Envelope(0), [])) if kind.compact else 0  # where the fields without names begin
+    after = 6 + 4 + 1  # in a compact message fields have no names, and begin after prefix, checksum and empty handler
     for name, spec in kind.specs().items():
         axes = len(spec.dimensions)
         at = after + 1 if kind.compact else raw.index(bytes([len(name)]) + name.encode()) + 1 + len(name) + 1
