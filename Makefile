@@ -24,6 +24,7 @@ check: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python benchmarks/speed.py
 	$(BIN)/python benchmarks/fednl.py
+	$(BIN)/python benchmarks/wide.py
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .

@@ -7,7 +7,7 @@ from tests.algorithms.plain import Plain
 from tests.conftest import make_shards
 
 import fedns
-from fedns.algorithms.shed import SHED, Counts, renewals
+from fedns.algorithms.shed import SHED, Counts, eigenpairs, renewals
 from fedns.core.errors import ConfigError
 from fedns.core.observers import Observer
 
@@ -174,3 +174,28 @@ def test_rounds_on_real_data(real_data, name, clients, pairs, rounds, numbers):
     assert abs(mean_rounds - rounds) <= max(1, 0.1 * rounds)
     # The table counts full batches of pairs; beyond the rank of a client's Hessian none are sent here.
     assert 0.95 * numbers * mean_rounds / rounds <= sent <= numbers * mean_rounds / rounds + 20 * mean_rounds
+
+
+@pytest.mark.parametrize("residual", ["next", "midpoint"])
+def test_clients_with_fewer_rows_than_features(residual, monkeypatch):
+    """No client forms a matrix in the size of the features, and memories of different lengths go together."""
+    shards = make_shards(60, 40, (5, 30, 1, 24))
+    plain = Plain(PROBLEM, shards)
+    monkeypatch.setattr(fedns.Problem, "gradient_and_hessian", lambda *given: pytest.fail("a Hessian was formed"))
+    method = SHED(eigenpairs=4, residual=residual)
+    found, _ = iterates(method, shards=shards)
+    expected = shed_oracle(plain, 4, FIBONACCI, midpoint=residual == "midpoint")
+    np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-8)
+    one_by_one, _ = iterates(method, shards=shards, chunk_clients=1)
+    np.testing.assert_array_equal(found, one_by_one)
+
+
+def test_eigenpairs_of_wide_and_tall_clients():
+    problem, shards, w = PROBLEM, make_shards(weighted=True), np.linspace(-1, 1, 14)
+    gradient, values, vectors = eigenpairs(problem, w, shards, 14)
+    np.testing.assert_allclose(gradient, problem.gradient(w, shards), rtol=1e-12, atol=1e-14)
+    for hessian, ell, V, rows in zip(problem.hessian(w, shards), values, vectors, shards.sizes, strict=True):
+        np.testing.assert_allclose((V.T * ell) @ V, hessian, rtol=1e-10, atol=1e-13)
+        assert (np.diff(ell) <= 0).all() and (ell[rows:] == 0).all()
+        rank = min(rows, 14)
+        np.testing.assert_allclose(V[:rank] @ V[:rank].T, np.eye(rank), atol=1e-12)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import ClassVar
 
@@ -12,12 +13,13 @@ from fedns.core.clients import Clients, on_client
 from fedns.core.errors import MessageError
 from fedns.core.messages import Message, Payload, Ragged, wire
 from fedns.core.shards import Shards
-from fedns.numerics.cpu import parallel
-from fedns.numerics.linalg import packed_size, solve_positive, unpack_symmetric
+from fedns.numerics import parallel
+from fedns.numerics.linalg import LowRank, packed_size, solve_shifted, unpack_symmetric
 from fedns.problems.problem import Problem
-from fedns.sketches import Sketch
+from fedns.sketches import RowSampling, Sketch
 
 FloatArray = NDArray[np.float64]
+Curvatures = Callable[[int], FloatArray | LowRank]  # the Hessian of each client of a batch
 _HESSIAN_BYTES = 64 * 2**20
 
 
@@ -92,24 +94,45 @@ def newton_steps(
     features = w.shape[-1]
     diagonal = problem.penalty_diagonal(features)
     steps, slopes = np.empty((shards.num_clients, features)), np.empty(shards.num_clients)
-    # Only so many Hessians at a time: a simulated federation may have far more clients than fit into memory.
-    group = max(16, _HESSIAN_BYTES // (8 * packed_size(features)))
-    for start in range(0, shards.num_clients, group):
-        members = np.arange(start, min(start + group, shards.num_clients))
-        part, at = shards.select(members), w if w.ndim == 1 else w[members]
-        own, packed = problem.gradient_and_hessian(at, part)
-        right = own + diagonal * at if gradient is None else np.broadcast_to(gradient, own.shape)
-        _solve_each(packed, right, diagonal, steps[start:], slopes[start:])
+    wide = shards.sizes < features
+    for clients, curvatures in ((np.flatnonzero(~wide), _hessians), (np.flatnonzero(wide), _roots)):
+        # Only so many Hessians at a time: a simulated federation may have far more clients than fit into memory.
+        group = max(16, _HESSIAN_BYTES // (8 * packed_size(features)))
+        for start in range(0, clients.size, group):
+            members = clients[start : start + group]
+            at = w if w.ndim == 1 else w[members]
+            own, curvature = curvatures(problem, at, shards.select(members))
+            right = own + diagonal * at if gradient is None else np.broadcast_to(gradient, own.shape)
+            steps[members], slopes[members] = _solve_each(curvature, right, diagonal)
     return steps, slopes
 
 
-def _solve_each(packed: FloatArray, right: FloatArray, diagonal: FloatArray, steps: FloatArray, slopes: FloatArray) -> None:
+def gradients_and_roots(problem: Problem, w: FloatArray, shards: Shards) -> tuple[FloatArray, Ragged]:
+    """grad f_j(w), and for every client a root A_j of its Hessian A_j' A_j, with as many rows as the client."""
+    plan = RowSampling(int(shards.sizes.max())).plan(shards.sizes)  # all rows: nothing is drawn
+    keys = np.zeros((shards.num_clients, 2), dtype=np.uint64)
+    gradient, rows, offsets = problem.gradient_and_sketch(w, shards, plan, keys)
+    return gradient, Ragged(rows, offsets)
+
+
+def _hessians(problem: Problem, w: FloatArray, shards: Shards) -> tuple[FloatArray, Curvatures]:
+    gradient, packed = problem.gradient_and_hessian(w, shards)
+    return gradient, lambda client: unpack_symmetric(packed[client], w.shape[-1])
+
+
+def _roots(problem: Problem, w: FloatArray, shards: Shards) -> tuple[FloatArray, Curvatures]:
+    gradient, roots = gradients_and_roots(problem, w, shards)
+    return gradient, lambda client: LowRank(roots.part(client))
+
+
+def _solve_each(curvature: Curvatures, right: FloatArray, diagonal: FloatArray) -> tuple[FloatArray, FloatArray]:
+    steps, slopes = np.empty_like(right), np.empty(len(right))
+
     def solve(low: int, high: int) -> None:
         for client in range(low, high):
-            hessian = unpack_symmetric(packed[client], diagonal.size)
-            hessian[np.diag_indices(diagonal.size)] += diagonal
-            steps[client] = -solve_positive(hessian, right[client])
+            steps[client] = -solve_shifted(curvature(client), diagonal, right[client])
             slopes[client] = np.sum(right[client] * steps[client])
 
-    clients = np.arange(len(packed))
+    clients = np.arange(len(right))
     parallel.for_each_part(parallel.cut(clients, clients + 1), solve, diagonal.size**3)
+    return steps, slopes

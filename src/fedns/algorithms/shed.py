@@ -9,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from fedns.algorithms.curvature import gradients_and_roots
 from fedns.algorithms.searches import ArmijoSearch, refuse_other_searches, search_handlers, step_size_along
 from fedns.core.algorithm import Algorithm, Outcome
 from fedns.core.clients import Clients, Handler, on_client
@@ -16,8 +17,9 @@ from fedns.core.cohort import Cohort
 from fedns.core.errors import ConfigError
 from fedns.core.messages import Message, Payload, Ragged, joined, wire
 from fedns.core.reducers import mean
-from fedns.numerics.cpu import parallel
-from fedns.numerics.linalg import unpack_symmetric
+from fedns.core.shards import Shards
+from fedns.numerics import parallel
+from fedns.numerics.linalg import LowRank, unpack_symmetric
 from fedns.problems.problem import Problem
 
 FloatArray = NDArray[np.float64]
@@ -130,7 +132,8 @@ class SHED(Algorithm):
     @on_client(EigenRequest, EigenUpdate)
     def next_pairs(self, problem: Problem, clients: Clients, request: EigenRequest) -> EigenUpdate:
         width = request.coefficients.size
-        return joined([self._next_pairs(problem, part, request) for part in clients.slabs(16 * width**2)])
+        rank = min(width, int(clients.shards.sizes.max()))
+        return joined([self._next_pairs(problem, part, request) for part in clients.slabs(16 * width * rank)])
 
     def round(self, problem: Problem, state: EigenState, cohort: Cohort) -> Outcome:
         w = state.coefficients
@@ -153,20 +156,15 @@ class SHED(Algorithm):
         features, count = w.size, clients.ids.size
         stale = clients.recall("shed_generation") != request.generation
         sent = np.where(stale, 0.0, clients.recall("shed_sent")).astype(np.int64)
-        values, vectors = clients.recall("shed_values", features), clients.recall("shed_vectors", features, features)
+        slots = min(features, int(clients.shards.sizes.max()))  # no Hessian has more eigenvalues above 0
+        values, vectors = clients.recall("shed_values", slots), clients.recall("shed_vectors", slots, features)
+        slots = values.shape[1]
         gradient = np.empty((count, features))
         old, new = np.flatnonzero(~stale), np.flatnonzero(stale)
         if old.size:
             gradient[old] = problem.gradient(w, clients.shards.select(old))
         if new.size:
-            gradient[new], packed = problem.gradient_and_hessian(w, clients.shards.select(new))
-
-            def decompose(k: int) -> None:
-                ascending, columns = np.linalg.eigh(unpack_symmetric(packed[k], features))
-                values[new[k]] = np.maximum(ascending[::-1], 0.0)
-                vectors[new[k]] = columns[:, ::-1].T
-
-            parallel.map_clients(decompose, new.size)
+            gradient[new], values[new], vectors[new] = eigenpairs(problem, w, clients.shards.select(new), slots)
             clients.remember("shed_values", values)
             clients.remember("shed_vectors", vectors)
         # Beyond the numerical rank there is nothing to send: those eigenvalues are rounding errors.
@@ -175,8 +173,9 @@ class SHED(Algorithm):
         clients.remember("shed_generation", np.full(count, float(request.generation)))
         clients.remember("shed_sent", until.astype(np.float64))
         following = np.take_along_axis(np.pad(values, ((0, 0), (0, 1))), until[:, None], 1)[:, 0]
-        residual = following if self.residual == "next" else 0.5 * (following + values[:, -1])
-        taken = (np.arange(features) >= sent[:, None]) & (np.arange(features) < until[:, None])
+        smallest = values[:, -1] if slots == features else 0.0
+        residual = following if self.residual == "next" else 0.5 * (following + smallest)
+        taken = (np.arange(slots) >= sent[:, None]) & (np.arange(slots) < until[:, None])
         offsets = np.concatenate([[0], np.cumsum(until - sent)])
         return EigenUpdate(gradient, residual, Ragged(values[taken], offsets), Ragged(vectors[taken], offsets))
 
@@ -224,14 +223,45 @@ def renewals(schedule: str, iteration: int) -> int:
     return number
 
 
-def hessian_estimate(state: EigenState) -> FloatArray:
+def eigenpairs(problem: Problem, w: FloatArray, shards: Shards, slots: int) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Gradients at w and the eigenpairs of each client's Hessian, the largest first, zeros beyond its rank.
+
+    (clients, features), (clients, slots) and (clients, slots, features). With fewer rows than features they are the
+    singular pairs of the rows: the Gram matrix would do, but squares the condition number.
+    """
+    gradient = np.empty((shards.num_clients, w.size))
+    values, vectors = np.zeros((shards.num_clients, slots)), np.zeros((shards.num_clients, slots, w.size))
+    tall, wide = np.flatnonzero(shards.sizes >= w.size), np.flatnonzero(shards.sizes < w.size)
+    if tall.size:
+        gradient[tall], packed = problem.gradient_and_hessian(w, shards.select(tall))
+    if wide.size:
+        gradient[wide], roots = gradients_and_roots(problem, w, shards.select(wide))
+
+    def of_hessian(k: int) -> None:
+        ascending, columns = np.linalg.eigh(unpack_symmetric(packed[k], w.size))
+        values[tall[k]] = np.maximum(ascending[::-1], 0.0)
+        vectors[tall[k]] = columns[:, ::-1].T
+
+    def of_rows(k: int) -> None:
+        _, singular, directions = np.linalg.svd(roots.part(k), full_matrices=False)
+        values[wide[k], : singular.size], vectors[wide[k], : singular.size] = singular**2, directions
+
+    parallel.map_clients(of_hessian, tall.size)
+    parallel.map_clients(of_rows, wide.size)
+    return gradient, values, vectors
+
+
+def hessian_estimate(state: EigenState) -> FloatArray | LowRank:
     """sum_j p_j [sum_i (l_ji - r_j) v_ji v_ji' + r_j I] over the clients that sent anything yet."""
     weights = np.where(state.generations > 0, state.weights, 0.0)
     weights = weights / weights.sum()
     clients, slots, features = state.eigenvectors.shape
     excess = np.maximum(0.0, state.eigenvalues - state.residuals[:, None])
     scale = np.sqrt(weights[:, None] * excess)
-    total = float(weights @ state.residuals) * np.eye(features)
+    shift, known = float(weights @ state.residuals), scale > 0
+    if known.sum() < features:
+        return LowRank(state.eigenvectors[known] * scale[known][:, None], shift)
+    total = shift * np.eye(features)
     step = max(1, _GRAM_BYTES // max(1, 8 * slots * features))
     for start in range(0, clients, step):
         stop = min(start + step, clients)

@@ -27,15 +27,22 @@ class ClientMemory:
     arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
 
     def recall(self, name: str, ids: Ids, shape: tuple[int, ...]) -> NDArray[Any]:
-        """These clients' arrays; zeros for a client that has not stored any."""
+        """These clients' arrays, of at least this shape; zeros for a client that has not stored any, or a smaller one."""
         if name not in self.arrays:
             return np.zeros((ids.size, *shape))
-        return self.arrays[name][np.searchsorted(self.ids, ids)]
+        return _at_least(self.arrays[name][np.searchsorted(self.ids, ids)], shape)
 
     def remember(self, name: str, ids: Ids, values: NDArray[Any]) -> None:
         if name not in self.arrays:
             self.arrays[name] = np.zeros((self.ids.size, *values.shape[1:]), dtype=values.dtype)
-        self.arrays[name][np.searchsorted(self.ids, ids)] = values
+        held = self.arrays[name] = _at_least(self.arrays[name], values.shape[1:])
+        held[np.searchsorted(self.ids, ids)] = _at_least(values, held.shape[1:])
+
+
+def _at_least(values: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+    """Clients' arrays with zeros appended on every axis that is shorter than here."""
+    missing = [max(0, wanted - there) for there, wanted in zip(values.shape[1:], shape, strict=True)]
+    return np.pad(values, [(0, 0), *((0, more) for more in missing)]) if any(missing) else values
 
 
 @dataclass(frozen=True)
