@@ -37,11 +37,13 @@ from fedns.problems.problem import Problem
 HESSIAN, LOCAL, SKETCH = 1, 2, 3  # where the metric comes from
 FEW_SITES = 16  # up to here every site's own Newton direction, above sketches of all
 FEW_COLUMNS = {"bytes": 24, "balanced": 60}  # up to here the Hessian itself
-SKETCHED_ROWS = 160  # of all sites together, in one sketch
+SKETCHED_ROWS = 120  # of all sites together, in one sketch
+FEWEST_ROWS, MOST_ROWS = 3, 16  # of one site, at first
 BITS = {"bytes": (6, 5, 10, 8), "balanced": (8, 6, 12, 9), "rounds": (14, 8, 14, 12)}  # gradient, sketch, Hessian, direction
 ARMIJO = 0.1
 STEP_BITS, FINE_BITS = 8, 14
-SLOW = 0.5  # a decrement that falls by less than this factor in a round
+# A decrement that falls by less than this factor in a round: a third curvature is asked for, another one, another source.
+MEAGRE, STALLED, SLOW = 0.3, 0.6, 0.5
 MEMORY = 30  # pairs of moves and gradient changes
 FORGETTING = 0.5  # the weight of the last sketch beside a new one
 BACK = 0.5 ** np.arange(1.0, 12.0)  # fractions of a step that went too far
@@ -142,7 +144,7 @@ class Auto(Algorithm):
             metric_weight=np.float64(0.0),
             metric_noise=np.float64(0.0),
             source=np.int32(source),
-            rows=np.int32(max(3, -(-SKETCHED_ROWS // cohort.num_clients))),
+            rows=np.int32(np.clip(-(-SKETCHED_ROWS // cohort.num_clients), FEWEST_ROWS, MOST_ROWS)),
             curvatures=np.int32(0),
             age=np.int32(0),
             decrement=np.float64(0.0),
@@ -168,7 +170,7 @@ class Auto(Algorithm):
             return False
         if self.prefer == "rounds" or state.curvatures < 2:
             return True
-        return bool(state.contraction > (0.1 if state.curvatures < 3 else 0.6) and state.age >= 1)
+        return bool(state.age >= 1 and state.contraction > (MEAGRE if state.curvatures < 3 else STALLED))
 
 
 class _Turn:
