@@ -92,6 +92,19 @@ class Shards:
             return self.sizes.astype(np.float64)
         return np.array([self.sample_weights[a:b].sum() for a, b in zip(self.starts, self.stops, strict=True)])
 
+    def mean_squares(self) -> FloatArray:
+        """The mean square of each column at each client: (clients, columns)."""
+        means = np.empty((self.num_clients, self.num_columns))
+        for client, (start, stop) in enumerate(zip(self.starts, self.stops, strict=True)):
+            if isinstance(self.rows, SparseRows):
+                entries = slice(self.rows.indptr[start], self.rows.indptr[stop])
+                squares = self.rows.data[entries].astype(np.float64) ** 2
+                totals = np.bincount(self.rows.indices[entries], weights=squares, minlength=self.num_columns)
+            else:
+                totals = np.einsum("ij,ij->j", *[self.rows.values[start:stop].astype(np.float64, copy=False)] * 2)
+            means[client] = totals / (stop - start)
+        return means
+
     def select(self, clients: ArrayLike) -> Shards:
         """These clients only, in this order, over the same memory."""
         chosen = np.asarray(clients, dtype=np.int64)
