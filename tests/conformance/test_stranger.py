@@ -101,8 +101,6 @@ from fedns.problems.losses import LOSSES
 huber, random = LOSSES["huber"](delta=0.7), np.random.default_rng(0)
 x, y = random.normal(size=(240, 6)), random.normal(size=240) * 2.0
 w, keys = random.normal(size=6), stream_keys(0, "sketch", 1, np.arange(2))
-r = x @ w - y
-slope, curvature = np.clip(r, -0.7, 0.7), (np.abs(r) <= 0.7) * 1.0
 for features in (x, x * (np.abs(x) > 1.3), scipy.sparse.csr_matrix(x * (np.abs(x) > 1.3))):
     dense = features.toarray() if scipy.sparse.issparse(features) else features
     r = dense @ w - y
@@ -118,7 +116,8 @@ for features in (x, x * (np.abs(x) > 1.3), scipy.sparse.csr_matrix(x * (np.abs(x
         np.testing.assert_allclose(gradient[0], dense[:100].T @ slope[:100] / 100, atol=1e-13)
         expected = sketch.matrix(100, keys[0]) @ root[:100] / 10.0
         np.testing.assert_allclose(table[: offsets[1]], expected, atol=1e-13)
-moments = np.mean([fedns.SKETCHES["achlioptas"](300).matrix(4, key) ** 2 for key in stream_keys(0, "m", 1, range(50))], axis=(0, 1))
+achlioptas, many = fedns.SKETCHES["achlioptas"](300), stream_keys(0, "moments", 1, np.arange(50))
+moments = np.mean([achlioptas.matrix(4, key) ** 2 for key in many], axis=(0, 1))
 np.testing.assert_allclose(300 * moments, 1.0, atol=0.1)
 for method in (fedns.FedAvg(batch_size=16), fedns.FedNS(fedns.SKETCHES["achlioptas"](30)), fedns.FedNewton()):
     history = fedns.simulate(method, fedns.Problem(huber, fedns.Ridge(1e-2)), shards, rounds=5)
