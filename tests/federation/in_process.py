@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -14,12 +15,22 @@ from fedns.federation.coordinator.coordinate import train
 from fedns.federation.coordinator.link import Link
 from fedns.federation.coordinator.state import CHECKPOINT_FILE, RunState
 from fedns.federation.protocol.transport import Arrival, Transport
-from fedns.federation.site.service import Permissions, SiteService
+from fedns.federation.site.permissions import Permissions
+from fedns.federation.site.service import SiteService
 from fedns.runs.builder import algorithm_of, at_site
 from fedns.runs.policy import Policy
 from fedns.runs.spec import Spec
 
 Answer = Callable[[bytes], bytes]
+# Nothing is refused and nothing changed for the sake of privacy: these tests are about everything else.
+OPEN_HANDED = Permissions(
+    smallest_rows=1, rows_per_coefficient=0.0, rows_beyond_coefficients=-(2**31), smallest_level=0,
+    largest_sketch_fraction=math.inf, rows_per_bucket=0.0, row_sampling=True, job_seed=True,
+    smallest_effective_rows=0.0, effective_rows_per_coefficient=0.0, largest_record_share=1.0, smallest_mean_curvature=0.0,
+    points=2**31, largest_released_fraction=math.inf, rounds=1000,
+    largest_job_bytes=2**28, largest_count=2**31, passes=2**31, answer_seconds=math.inf,
+    requests_per_round=2**31, requests_per_minute=2**31, explain=True,
+)  # fmt: skip
 
 
 class InProcess(Transport):
@@ -63,7 +74,7 @@ def one_client(shards: Shards, client: int) -> Shards:
 
 
 def services(shards: Shards, folder: Path, permissions: Permissions | None = None) -> dict[str, SiteService]:
-    rules = permissions or Permissions(smallest_rows=1)
+    rules = permissions or OPEN_HANDED
     return {
         name: SiteService(name, lambda j=j: one_client(shards, j), at_site, rules, folder / name)
         for j, name in enumerate(run_of("fedns", shards.num_clients).sites)

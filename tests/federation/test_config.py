@@ -8,7 +8,7 @@ import pytest
 
 from fedns.core.errors import ConfigError
 from fedns.federation.config import DataSource, SiteConfig, read_experiment
-from fedns.federation.site.service import Permissions
+from fedns.federation.site.permissions import Permissions
 from fedns.runs.policy import Policy
 from fedns.runs.spec import AGREED, Spec
 
@@ -72,7 +72,10 @@ def test_a_full_site_file(tmp_path):
         largest_bytes = 1000000
     """
     data = DataSource("rows.csv", "outcome", "w", "yes")
-    permit = Permissions(("register", "curvature"), 50, 1.0, ("float32",), 20, 1000000)
+    permit = Permissions(
+        handlers=("register", "curvature"), smallest_rows=50, largest_sketch_fraction=1.0, wire=("float32",), rounds=20,
+        largest_bytes=1000000,
+    )  # fmt: skip
     found = site(tmp_path, text)
     assert found == SiteConfig("north", "nvflare", tmp_path, data, "memory", permit)
     assert type(found.permit.largest_sketch_fraction) is float

@@ -27,13 +27,32 @@ from fedns.federation.coordinator.coordinate import Result, Watcher, coordinate,
 from fedns.federation.coordinator.report import write_report
 from fedns.federation.processes import ended_by_sigterm, free_port
 from fedns.federation.provision import init_federation
-from fedns.numerics.cpu.rows import SparseRows
+from fedns.numerics.rows import SparseRows
 from fedns.runs.builder import algorithm_of, problem_of
 from fedns.runs.spec import Spec
 from fedns.simulation.simulator import simulate
 
 MARKER = "made-by-demo-federation"
 GIVE_UP_SECONDS = 10.0
+# What these sites permit beyond the defaults. Every line is the owner's to write, and not to be copied to rows of people.
+_PERMIT = """[permit]                         # the rows are public and few; real rows are safer with the defaults
+job_seed = true                  # so that the simulator can draw the same sketches, to the last bit
+rare_levels = "show"             # and see the same rows
+smallest_level = 0
+smallest_rows = 1
+rows_per_coefficient = 0.0
+rows_beyond_coefficients = -1000000
+largest_sketch_fraction = inf
+rows_per_bucket = 0.0
+row_sampling = true
+smallest_effective_rows = 0.0
+effective_rows_per_coefficient = 0.0
+largest_record_share = 1.0
+smallest_mean_curvature = 0.0
+points = 1000000                 # one method after the other, all of them over the same rows
+largest_released_fraction = inf
+requests_per_minute = 1000000
+"""
 
 
 @dataclass(frozen=True)
@@ -99,7 +118,7 @@ def prepare(demo: Demo) -> Shards:
         mine = slice(int(shards.starts[number]), int(shards.stops[number]))
         folder = demo.folder / "sites" / name
         np.savez(folder / "rows.npz", X=_dense(shards)[mine], y=shards.targets[mine])
-        text = f'name = "{name}"\nengine = "{demo.engine}"\n\n[data]\ndataset = "rows.npz"\n'
+        text = f'name = "{name}"\nengine = "{demo.engine}"\n\n[data]\ndataset = "rows.npz"\n\n{_PERMIT}'
         (folder / SITE_FILE).write_text(text, encoding="utf-8")
     return shards
 

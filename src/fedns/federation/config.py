@@ -8,7 +8,7 @@ from pathlib import Path
 from fedns.core.errors import ConfigError
 from fedns.core.suggestions import unknown
 from fedns.federation.protocol.transport import Engine
-from fedns.federation.site.service import Permissions
+from fedns.federation.site.permissions import Permissions
 from fedns.runs.settings import filled, read_toml
 from fedns.runs.spec import Spec
 from fedns.transports import TRANSPORTS

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from fedns.core.errors import ConfigError
 from fedns.federation.config import CREDENTIALS_FOLDER, EXPERIMENT_FILE, SITE_FILE, engine_named
+from fedns.federation.site.permissions import as_toml
 
 AUTHORITY_FOLDER = "authority"
 
@@ -89,14 +90,7 @@ engine = "{engine}"
 dataset = "data.csv"    # LIBSVM text, .npz, .csv or .parquet, from this folder
 target = "target"       # the column to predict
 
-[permit]
-smallest_rows = 10              # with fewer rows this site takes no part
-largest_sketch_fraction = 0.5   # rows of a sketch, relative to the rows here
-# largest_total_sketch_fraction = 1.0   # of all sketches ever sent; from 1 on a curious coordinator can solve for the rows
-wire = ["float64", "float32"]
-rounds = 200
-# handlers = ["register", "curvature", "losses_along", "evaluate_locally"]   # nothing but these is answered
-"""
+{as_toml()}"""
 
 
 _README = """# A fedns federation on {engine}

@@ -7,6 +7,7 @@ agree on is the part in `AGREED`: that part travels.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shlex
 from collections.abc import Mapping
@@ -123,6 +124,11 @@ class Spec:
     def agreed(self) -> bytes:
         """The part of a description over sites that both ends must agree on."""
         return json.dumps({name: getattr(self, name) for name in AGREED}, separators=(",", ":")).encode()
+
+    @property
+    def digest(self) -> str:
+        """By which the owner of a site's rows can agree to this run and to no other."""
+        return hashlib.sha256(self.agreed()).hexdigest()
 
     @property
     def method(self) -> str:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from tests.conftest import make_shards
-from tests.federation.in_process import Federation, InProcess, run_of
+from tests.federation.in_process import OPEN_HANDED, Federation, InProcess, run_of
 
 from fedns.algorithms.curvature import Model, SketchRequest
 from fedns.algorithms.fedavg import SmoothnessRequest
@@ -20,7 +20,7 @@ from fedns.core.shards import Shards
 from fedns.federation.protocol.absence import FederationError
 from fedns.federation.protocol.packets import ANSWER, ASK, OPEN, REFUSAL, Packet
 from fedns.federation.site.memory import RunMemory
-from fedns.federation.site.service import LEDGER_FILE, Permissions, SiteService
+from fedns.federation.site.service import LEDGER_FILE, SiteService
 from fedns.problems.effective_dimension import CurvatureProbe
 from fedns.problems.landmarks import LandmarkRequest
 from fedns.runs.builder import at_site
@@ -30,7 +30,6 @@ RUN, OTHER_RUN = bytes(range(16)), bytes(range(16, 32))
 SHARDS = make_shards(rows=60, columns=5, sizes=(60,))
 FEATURES = 6  # with the intercept
 DOUBLE = WIRE_PRECISIONS["float64"]
-OPEN_HANDED = Permissions(smallest_rows=1)
 
 
 class Site:
@@ -93,10 +92,10 @@ def test_an_answer_belongs_to_its_request(site):
 @pytest.mark.parametrize(
     ("permissions", "changes", "sentence"),
     [
-        (Permissions(smallest_rows=61), {}, "it has 60 rows and takes part only with 61 or more"),
-        (Permissions(wire=("float32",)), {}, "it sends numbers as float32, not as float64"),
-        (Permissions(wire=("float64",)), {"wire": "float32"}, "it sends numbers as float64, not as float32"),
-        (Permissions(rounds=4), {}, "it permits 4 rounds, the run asks for 5"),
+        (replace(OPEN_HANDED, smallest_rows=61), {}, "R2: taking part needs at least 61 rows, and it has fewer"),
+        (replace(OPEN_HANDED, wire=("float32",)), {}, "R1: it sends numbers as float32, not as float64"),
+        (replace(OPEN_HANDED, wire=("float64",)), {"wire": "float32"}, "R1: it sends numbers as float64, not as float32"),
+        (replace(OPEN_HANDED, rounds=4), {}, "R5: it permits 4 rounds, the run asks for 5"),
     ],
 )
 def test_a_run_that_the_owner_does_not_permit_is_not_opened(permissions, changes, sentence, tmp_path):
@@ -119,7 +118,7 @@ def test_a_run_that_the_owner_does_not_permit_is_not_opened(permissions, changes
 )
 def test_what_the_method_of_the_run_does_not_use_is_refused_though_it_can_be_imported(handler, request_made, site):
     """Another method's, a function beside the methods, or the same method's in another variant or with a line search."""
-    sentence = f"the request is for '{handler}', which the method does not have"
+    sentence = f"R1: '{handler}' is not among what the method may ask for"
     assert refusal(site.ask(handler, request_made, 2)) == sentence
     assert site.memory().answer == b""
 
@@ -142,43 +141,29 @@ def test_a_site_answers_what_its_method_declares(method, answered):
 
 
 def test_only_permitted_handlers_answer(tmp_path):
-    site = Site(tmp_path, permissions=Permissions(smallest_rows=1, handlers=("register", "start")))
+    site = Site(tmp_path, permissions=replace(OPEN_HANDED, handlers=("register", "start")))
     site.open()
     assert site.ask("register", Hello(np.int64(5)), 2).kind == ANSWER
-    assert refusal(site.learn(3, 1)) == "it does not permit 'learn', only register, start"
+    assert refusal(site.learn(3, 1)) == "R1: its owner does not permit 'learn', only register, start"
     assert site.memory().exchange == 2  # a refused request is as if it had not come
 
 
 def test_no_round_beyond_the_permitted_ones_whatever_the_run_said(tmp_path):
-    site = Site(tmp_path, permissions=Permissions(smallest_rows=1, rounds=5))
+    site = Site(tmp_path, permissions=replace(OPEN_HANDED, rounds=5))
     site.open()
     assert site.learn(2, 5).kind == ANSWER
-    assert refusal(site.learn(3, 6, committed_rounds=6)) == "it permits 5 rounds, this is round 6"
+    assert refusal(site.learn(3, 6, committed_rounds=6)) == "R5: round 6 is beyond the 5 rounds of the run"
 
 
 @pytest.mark.parametrize("method", ["fedns", "fedndes"])
 def test_a_sketch_may_not_be_larger_than_permitted(method, tmp_path):
-    site = Site(tmp_path, method, Permissions(smallest_rows=1, largest_sketch_fraction=0.25), sketch_size=16)
+    site = Site(tmp_path, method, replace(OPEN_HANDED, largest_sketch_fraction=0.25), sketch_size=16)
     site.open()
     w = np.zeros(FEATURES)
     request = Model(w) if method == "fedns" else SketchRequest(w, np.int32(16))
-    assert refusal(site.ask("curvature", request, 2, 1)) == "a sketch of 16 rows is more than 0.25 of its 60 rows"
+    assert refusal(site.ask("curvature", request, 2, 1)) == "R3: a sketch of 16 rows is more than 0.25 of its rows"
     if method == "fedndes":  # where the coordinator says how many
         assert site.ask("curvature", SketchRequest(w, np.int32(15)), 3, 1).kind == ANSWER
-
-
-def test_all_sketches_together_may_not_have_more_rows_than_permitted_in_any_number_of_runs(tmp_path):
-    site = Site(tmp_path, "fedns", Permissions(smallest_rows=1, largest_total_sketch_fraction=0.5), sketch_size=10)
-    request = Model(np.zeros(FEATURES))
-    for run in (RUN, OTHER_RUN):
-        site.restart()
-        site.open(run=run)
-        first = site.ask("curvature", request, 2, 1, run=run)
-        assert first.kind == ANSWER
-        assert site.ask("curvature", request, 2, 1, run=run) == first  # the same answer again tells nothing new
-    assert site.ask("curvature", request, 3, 2, run=OTHER_RUN).kind == ANSWER
-    found = refusal(site.ask("curvature", request, 4, 3, run=OTHER_RUN))
-    assert found == "with 30 sketched rows sent before, 10 more would be over 0.5 of its 60 rows"
 
 
 def test_rows_that_changed_during_a_run_are_not_answered_for(tmp_path):
@@ -191,7 +176,7 @@ def test_rows_that_changed_during_a_run_are_not_answered_for(tmp_path):
 
 
 def test_a_packet_over_the_permitted_size_is_refused(tmp_path):
-    site = Site(tmp_path, permissions=Permissions(smallest_rows=1, largest_bytes=1000))
+    site = Site(tmp_path, permissions=replace(OPEN_HANDED, largest_bytes=1000))
     site.open()
     found = refusal(site.send(ASK, bytes(2000), 2))
     assert found.startswith("a packet of 20") and found.endswith("bytes is over the limit of 1000")
@@ -247,7 +232,7 @@ def test_targets_that_the_loss_cannot_take_are_refused_at_once(tmp_path):
     ("shards", "sentence"),
     [
         (lambda: make_shards(), "a site has the rows of one client, not of 5"),
-        (lambda: Shards.from_arrays(np.full((4, 2), np.nan), np.ones(4), [4]), "column 0 has 4 missing"),
+        (lambda: Shards.from_arrays(np.full((4, 2), np.nan), np.ones(4), [4]), "R7: column 0 has 4 missing"),
     ],
 )
 def test_rows_that_cannot_be_used_are_refused(shards, sentence, tmp_path):
@@ -258,11 +243,11 @@ def test_a_file_that_is_gone_is_a_refusal_and_no_crash(tmp_path):
     def gone():
         raise DataError("rows.csv does not exist")
 
-    assert refusal(Site(tmp_path, shards=gone).open()) == "rows.csv does not exist"
+    assert refusal(Site(tmp_path, shards=gone).open()) == "R7: rows.csv does not exist"
 
 
 def test_a_handler_that_the_method_lacks(site):
-    assert refusal(site.ask("curvature", Model(np.zeros(FEATURES)), 2)).startswith("the request is for 'curvature', which")
+    assert refusal(site.ask("curvature", Model(np.zeros(FEATURES)), 2)).startswith("R1: 'curvature' is not among what")
 
 
 def test_a_request_of_another_kind_than_the_handler_takes(site):
@@ -445,8 +430,8 @@ def test_a_damaged_memory_is_a_refusal_and_no_crash(site, caplog):
 
 def test_tightened_permissions_hold_for_a_run_that_is_open(site):
     assert site.learn(2, 1).kind == ANSWER
-    site.restart(Permissions(smallest_rows=1, handlers=("register",)))
-    assert refusal(site.learn(3, 1)) == "it does not permit 'learn', only register"
+    site.restart(replace(OPEN_HANDED, handlers=("register",)))
+    assert refusal(site.learn(3, 1)) == "R1: its owner does not permit 'learn', only register"
 
 
 class Overflow(Message):
@@ -479,7 +464,7 @@ def test_a_result_that_is_not_finite_stays_at_the_site(tmp_path):
 def test_a_bug_in_a_handler_is_a_refusal_in_one_line(tmp_path, caplog):
     site = Site(tmp_path, build=with_handlers_for_tests)
     site.open()
-    assert refusal(site.ask("bug_for_a_test", Model(np.zeros(FEATURES)), 2)) == "IndexError: list index out of range"
+    assert refusal(site.ask("bug_for_a_test", Model(np.zeros(FEATURES)), 2)) == "R7: IndexError: list index out of range"
     assert "Traceback" in caplog.text
     assert site.learn(3, 1).kind == ANSWER
 
@@ -534,9 +519,9 @@ def test_the_ledgers_of_the_sites_add_up_to_what_travelled(tmp_path):
 @pytest.mark.parametrize(
     ("permissions", "sentence"),
     [
-        (Permissions(smallest_rows=70), "site 'site-1': refuses: it has 60 rows and takes part only with 70 or more"),
-        (Permissions(smallest_rows=1, rounds=3), "site 'site-.': refuses: it permits 3 rounds, the run asks for 5"),
-        (Permissions(smallest_rows=1, handlers=("learn",)), "refuses: it does not permit 'register', only learn"),
+        (replace(OPEN_HANDED, smallest_rows=70), "site 'site-1': refuses: R2: taking part needs at least 70 rows"),
+        (replace(OPEN_HANDED, rounds=3), "site 'site-.': refuses: R5: it permits 3 rounds, the run asks for 5"),
+        (replace(OPEN_HANDED, handlers=("learn",)), "refuses: R1: its owner does not permit 'register', only learn"),
     ],
 )
 def test_the_coordinator_reads_why(permissions, sentence, absent, tmp_path):
@@ -548,9 +533,9 @@ def test_the_coordinator_reads_why(permissions, sentence, absent, tmp_path):
 
 def test_a_refusal_in_mid_run_stops_it_or_leaves_the_site_out(tmp_path):
     shards = make_shards(sizes=(90, 60, 150))
-    rules = Permissions(smallest_rows=1, largest_sketch_fraction=0.4)
+    rules = replace(OPEN_HANDED, largest_sketch_fraction=0.4)
     description = run_of("fedns", sketch_size=32)
-    sentence = "site 'site-1': refuses: a sketch of 32 rows is more than 0.4 of its 60 rows"
+    sentence = "site 'site-1': refuses: R3: a sketch of 32 rows is more than 0.4 of its rows"
     with pytest.raises(FederationError, match=sentence):
         Federation(shards, tmp_path / "a", description, Policy(absent="wait"), rules).start()
     there = Federation(shards, tmp_path / "b", description, Policy(absent="renormalise"), rules)

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import logging
-import math
 import time
-import zlib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fedns.core.clients import ClientMemory, Clients, Handler, messages_of
-from fedns.core.errors import ConfigError, FednsError, MessageError
-from fedns.core.files import write_whole
+from fedns.core.errors import FednsError, MessageError
 from fedns.core.messages import (
     WIRE_PRECISIONS,
     Envelope,
     Message,
-    Ragged,
     decode,
     encode,
     handler_named_in,
@@ -31,64 +27,16 @@ from fedns.core.messages import (
 )
 from fedns.core.shards import Shards
 from fedns.federation.protocol.packets import ANSWER, ASK, OPEN, REFUSAL, Packet
+from fedns.federation.site.guard import Answering, Guard, Refusal, check_description
 from fedns.federation.site.memory import RunMemory
+from fedns.federation.site.permissions import Permissions
+from fedns.federation.site.secret_seed import SecretClients, site_secret
 from fedns.numerics.linalg import single_threaded_blas
 from fedns.problems.problem import Problem
-from fedns.runs.policy import LARGEST_BYTES
 from fedns.runs.spec import Spec
 
-LEDGER_FILE, SKETCHED_FILE = "ledger.jsonl", "sketched-rows"
-
-
-@dataclass(frozen=True)
-class Permissions:
-    """What the owner of the data lets a coordinator ask for."""
-
-    handlers: tuple[str, ...] | None = None  # None: any that the method has
-    smallest_rows: int = 10  # with fewer rows the site takes no part
-    largest_sketch_fraction: float = 1.0  # rows of a sketch, relative to the rows of the site
-    wire: tuple[str, ...] = tuple(WIRE_PRECISIONS)
-    rounds: int = 1000
-    largest_bytes: int = LARGEST_BYTES
-    largest_total_sketch_fraction: float = math.inf  # rows of all sketches ever sent: from 1 on, rows can be solved for
-
-    def __post_init__(self) -> None:
-        for name in ("largest_sketch_fraction", "largest_total_sketch_fraction"):
-            if not getattr(self, name) >= 0:  # every comparison with nan is false: it would permit anything
-                raise ConfigError(f"{name} must be at least 0, got {getattr(self, name)}")
-        if not set(self.wire) <= set(WIRE_PRECISIONS):
-            raise ConfigError(f"wire must name {' or '.join(WIRE_PRECISIONS)}, got {list(self.wire)}")
-
-    def check_run(self, spec: Spec, num_rows: int) -> None:
-        if num_rows < self.smallest_rows:
-            raise MessageError(f"it has {num_rows} rows and takes part only with {self.smallest_rows} or more")
-        if spec.wire not in self.wire:
-            raise MessageError(f"it sends numbers as {' or '.join(self.wire)}, not as {spec.wire}")
-        if spec.rounds > self.rounds:
-            raise MessageError(f"it permits {self.rounds} rounds, the run asks for {spec.rounds}")
-
-    def check_request(self, handler: str, round: int) -> None:
-        if self.handlers is not None and handler not in self.handlers:
-            raise MessageError(f"it does not permit '{handler}', only {', '.join(self.handlers)}")
-        if round > self.rounds:
-            raise MessageError(f"it permits {self.rounds} rounds, this is round {round}")
-
-    def check_sketch(self, rows: int, sent_before: int, num_rows: int) -> None:
-        if rows > self.largest_sketch_fraction * num_rows:
-            raise MessageError(
-                f"a sketch of {rows} rows is more than {self.largest_sketch_fraction:g} of its {num_rows} rows"
-            )
-        if rows and sent_before + rows > self.largest_total_sketch_fraction * num_rows:
-            raise MessageError(
-                f"with {sent_before} sketched rows sent before, {rows} more would be over "
-                f"{self.largest_total_sketch_fraction:g} of its {num_rows} rows"
-            )
-
-
-def sketch_rows(batch: Message) -> int:
-    """The rows of the sketch in a reply; 0 where it has none."""
-    sketches = [getattr(batch, name) for name, spec in batch.specs().items() if spec.dimensions[:1] == ("rows",)]
-    return sum(int(value.counts[0]) for value in sketches if isinstance(value, Ragged))
+LEDGER_FILE = "ledger.jsonl"
+log = logging.getLogger("fedns.site")
 
 
 class SiteService:
@@ -107,7 +55,7 @@ class SiteService:
         self._build = build
         self._permissions = permissions
         self._folder = folder
-        self._shards: Shards | None = None
+        self._guarding: Guard | None = None
         self._built: tuple[Spec, Problem, Mapping[str, Handler]] | None = None
         self._latest: tuple[tuple[Any, ...], RunMemory] | None = None  # what a file holds, and how to tell it is that one
 
@@ -121,13 +69,16 @@ class SiteService:
             if packet.kind == ASK:
                 return packet.reply(ANSWER, self._ask(packet)).encode()
             raise MessageError("a site answers requests only")
+        except Refusal as error:
+            log.warning("refused: %s %s", error, error.detail)
+            return self._refuse(packet, str(error))
         except FednsError as error:
             return self._refuse(packet, str(error))
         except Exception as error:  # whatever it is, the coordinator gets a sentence and the owner a trace
-            logging.getLogger("fedns.site").exception("a request could not be answered")
-            return self._refuse(packet, f"{type(error).__name__}: {error}")
+            return self._refuse(packet, str(self._withheld(error)))
 
     def _open(self, packet: Packet) -> bytes:
+        check_description(self._permissions, len(packet.body))
         spec = Spec.from_agreed(packet.body)
         if packet.site >= len(spec.sites) or spec.sites[packet.site] != self.name:
             raise MessageError(f"this is site '{self.name}', not site {packet.site} of the run")
@@ -136,11 +87,12 @@ class SiteService:
             if self._recall(packet.run).spec != spec:
                 raise MessageError("the run has been opened before, with other settings")
         else:
-            shards = self._data()
-            self._permissions.check_run(spec, shards.num_samples)
-            problem, _ = self._handlers(spec)
-            problem.loss.check_targets(shards)
-            RunMemory(spec, packet.site, _fingerprint(shards)).save(path)
+            guard = self._guard()
+            problem, handlers = self._handlers(spec)
+            guard.admit_run(spec, handlers)
+            with self._private():
+                problem.loss.check_targets(guard.shards)
+            RunMemory(spec, packet.site, guard.fingerprint).save(path)
         self._note(packet, "downlink", "Opening", {}, len(packet.body), "opens a run")
         return json.dumps({"site": self.name}).encode()
 
@@ -148,7 +100,7 @@ class SiteService:
         memory = self._recall(packet.run)
         if packet.site != memory.number:
             raise MessageError(f"this is site {memory.number} of the run, the request is for site {packet.site}")
-        if memory.data != _fingerprint(self._data()):
+        if memory.data != self._guard().fingerprint:
             raise MessageError("its rows have changed since the run began: start a new run")
         digest = hashlib.sha256(packet.body).hexdigest()
         if (packet.epoch, packet.exchange) == (memory.epoch, memory.exchange) and digest == memory.digest:
@@ -159,49 +111,70 @@ class SiteService:
             raise MessageError(f"exchange {packet.exchange} is over: a request cannot be replayed")
         problem, handlers = self._handlers(memory.spec)
         name, request, envelope = self._request(packet.body, problem, handlers)
-        memory.enter(packet.epoch, envelope.round, packet.committed_rounds)
+        answering = self._guard().admit_request(
+            handlers[name], request, run=packet.run, round=envelope.round, spec=memory.spec, problem=problem
+        )
         self._latest = None  # until it is on disk again, what is in memory may be half of a change
-        reply = self._reply(memory, problem, handlers[name], request)
+        memory.enter(packet.epoch, envelope.round, packet.committed_rounds)
+        reply, drawn = self._reply(memory, problem, handlers[name], request, answering)
         shapes = {field: list(np.shape(getattr(reply, field))) for field in reply.specs()}
         answer = encode(reply, Envelope(envelope.round, memory.number), WIRE_PRECISIONS[memory.spec.wire])
+        answering.spend(reply, answer)
         memory.exchange, memory.digest, memory.answer = packet.exchange, digest, answer
         # On disk first: once an answer has left, the same request must get it again, whatever happens to this process.
         memory.save(self._path(packet.run))
         self._latest = self._mark(packet.run), memory
         asked = {field: list(np.shape(getattr(request, field))) for field in request.specs()}
         self._note(packet, "downlink", request.kind, asked, len(packet.body), name, envelope.round)
-        self._note(packet, "uplink", reply.kind, shapes, len(answer), name, envelope.round)
+        self._note(packet, "uplink", reply.kind, shapes, len(answer), name, envelope.round, drawn)
         return answer
 
     def _request(self, frame: bytes, problem: Problem, handlers: Mapping[str, Handler]) -> tuple[str, Message, Envelope]:
         name = handler_named_in(frame)
         if name not in handlers:
-            raise MessageError(f"the request is for '{name}', which the method does not have")
+            raise Refusal("R1", f"'{name}' is not among what the method may ask for")
         # The kernels trust lengths: a vector that is too short would be read past its end.
-        known = {"features": problem.num_features(self._data().num_columns)}
-        request, envelope = decode(messages_of(handlers[name])[0], frame, known)
-        self._permissions.check_request(name, envelope.round)
+        width = problem.num_features(self._guard().shards.num_columns)
+        self._guard().admit_length(len(frame), width)
+        request, envelope = decode(messages_of(handlers[name])[0], frame, {"features": width})
         return name, request, envelope
 
-    def _reply(self, memory: RunMemory, problem: Problem, handler: Handler, request: Message) -> Message:
+    def _reply(
+        self, memory: RunMemory, problem: Problem, handler: Handler, request: Message, answering: Answering
+    ) -> tuple[Message, dict[str, str]]:
+        """The reply, and a hash of the key of every random stream that it took."""
         ids = np.array([memory.number], dtype=np.int64)
-        shards = self._data()
-        clients = Clients(shards, ids, memory.spec.seed, memory.round, ClientMemory(ids, memory.arrays))
-        with single_threaded_blas():
-            batch = handler(problem, clients, request)
+        given = self._guard().shards, ids, memory.spec.seed, memory.round, ClientMemory(ids, memory.arrays)
+        clients = Clients(*given)
+        if not self._permissions.job_seed:
+            clients = SecretClients(*given, secret=site_secret(self._folder), run=answering.run)
+        try:
+            with self._private(), single_threaded_blas():
+                answering.check_points(problem, request)
+                batch = handler(answering.watch(problem), clients, request)
+        except Refusal:
+            answering.spend(None, b"")  # that a point was refused tells something, too
+            raise
         reply = split_batch(batch, 0)
         for name in reply.specs():
             refuse_non_finite(reply.kind, name, np.asarray(getattr(reply, name)))
-        self._count_sketch(sketch_rows(batch), shards.num_samples)
-        return reply
+        return reply, clients.commitments if isinstance(clients, SecretClients) else {}
 
-    def _count_sketch(self, rows: int, num_rows: int) -> None:
-        """Add to the rows of all sketches ever sent, in any run, before this one is."""
-        path = self._folder / SKETCHED_FILE
-        before = int(path.read_text()) if path.exists() else 0
-        self._permissions.check_sketch(rows, before, num_rows)
-        if rows:
-            write_whole(path, str(before + rows).encode(), durable=False)
+    @contextlib.contextmanager
+    def _private(self) -> Iterator[None]:
+        """R7: what goes wrong with the rows at hand is told to their owner, in the site's log, and to nobody else."""
+        try:
+            yield
+        except Refusal:
+            raise
+        except Exception as error:
+            raise self._withheld(error) from None
+
+    def _withheld(self, error: Exception) -> Refusal:
+        log.error("a request could not be answered", exc_info=error)
+        if self._permissions.explain:
+            return Refusal("R7", str(error) if isinstance(error, FednsError) else f"{type(error).__name__}: {error}")
+        return Refusal("R7", "it cannot answer; why stands in its own log")
 
     def _recall(self, run: bytes) -> RunMemory:
         mark = self._mark(run)
@@ -217,12 +190,14 @@ class SiteService:
         file = path.stat()
         return run, file.st_ino, file.st_mtime_ns, file.st_size
 
-    def _data(self) -> Shards:
-        if self._shards is None:
-            self._shards = self._read()
-            if self._shards.num_clients != 1:
-                raise MessageError(f"a site has the rows of one client, not of {self._shards.num_clients}")
-        return self._shards
+    def _guard(self) -> Guard:
+        if self._guarding is None:
+            with self._private():
+                shards = self._read()
+            if shards.num_clients != 1:
+                raise MessageError(f"a site has the rows of one client, not of {shards.num_clients}")
+            self._guarding = Guard(self._permissions, self._folder, shards)
+        return self._guarding
 
     def _handlers(self, spec: Spec) -> tuple[Problem, Mapping[str, Handler]]:
         if self._built is None or self._built[0] != spec:
@@ -238,7 +213,15 @@ class SiteService:
         return packet.reply(REFUSAL, sentence.encode(errors="replace")).encode()
 
     def _note(
-        self, packet: Packet, direction: str, kind: str, shapes: dict[str, Any], length: int, purpose: str, round: int = 0
+        self,
+        packet: Packet,
+        direction: str,
+        kind: str,
+        shapes: dict[str, Any],
+        length: int,
+        purpose: str,
+        round: int = 0,
+        drawn: Mapping[str, str] | None = None,
     ) -> None:
         """A line in the site's own ledger."""
         entry = {
@@ -252,11 +235,8 @@ class SiteService:
             "bytes": length,
             "purpose": purpose,
         }
+        if drawn:
+            entry["seed_commitments"] = dict(drawn)
         self._folder.mkdir(parents=True, exist_ok=True)
         with (self._folder / LEDGER_FILE).open("a", encoding="utf-8") as file:
             file.write(json.dumps(entry) + "\n")
-
-
-def _fingerprint(shards: Shards) -> str:
-    """Tells rows from other rows, as far as their number and their targets do."""
-    return f"{shards.num_samples} x {shards.num_columns}, {zlib.crc32(shards.targets.tobytes()):08x}"

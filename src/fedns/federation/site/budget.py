@@ -1,0 +1,104 @@
+"""What has left a site about its rows, over all runs, on disk before it leaves: a crash never gives any of it back."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fedns.core.files import alone_in
+from fedns.core.shards import Shards
+
+BUDGET_FOLDER = "budget"
+
+
+def fingerprint(shards: Shards) -> str:
+    """Tells these rows from any others: a hash of all their numbers."""
+    found = hashlib.sha256(f"{shards.num_samples} x {shards.num_columns}".encode())
+    arrays = [shards.targets, shards.sample_weights, *shards.rows]
+    for array in arrays:
+        if hasattr(array, "dtype"):
+            found.update(array.dtype.str.encode())
+            found.update(memoryview(array).cast("B"))
+    return found.hexdigest()[:32]
+
+
+@dataclass
+class Spent:
+    """What the lines of a budget add up to."""
+
+    points: set[str] = field(default_factory=set)
+    answers: set[str] = field(default_factory=set)
+    numbers: int = 0
+    asked: dict[tuple[str, int], int] = field(default_factory=dict)  # by run and round
+    times: list[float] = field(default_factory=list)  # of the requests of the last minute
+
+    def add(self, line: dict[str, Any]) -> None:
+        self.points |= set(line["points"])
+        if line["answer"] not in self.answers:  # the same bytes again tell nothing new
+            self.numbers += line["numbers"]
+        if line["answer"]:
+            self.answers.add(line["answer"])
+        key = line["run"], line["round"]
+        self.asked[key] = self.asked.get(key, 0) + 1
+        self.times = [t for t in self.times if t > line["time"] - 60.0] + [line["time"]]
+
+
+class Budget:
+    """A file of lines, one for every request that was worked on; several processes may share it."""
+
+    def __init__(self, folder: Path, mark: str) -> None:
+        self._path = folder / BUDGET_FOLDER / f"{mark}.jsonl"
+        self._spent, self._read, self._inode = Spent(), 0, 0
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[Spent]:
+        """What has been spent so far; nobody else spends while the block lasts."""
+        with alone_in(self._path.parent):
+            yield self.spent()
+
+    def spent(self) -> Spent:
+        """Only what other processes have added since the last look is read."""
+        file_now = self._path.stat() if self._path.exists() else None
+        size, inode = (file_now.st_size, file_now.st_ino) if file_now else (0, 0)
+        if size < self._read or inode != self._inode:  # the owner has reset it
+            self._spent, self._read, self._inode = Spent(), 0, inode
+        if size > self._read:
+            with self._path.open("rb") as file:
+                file.seek(self._read)
+                for line in file.read().splitlines():
+                    with contextlib.suppress(ValueError):  # torn by a crash, before its answer had left
+                        self._spent.add(json.loads(line))
+                self._read = file.tell()
+        return self._spent
+
+    def spend(
+        self, *, points: Sequence[str], answer: str, numbers: int, run: bytes, round: int, durable: bool = True
+    ) -> None:
+        """Write a line; to be called while the budget is held.
+
+        durable: it survives a power cut too, which costs some milliseconds.
+        """
+        entry = {"points": list(points), "answer": answer, "numbers": numbers, "run": run.hex(), "round": round}
+        line = json.dumps(entry | {"time": time.time()})
+        with self._path.open("ab") as file:
+            file.write(f"\n{line}\n".encode())  # a line of its own even after one that was torn
+            file.flush()
+            if durable:
+                os.fsync(file.fileno())
+
+
+def reset_budgets(folder: Path) -> int:
+    """Begin anew, as the owner decides; the old lines are kept aside. Returns how many budgets there were."""
+    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    files = sorted((folder / BUDGET_FOLDER).glob("*.jsonl"))
+    with alone_in(folder / BUDGET_FOLDER):
+        for path in files:
+            path.rename(path.with_suffix(f".{stamp}.reset"))
+    return len(files)

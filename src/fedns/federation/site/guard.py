@@ -1,0 +1,292 @@
+"""The owner's rules, applied at the site: before a handler runs, while it reads rows, and before its answer leaves.
+
+R1 who may ask for what, R2 rows, R3 sketches, R4 concentration, R5 budget, R6 work, R7 refusals. A refusal names the rule
+and never a value of the data; what the owner has to know stands in the site's own log.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedns.core.clients import Handler, messages_of
+from fedns.core.errors import MessageError
+from fedns.core.messages import Discloses, Message
+from fedns.core.shards import Shards
+from fedns.federation.site.budget import Budget, Spent, fingerprint
+from fedns.federation.site.concentration import Concentration, concentration, squared_norms
+from fedns.federation.site.levels import blanked, rare_levels
+from fedns.federation.site.permissions import Permissions
+from fedns.numerics.backend import ROW_SAMPLING, SJLT, Keys, LocalSteps, SketchPlan
+from fedns.numerics.linalg import packed_size
+from fedns.problems.losses import Squared
+from fedns.problems.problem import Problem
+from fedns.runs.spec import Spec
+
+FloatArray = NDArray[np.float64]
+CURVATURE = {Discloses.HESSIAN, Discloses.SKETCH, Discloses.ROWS}
+HARMLESS = {Discloses.NOTHING, Discloses.SCHEMA, Discloses.COUNT}
+_REMEMBERED_POINTS, _VECTORS_IN_A_REQUEST = 4096, 64
+log = logging.getLogger("fedns.site")
+
+
+class Refusal(MessageError):
+    """A rule of the owner's that a request breaks; `detail` is for the site's own log alone."""
+
+    def __init__(self, rule: str, sentence: str, detail: str = "") -> None:
+        super().__init__(f"{rule}: {sentence}")
+        self.detail = detail
+
+
+def check_description(permissions: Permissions, length: int) -> None:
+    """R6, before the description of a run is looked at."""
+    if length > permissions.largest_job_bytes:
+        raise Refusal("R6", f"the description of a run may have {permissions.largest_job_bytes} bytes, not {length}")
+
+
+class Guard:
+    """The rules over one table of rows. One object serves a process; what must outlive it is in the budget."""
+
+    def __init__(self, permissions: Permissions, folder: Path, shards: Shards) -> None:
+        self.permissions = permissions
+        own = permissions
+        self._mark = fingerprint(shards)
+        self.budget = Budget(folder, self._mark)
+        self._rare = rare_levels(shards, own.smallest_level)
+        if self._rare.columns.size:
+            names = [shards.columns[c] if shards.columns else str(c) for c in self._rare.columns.tolist()]
+            log.warning("R2: rare levels in columns %s: %s", ", ".join(names), own.rare_levels)
+        self.shards = blanked(shards, self._rare) if own.rare_levels == "blank" else shards
+        self._norms = squared_norms(self.shards)
+        self._passed: dict[bytes, None] = {}  # points at which these rows are known not to be concentrated
+
+    @property
+    def fingerprint(self) -> str:
+        return self._mark
+
+    def admit_run(self, spec: Spec, handlers: Mapping[str, Handler]) -> None:
+        """R1, R2, R5 and R6 on the description of a run."""
+        own = self.permissions
+        if own.digests and spec.digest not in own.digests:
+            raise Refusal("R1", "its owner has agreed to certain runs only, and this is none of them")
+        if spec.wire not in own.wire:
+            raise Refusal("R1", f"it sends numbers as {' or '.join(own.wire)}, not as {spec.wire}")
+        if spec.rounds > own.rounds:
+            raise Refusal("R5", f"it permits {own.rounds} rounds, the run asks for {spec.rounds}")
+        for handler in handlers.values():
+            self._check_counts(getattr(handler, "__self__", None), "a setting of the method")
+        self._check_rows(own.smallest_rows, "taking part")
+        if self._rare.outcome:
+            raise Refusal("R2", f"fewer than {own.smallest_level} of its rows have one of the outcomes")
+        if self._rare.columns.size and own.rare_levels == "refuse":
+            raise Refusal("R2", f"fewer than {own.smallest_level} of its rows have one of the levels of a column")
+
+    def admit_length(self, length: int, width: int) -> None:
+        """R6: a request holds a few vectors of coefficients."""
+        most = self.permissions.largest_job_bytes + _VECTORS_IN_A_REQUEST * 8 * width
+        if length > most:
+            raise Refusal("R6", f"a request may have {most} bytes, not {length}")
+
+    def admit_request(
+        self, handler: Handler, request: Message, *, run: bytes, round: int, spec: Spec, problem: Problem
+    ) -> Answering:
+        """R1, R2, R5 and R6 before anything is computed; what is returned applies the rest while it is."""
+        own, name = self.permissions, handler.__name__
+        if own.handlers is not None and name not in own.handlers:
+            raise Refusal("R1", f"its owner does not permit '{name}', only {', '.join(own.handlers)}")
+        if round > min(spec.rounds, own.rounds):
+            raise Refusal("R5", f"round {round} is beyond the {min(spec.rounds, own.rounds)} rounds of the run")
+        told = {spec.discloses for spec in messages_of(handler)[1].specs().values()} - HARMLESS
+        width = problem.num_features(self.shards.num_columns)
+        if told:
+            self._check_counts(request, "a number in the request")
+            self._check_told(told, width)
+        known = {"features": width, "entries": packed_size(width)}
+        shapes = [spec for spec in messages_of(handler)[1].specs().values() if spec.discloses not in HARMLESS]
+        least = sum(int(np.prod([known.get(axis, 0) for axis in spec.dimensions])) for spec in shapes)
+        answering = Answering(self, run, round, points_of(request) if told else [])
+        self.check_budget(self.budget.spent(), answering, least)
+        return answering
+
+    def _check_told(self, told: set[Discloses | None], width: int) -> None:
+        own = self.permissions
+        if told & CURVATURE:
+            self._check_rows(max(own.smallest_rows, own.rows_per_coefficient * width), f"a Hessian of {width} coefficients")
+        else:
+            self._check_rows(width + own.rows_beyond_coefficients, f"a gradient of {width} coefficients")
+        if Discloses.ROWS in told and not own.row_sampling:
+            raise Refusal("R3", "rows of the data do not leave it")
+
+    def _check_rows(self, needed: float, what: str) -> None:
+        if not self.shards.num_samples >= needed:
+            raise Refusal("R2", f"{what} needs at least {needed:g} rows, and it has fewer")
+
+    def _check_counts(self, owner: object, what: str) -> None:
+        values = [getattr(owner, one.name) for one in fields(owner)] if is_dataclass(owner) else []
+        for value in values:
+            whole = isinstance(value, int | np.integer) or (isinstance(value, np.ndarray) and value.dtype.kind in "iu")
+            if whole and np.any(np.abs(np.asarray(value, dtype=object)) > self.permissions.largest_count):
+                raise Refusal("R6", f"{what} is larger than {self.permissions.largest_count}")
+
+    def check_budget(self, spent: Spent, answering: Answering, numbers: int) -> None:
+        own = self.permissions
+        if len(spent.points | set(answering.points)) > own.points:
+            raise Refusal("R5", f"its owner permits answers about {own.points} distinct coefficients, over all runs")
+        self._check_numbers(spent.numbers + numbers)
+        if spent.asked.get((answering.run.hex(), answering.round), 0) >= own.requests_per_round:
+            raise Refusal("R6", f"it answers {own.requests_per_round} requests in a round")
+        if sum(t > time.time() - 60.0 for t in spent.times) >= own.requests_per_minute:
+            raise Refusal("R6", f"it answers {own.requests_per_minute} requests a minute")
+
+    def check_sketch(self, plan: SketchPlan, width: int) -> None:
+        """R3, before the sketch is taken."""
+        own, rows, size = self.permissions, self.shards.num_samples, int(plan.sizes.max())
+        if plan.kind == ROW_SAMPLING and not own.row_sampling:
+            raise Refusal("R3", "a sketch of sampled rows is rows of the data, which do not leave it")
+        if size > own.largest_sketch_fraction * rows:
+            raise Refusal("R3", f"a sketch of {size} rows is more than {own.largest_sketch_fraction:g} of its rows")
+        if plan.kind == SJLT and not rows >= own.rows_per_bucket * size:
+            raise Refusal("R3", f"an sjlt sketch of {size} rows needs {own.rows_per_bucket:g} times as many rows")
+        self._check_numbers(self.budget.spent().numbers + size * width)
+
+    def _check_numbers(self, numbers: int) -> None:
+        most = self.permissions.largest_released_fraction
+        if numbers > most * self.shards.num_samples * self.shards.num_columns:
+            raise Refusal("R5", f"its owner permits {most:g} times the numbers of its table to leave, over all runs")
+
+    def check_point(self, problem: Problem, w: FloatArray, shards: Shards) -> None:
+        """R4: refuse coefficients at which a few rows decide; written so that nan refuses."""
+        own = self.permissions
+        if own.needs_no_measure:
+            return
+        # The curvature of the squared loss is the same everywhere: one look at the rows is enough for all points.
+        point = b"" if isinstance(problem.loss, Squared) else np.ascontiguousarray(w, dtype=np.float64).tobytes()
+        key = hashlib.sha256(problem.loss.name.encode() + bytes([problem.intercept]) + point).digest()
+        if key in self._passed:
+            return
+        self.judge(concentration(problem, w, shards, self._norms), w.size)
+        self._passed[key] = None
+        if len(self._passed) > _REMEMBERED_POINTS:
+            del self._passed[next(iter(self._passed))]
+
+    def judge(self, found: Concentration, width: int) -> None:
+        own = self.permissions
+        least = max(own.smallest_effective_rows, own.effective_rows_per_coefficient * width)
+        if not (
+            found.effective_rows >= least
+            and found.largest_share <= own.largest_record_share
+            and found.mean_curvature >= own.smallest_mean_curvature
+        ):
+            raise Refusal("R4", "at these coefficients the answer would be about a few of its rows", str(found))
+
+
+@dataclass
+class Answering:
+    """One answer in the making."""
+
+    guard: Guard
+    run: bytes
+    round: int
+    points: list[str]  # hashes of the coefficients that the request is about
+    passes: int = 0
+
+    def __post_init__(self) -> None:
+        self._started = time.monotonic()
+
+    def watch(self, problem: Problem) -> WatchedProblem:
+        values = {one.name: getattr(problem, one.name) for one in fields(problem)}
+        return WatchedProblem(**values, answering=self)
+
+    def before_pass(self, problem: Problem, points: FloatArray, shards: Shards, memory: int) -> None:
+        """R4 and R6, before the rows are read."""
+        own = self.guard.permissions
+        self.passes += 1
+        if self.passes > own.passes or time.monotonic() - self._started > own.answer_seconds:
+            raise Refusal("R6", f"the answer takes more than {own.passes} passes or {own.answer_seconds:g} seconds")
+        if memory > own.largest_bytes:
+            raise Refusal("R6", f"the answer takes more than {own.largest_bytes} bytes")
+        for w in np.atleast_2d(points):
+            self.guard.check_point(problem, w, shards)
+
+    def check_points(self, problem: Problem, request: Message) -> None:
+        """R4 at the coefficients of a request: not every handler reads the rows through the problem."""
+        found = getattr(request, "coefficients", np.empty((0, 0)))
+        for w in np.atleast_2d(found) if self.points and np.size(found) else ():
+            self.guard.check_point(problem, w, self.guard.shards)
+
+    def spend(self, reply: Message | None, answer: bytes) -> None:
+        """R5, on disk before the answer leaves; checked once more, as another process may have answered meanwhile."""
+        told = [name for name, spec in reply.specs().items() if spec.discloses not in HARMLESS] if reply else []
+        numbers = sum(int(np.size(getattr(reply, name))) for name in told)
+        digest = hashlib.sha256(answer).hexdigest()[:32] if told else ""
+        budget = self.guard.budget
+        with budget.held() as spent:
+            if reply is not None:
+                self.guard.check_budget(spent, self, 0 if digest in spent.answers else numbers)
+            new = digest not in spent.answers or not spent.points.issuperset(self.points)
+            limited = math.isfinite(self.guard.permissions.largest_released_fraction)
+            budget.spend(
+                points=self.points,
+                answer=digest,
+                numbers=numbers,
+                run=self.run,
+                round=self.round,
+                durable=limited and bool(told or self.points) and new,
+            )
+
+
+@dataclass(frozen=True)
+class WatchedProblem(Problem):
+    """The problem as a site's handlers see it: no pass over the rows goes unseen."""
+
+    answering: Any = None
+
+    def losses_along(self, w: FloatArray, direction: FloatArray, steps: FloatArray, shards: Shards) -> FloatArray:
+        along = np.atleast_2d(w)[:, None] + steps[:, None] * np.atleast_2d(direction)[:, None]
+        self.answering.before_pass(self, along.reshape(-1, w.shape[-1]), shards, 8 * steps.size)
+        return super().losses_along(w, direction, steps, shards)
+
+    def gradient(self, w: FloatArray, shards: Shards) -> FloatArray:
+        self.answering.before_pass(self, w, shards, 8 * w.shape[-1])
+        return super().gradient(w, shards)
+
+    def value_and_gradient(self, w: FloatArray, shards: Shards) -> tuple[FloatArray, FloatArray]:
+        self.answering.before_pass(self, w, shards, 8 * w.shape[-1])
+        return super().value_and_gradient(w, shards)
+
+    def hessian_times(self, w: FloatArray, vectors: FloatArray, shards: Shards) -> FloatArray:
+        self.answering.before_pass(self, w, shards, 8 * vectors[0].size)
+        return super().hessian_times(w, vectors, shards)
+
+    def local_steps(self, w: FloatArray, shards: Shards, local: LocalSteps, keys: Keys) -> FloatArray:
+        self.answering.before_pass(self, w, shards, 8 * w.shape[-1])
+        return super().local_steps(w, shards, local, keys)
+
+    def gradient_and_hessian(self, w: FloatArray, shards: Shards) -> tuple[FloatArray, FloatArray]:
+        self.answering.before_pass(self, w, shards, 8 * packed_size(w.shape[-1]))
+        return super().gradient_and_hessian(w, shards)
+
+    def gradient_and_sketch(
+        self, w: FloatArray, shards: Shards, plan: SketchPlan, keys: Keys
+    ) -> tuple[FloatArray, FloatArray, NDArray[np.int64]]:
+        self.answering.guard.check_sketch(plan, w.shape[-1])
+        self.answering.before_pass(self, w, shards, 8 * w.shape[-1] * int(plan.sizes.max()))
+        return super().gradient_and_sketch(w, shards, plan, keys)
+
+
+def points_of(request: Message) -> list[str]:
+    """A hash for each vector of coefficients in a request, with whatever else of their length goes with them."""
+    wide = [name for name, spec in request.specs().items() if spec.dimensions[-1:] == ("features",)]
+    arrays = [array for array in (np.atleast_2d(getattr(request, name)) for name in wide) if array.size]
+    count = max((len(array) for array in arrays), default=0)
+    rows = [np.concatenate([array[min(row, len(array) - 1)] for array in arrays]) for row in range(count)]
+    return [hashlib.sha256(row.astype(np.float64).tobytes()).hexdigest()[:32] for row in rows]
