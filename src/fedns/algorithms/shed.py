@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedns.algorithms.curvature import gradients_and_roots
-from fedns.algorithms.searches import ArmijoSearch, refuse_other_searches, search_handlers, step_size_along
+from fedns.algorithms.searches import ArmijoSearch, search_handlers, step_size_along
 from fedns.core.algorithm import Algorithm, Outcome
 from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
@@ -104,7 +104,6 @@ class SHED(Algorithm):
     heterogeneous: ClassVar[str] = "yes"
 
     def __post_init__(self) -> None:
-        refuse_other_searches(self.line_search, ArmijoSearch)
         if self.eigenpairs < 1 or any(count < 1 for count in self.eigenpairs_per_client):
             raise ConfigError("shed needs at least one eigenpair per client and round")
         if self.residual not in RESIDUALS:
