@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 
+from fedns.core.checked import checked
 from fedns.core.errors import DataError
 from fedns.numerics.rows import DenseRows, Rows, SparseRows
 
@@ -23,6 +24,7 @@ FloatArray = NDArray[np.float64]
 class Shards:
     """Client j owns rows starts[j]:stops[j]; selecting clients copies nothing."""
 
+    example: ClassVar[str] = "fedns.split(X, y, clients=10)"
     rows: Rows
     targets: FloatArray  # (rows,)
     starts: IntArray  # (clients,)
@@ -32,6 +34,7 @@ class Shards:
     columns: tuple[str, ...] | None = None  # one per column
 
     @classmethod
+    @checked
     def from_arrays(
         cls,
         features: Any,
