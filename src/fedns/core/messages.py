@@ -93,7 +93,7 @@ def wire(*dimensions: str, dtype: str = "real", ragged: bool = False, discloses:
     """Declare a field of a message.
 
     - dimensions: its axes by name; none for a single number.
-    - dtype: "real" is rounded to the run's wire precision; coded, float64, float32, int64, int32 or uint8 stay.
+    - dtype: "real" is rounded to the run's wire precision, "coded" is for small integers; or a numpy dtype, which stays.
     - ragged: clients have different lengths along the first axis.
     - discloses: what it tells about the rows, which every field of a reply must say: one of fedns.Discloses.
     """
