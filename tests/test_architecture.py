@@ -1,6 +1,7 @@
 """Dependencies point one way, and heavy packages are imported where they belong."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -28,8 +29,8 @@ ALLOWED = {
 }
 OWNERS = {
     "matplotlib": {"reporting/plots.py"},
-    "llvmlite": {"numerics/cpu/simd.py", "numerics/cpu/pointwise.py"},
-    "flwr": {f"transports/flower/{part}.py" for part in ("client", "server", "superlink")},
+    "llvmlite": {f"numerics/cpu/{part}.py" for part in ("formulas", "pointwise", "simd")},
+    "flwr": {f"transports/flower/{part}.py" for part in ("client", "door", "server", "superlink")},
     "nvflare": {f"transports/nvflare/{part}.py" for part in ("client", "incoming", "processes", "server")},
 }
 
@@ -64,6 +65,30 @@ def test_heavy_packages_have_one_home():
             if homes is not None and place not in homes:
                 wrong.append(f"{place} imports {name}")
     assert not wrong
+
+
+def test_kernels_are_reached_through_the_backend():
+    wrong = []
+    for path in ROOT.rglob("*.py"):
+        place = path.relative_to(ROOT).as_posix()
+        if not place.startswith("numerics/"):
+            wrong += [f"{place} imports {name}" for name in imports_of(path) if name.startswith("fedns.numerics.cpu")]
+    assert not wrong
+
+
+def test_nothing_outside_transports_names_an_engine():
+    """Other packages find engines through the registry; only extras of the package and the documentation name them."""
+    named = re.compile("flower|flwr|nvflare", re.IGNORECASE)
+    others = [path for path in ROOT.rglob("*.py") if path.relative_to(ROOT).parts[0] != "transports"]
+    wrong = [f"{path.relative_to(ROOT)}: {match.group()}" for path in others for match in named.finditer(path.read_text())]
+    assert not wrong
+
+
+def test_transports_are_reached_through_their_registry():
+    for path in ROOT.rglob("*.py"):
+        if path.relative_to(ROOT).parts[0] != "transports":
+            reached = {name for name in imports_of(path) if name.startswith("fedns.transports")}
+            assert reached <= {"fedns.transports.TRANSPORTS", "fedns.transports.BUILT_IN"}, path
 
 
 def test_nothing_pickles():

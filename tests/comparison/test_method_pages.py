@@ -4,7 +4,7 @@ import pytest
 
 import fedns
 from fedns.algorithms import METHODS
-from fedns.cli import main as cli
+from fedns.cli import app as cli
 from fedns.comparison.measured import bytes_per_round, read_measured
 from fedns.comparison.method_pages import comparison_of_methods, methods_page
 

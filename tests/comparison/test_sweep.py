@@ -2,7 +2,7 @@ import csv
 
 import pytest
 
-from fedns.cli import main as cli
+from fedns.cli import app as cli
 from fedns.comparison import sweep as sweeps
 from fedns.comparison.sweep import is_finished, is_sweep, read_sweep, run_sweep
 from fedns.core.errors import ConfigError

@@ -1,12 +1,16 @@
 """Files that survive being killed in mid-write, and folders with one process at a time."""
 
+import os
+import stat
 import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
+from fedns.core import files
 from fedns.core.files import LOCK_FILE, alone_in, write_whole
 
 
@@ -16,6 +20,27 @@ def test_a_file_is_replaced_as_a_whole(tmp_path):
     write_whole(path, "41\n")
     assert path.read_text() == "41\n"
     assert [other.name for other in tmp_path.iterdir()] == ["finished"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="folders cannot be synced there")
+@pytest.mark.parametrize(("durable", "expected"), [(True, ["file", "replace", "folder"]), (False, ["replace"])])
+def test_what_is_to_survive_a_power_cut_reaches_the_disk_in_this_order(durable, expected, tmp_path, monkeypatch):
+    """First the content, then the name, then the folder that the name is in."""
+    steps, sync, replace = [], os.fsync, Path.replace
+
+    def synced(descriptor):
+        steps.append("folder" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "file")
+        sync(descriptor)
+
+    def replaced(self, target):
+        steps.append("replace")
+        return replace(self, target)
+
+    monkeypatch.setattr(files.os, "fsync", synced)
+    monkeypatch.setattr(Path, "replace", replaced)
+    write_whole(tmp_path / "new" / "state", b"whole", durable=durable)
+    assert steps == expected
+    assert (tmp_path / "new" / "state").read_bytes() == b"whole"
 
 
 HOLDER = """

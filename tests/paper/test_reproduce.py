@@ -6,7 +6,7 @@ from html import escape
 
 import pytest
 
-from fedns.cli import main as cli
+from fedns.cli import app as cli
 from fedns.comparison.compare import compare
 from fedns.comparison.results import Run
 from fedns.comparison.sweep import read_sweep

@@ -8,9 +8,11 @@ from typing import Annotated
 import typer
 
 from fedns.cli.console import make_console
+from fedns.cli.options import SETTINGS, Quiet, option
+from fedns.transports import BUILT_IN
 
-Engine = Annotated[str, typer.Option(help="flower or nvflare.  [default: flower]", show_default=False)]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing; the results are in the files.")]
+DEFAULT_ENGINE = BUILT_IN[0].name
+Engine = Annotated[str, option(f"{' or '.join(engine.name for engine in BUILT_IN)}.", DEFAULT_ENGINE)]
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -36,9 +38,7 @@ def site(config: Annotated[Path, typer.Argument(hidden=True)]) -> None:
 def coordinate(
     config: Annotated[Path, typer.Argument(hidden=True)],
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run that was interrupted.")] = False,
-    metrics_port: Annotated[
-        int | None, typer.Option(help="Serve metrics for Prometheus on this loopback port.", show_default=False)
-    ] = None,
+    metrics_port: Annotated[int | None, option("Serve metrics for Prometheus on this loopback port.")] = None,
     quiet: Quiet = False,
 ) -> None:
     """Train over the sites of a federation.
@@ -54,10 +54,8 @@ def coordinate(
 def init_federation(
     folder: Annotated[Path, typer.Argument(hidden=True)],
     sites: Annotated[str, typer.Option(help="Names of the sites, separated by commas.")],
-    engine: Engine = "flower",
-    server: Annotated[
-        str, typer.Option(help="Host and port that sites connect to.  [default: localhost:9092]", show_default=False)
-    ] = "localhost:9092",
+    engine: Engine = DEFAULT_ENGINE,
+    server: Annotated[str, option("Host and port that sites connect to.", "localhost:9092")] = "localhost:9092",
 ) -> None:
     """Write keys and files for a coordinator and its sites into FOLDER."""
     from fedns.federation.provision import init_federation as write
@@ -67,25 +65,14 @@ def init_federation(
 
 
 def demo_federation(
-    engine: Engine = "flower",
-    sites: Annotated[int, typer.Option(help="Sites, each a process of its own.  [default: 3]", show_default=False)] = 3,
-    methods: Annotated[
-        str, typer.Option(help="Methods, separated by commas, or all.  [default: fedns]", show_default=False)
-    ] = "fedns",
-    dataset: Annotated[
-        str, typer.Option(help="Data to give to the sites.  [default: digits]", show_default=False)
-    ] = "digits",
-    rounds: Annotated[int, typer.Option(help="Most rounds of a run.  [default: 30]", show_default=False)] = 30,
-    sketch_size: Annotated[int, typer.Option(help="Rows of the sketch.  [default: 64]", show_default=False)] = 64,
-    wire: Annotated[
-        str,
-        typer.Option(
-            help="Precision of real numbers in messages: float64 or float32.  [default: float64]", show_default=False
-        ),
-    ] = "float64",
-    out: Annotated[
-        Path | None, typer.Option(help="Folder of the federation.  [default: runs/federation-ENGINE]", show_default=False)
-    ] = None,
+    engine: Engine = DEFAULT_ENGINE,
+    sites: Annotated[int, option("Sites, each a process of its own.", 3)] = 3,
+    methods: Annotated[str, option("Methods, separated by commas, or all.", "fedns")] = "fedns",
+    dataset: Annotated[str, option("Data to give to the sites.", "digits")] = "digits",
+    rounds: Annotated[int, option(SETTINGS["rounds"], 30)] = 30,
+    sketch_size: Annotated[int, option(SETTINGS["sketch_size"], 64)] = 64,
+    wire: Annotated[str, option(SETTINGS["wire"], "float64")] = "float64",
+    out: Annotated[Path | None, option("Folder of the federation.", "runs/federation-ENGINE")] = None,
     quiet: Quiet = False,
 ) -> None:
     """Start a whole federation on this machine, with TLS and keys, train, and compare with the simulator."""

@@ -1,4 +1,4 @@
-"""What every engine needs of the operating system: ends that unwind, and ports."""
+"""What every engine needs of the operating system: ends that unwind, and ports; and how long a message may be."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from types import FrameType
 from fedns.core.errors import FednsError
 
 LOOPBACK = "127.0.0.1"
+LARGEST_MESSAGE = 512 << 20  # bytes of one question or answer: a full Hessian of 8000 coefficients
 
 
 class EngineError(FednsError):

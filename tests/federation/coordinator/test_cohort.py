@@ -1,5 +1,7 @@
 """The networked engine against the simulator, with sites that answer real packets in this process."""
 
+import json
+
 import pytest
 from tests.conftest import make_shards
 from tests.federation.in_process import Federation, run_of
@@ -32,3 +34,18 @@ def test_every_method_gives_the_simulators_bits_and_bytes(method, wire, tmp_path
     here = simulated(description)
     assert there.coefficients.tobytes() == here.coefficients.tobytes()
     assert measured(there) == measured(here)
+
+
+def test_watching_is_metered_apart_and_nothing_that_travelled_is_left_out(tmp_path):
+    """Against the sites' own ledgers, which know nothing of the coordinator's meter."""
+    there = Federation(SHARDS, tmp_path, run_of("fedndes"))
+    history = there.start()
+    travelled = {"evaluate_locally": 0, "the method": 0}
+    for site in there.spec.sites:
+        for line in map(json.loads, (tmp_path / site / "ledger.jsonl").read_text().splitlines()):
+            if line["kind"] != "Opening":
+                travelled["evaluate_locally" if line["purpose"] == "evaluate_locally" else "the method"] += line["bytes"]
+    assert history.evaluation_bytes[-1] == travelled["evaluate_locally"] > 0
+    assert history.uplink_bytes[-1] + history.downlink_bytes[-1] == travelled["the method"]
+    assert len(set(history.evaluation_bytes.tolist())) == len(history.records)  # more after every round
+    assert not simulated(there.spec).evaluation_bytes.any()

@@ -21,7 +21,7 @@ from tests.processes import PATIENCE_SECONDS, start, wait_until
 pytest.importorskip("flwr", reason="the Flower engine needs flwr: pip install 'fedns[flower]'")
 
 import httpx
-from flwr.proto.control_pb2 import ListNodesRequest, RegisterNodeRequest
+from flwr.proto.control_pb2 import ListNodesRequest, RegisterNodeRequest, StartRunRequest
 from flwr.proto.runtime_pb2 import AcquireTaskRequest
 from flwr.supercore.control.control_http_client import ControlHttpClient
 from flwr.supercore.runtime import RuntimeHttpClient
@@ -176,8 +176,12 @@ def test_nobody_but_the_coordinator_controls_the_superlink(federation: Federatio
     trust = ssl.create_default_context(cafile=str(federation.folder / "coordinator" / "authority.crt"))
     address = f"https://127.0.0.1:{federation.port}"
     with ControlHttpClient(address, verify=trust) as control:
-        for call, request in ((control.ListNodes, ListNodesRequest()), (control.RegisterNode, RegisterNodeRequest())):
-            with pytest.raises(httpx.HTTPStatusError, match="401"):
+        for call, request, status in (
+            (control.ListNodes, ListNodesRequest(), "404"),  # the coordinator has no use for it either
+            (control.RegisterNode, RegisterNodeRequest(), "401"),
+            (control.StartRun, StartRunRequest(), "401"),
+        ):
+            with pytest.raises(httpx.HTTPStatusError, match=status):
                 call(request)
     with RuntimeHttpClient(address, verify=trust) as runtime, pytest.raises(httpx.HTTPStatusError, match="401"):
         runtime.AcquireTask(AcquireTaskRequest())

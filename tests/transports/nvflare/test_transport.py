@@ -24,7 +24,8 @@ from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, ReturnCode
 from nvflare.fuel.f3.message import Message
 
 from fedns.core.errors import ConfigError
-from fedns.transports.nvflare.client import EXCHANGE, SiteAnswers
+from fedns.transports.nvflare import processes
+from fedns.transports.nvflare.client import EXCHANGE, SESSION, SiteAnswers
 from fedns.transports.nvflare.processes import CONSOLE, Federation, provision, start_site, stop
 from fedns.transports.nvflare.server import NVFlareTransport
 
@@ -41,6 +42,8 @@ def build(config):
             raise ValueError("a secret number")
         if request.startswith(b"sleep"):
             time.sleep(float(request[5:]))
+        if request.startswith(b"repeat"):
+            return bytes(int(request[6:]))
         if request.startswith(b"await "):
             while not Path(request[6:].decode()).exists():
                 time.sleep(0.02)
@@ -254,6 +257,23 @@ def test_sites_outlive_their_coordinator(running):
     assert {arrival.payload for arrival in running.ask(dict.fromkeys(SITES, b"again")).values()} == {b"niaga"}
 
 
+def test_an_answer_that_is_too_long_is_not_received(running, tmp_path, monkeypatch):
+    kits = provision(tmp_path / "federation", ["ankara"], "localhost", free_port())
+    with monkeypatch.context() as small:
+        small.setattr(processes, "LARGEST_MESSAGE", 1_000_000)
+        transport = NVFlareTransport(kits.server)
+    site = start_site(kits.sites["ankara"], SERVICE, running.config)
+    try:
+        wait_until(lambda: transport.connected() == ["ankara"], "ankara is connected")
+        (arrival,) = transport.exchange({"ankara": b"repeat 2000000"}, 5)
+        assert arrival.failure and not arrival.payload
+        (arrival,) = transport.exchange({"ankara": b"repeat 900000"}, 30)
+        assert len(arrival.payload) == 900_000
+    finally:
+        transport.close()
+        stop(site)
+
+
 def test_children_of_a_killed_coordinator_end(running, tmp_path):
     credentials = provision(tmp_path / "federation", ["ankara"], "localhost", free_port())
     code = """
@@ -303,14 +323,16 @@ def test_a_site_answers_the_server_alone_and_its_latest_request(running, monkeyp
     monkeypatch.syspath_prepend(running.folder)
     answers = SiteAnswers(SERVICE, str(running.config))
 
-    def ask(origin: str, number: int, payload: object = b"abc") -> tuple[str, object]:
-        reply = answers.answer(Message({MessageHeaderKey.ORIGIN: origin, EXCHANGE: number}, payload))
+    def ask(origin: str, number: object, payload: object = b"abc", session: str = "first") -> tuple[str, object]:
+        headers = {MessageHeaderKey.ORIGIN: origin, SESSION: session, EXCHANGE: number}
+        reply = answers.answer(Message(headers, payload))
         return reply.get_header(MessageHeaderKey.RETURN_CODE), reply.payload
 
     assert ask("bergen", 1) == ask("server.job", 1) == (ReturnCode.UNAUTHENTICATED, None)
     assert ask("server", 2) == (ReturnCode.OK, b"cba")
     assert ask("server", 1) == (ReturnCode.ABORT_RUN, None)
-    assert ask("server", 3, {"not": "bytes"}) == (ReturnCode.INVALID_REQUEST, None)
+    assert ask("server", 3, {"not": "bytes"}) == ask("server", "3") == (ReturnCode.INVALID_REQUEST, None)
+    assert ask("server", 1, session="second") == (ReturnCode.OK, b"cba")  # a server that was started again counts from one
 
 
 def test_a_site_has_no_administration(running, monkeypatch):

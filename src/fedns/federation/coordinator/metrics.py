@@ -19,6 +19,7 @@ _ROUND = {
     "seconds": ("counter", "seconds spent in rounds"),
     "uplink_bytes": ("counter", "bytes of messages sent by all sites"),
     "downlink_bytes": ("counter", "bytes of messages sent to all sites"),
+    "evaluation_bytes": ("counter", "bytes both ways for the objective over all sites"),
     "exchanges": ("counter", "exchanges with sites"),
 }
 _SITE = {

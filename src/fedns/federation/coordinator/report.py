@@ -88,7 +88,7 @@ def _chart(history: History) -> Chart:
 
 
 def _rounds(history: History) -> str:
-    headings = ["round", "objective", "gradient norm", "sent", "received", "seconds", "sites"]
+    headings = ["round", "objective", "gradient norm", "sent", "received", "for watching", "seconds", "sites"]
     rows = [
         [
             str(r.round),
@@ -96,12 +96,14 @@ def _rounds(history: History) -> str:
             f"{r.gradient_norm:.2e}",
             bytes_text(r.uplink_bytes),
             bytes_text(r.downlink_bytes),
+            bytes_text(r.evaluation_bytes),
             f"{r.seconds:.2f}",
             f"{r.diagnostics['sites_present']:g}" if "sites_present" in r.diagnostics else "all",
         ]
         for r in history.records
     ]
-    return html_table(headings, rows)
+    note = "<p class='notes'>For watching: objective and gradient after every round, asked of the sites, both ways.</p>"
+    return html_table(headings, rows) + note
 
 
 def _sites(result: Result) -> str:
@@ -111,7 +113,8 @@ def _sites(result: Result) -> str:
         + [bytes_text(n) for n in (s.uplink_bytes, s.downlink_bytes, s.envelope_bytes)]
         for s in result.statuses
     ]
-    return html_table(headings, rows) + "<p class='notes'>Retries and evaluations are counted here, not under Rounds.</p>"
+    note = "<p class='notes'>Retries are counted here, not under Rounds; so is watching, there in a column of its own.</p>"
+    return html_table(headings, rows) + note
 
 
 def _ledger(folder: Path) -> str:

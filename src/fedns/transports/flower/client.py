@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import cast
 
@@ -41,7 +42,7 @@ from flwr.supercore.protobuf.client import ProtobufClientInterceptor
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
-from fedns.federation.processes import EngineError
+from fedns.federation.processes import LARGEST_MESSAGE, EngineError
 from fedns.transports.flower.credentials import SiteCredentials
 
 Answer = Callable[[bytes], bytes]
@@ -52,6 +53,7 @@ LONGEST_PAUSE_SECONDS = 1.0  # and when there has been none for a while
 LEASE_SECONDS = 20.0  # how long a silent site counts as connected and a killed one's place is held; Flower's least
 DISTRUST = ("CERTIFICATE_VERIFY_FAILED", "WRONG_VERSION_NUMBER")  # OpenSSL's words; the second is for plain text
 MESSAGE_TYPE = "query"
+CLOCK_SECONDS = 5.0  # Flower signs the time, and refuses what is signed so much later than now
 
 log = logging.getLogger("fedns.site")
 app = ClientApp()
@@ -266,14 +268,32 @@ class _Connection:
 
 def _reply(message: Message, payload: bytes, answer: Answer) -> Message:
     try:
-        return Message(pack(answer(payload)), reply_to=message)
+        content = answer(payload)
+        if len(content) > LARGEST_MESSAGE:
+            raise EngineError(f"the answer has {len(content)} bytes, and a message at most {LARGEST_MESSAGE}")
+        return Message(pack(content), reply_to=message)
     except Exception as error:
         log.exception("the service failed")
         # The text of an exception may hold data; its class does not.
         return Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, type(error).__name__), reply_to=message)
 
 
+def _clock_difference(response: httpx.Response) -> float:
+    """By how many seconds this machine's clock is ahead of that of whoever answered."""
+    try:
+        theirs = parsedate_to_datetime(response.headers["date"])
+    except (KeyError, ValueError):
+        return 0.0
+    return time.time() - theirs.timestamp()
+
+
 def _reason(error: httpx.HTTPStatusError) -> str:
+    if error.response.status_code == httpx.codes.REQUEST_ENTITY_TOO_LARGE:
+        return "the answer is longer than it takes"
+    if abs(apart := _clock_difference(error.response)) > CLOCK_SECONDS:
+        return (
+            f"this machine's clock is {abs(apart):.0f} s {'ahead of' if apart > 0 else 'behind'} the coordinator's; set it"
+        )
     if error.response.status_code in (httpx.codes.UNAUTHORIZED, httpx.codes.PRECONDITION_FAILED):
         return "its key is not registered there, or is in use by another process"
     return f"HTTP {error.response.status_code}"

@@ -25,7 +25,7 @@ from pathlib import Path
 from urllib.error import URLError
 from urllib.request import HTTPSHandler, ProxyHandler, build_opener
 
-from fedns.federation.processes import LOOPBACK, EngineError, refuse_taken_port
+from fedns.federation.processes import LARGEST_MESSAGE, LOOPBACK, EngineError, refuse_taken_port
 from fedns.transports.flower import settings as flower_settings
 from fedns.transports.flower.credentials import CoordinatorCredentials, SiteCredentials
 
@@ -69,7 +69,13 @@ class SuperLink:
 
 @contextlib.contextmanager
 def start_superlink(
-    credentials: CoordinatorCredentials, folder: Path, port: int, *, host: str = LOOPBACK, wait_seconds: float = 60.0
+    credentials: CoordinatorCredentials,
+    folder: Path,
+    port: int,
+    *,
+    host: str = LOOPBACK,
+    wait_seconds: float = 60.0,
+    largest_message: int = LARGEST_MESSAGE,
 ) -> Iterator[SuperLink]:
     """Run a SuperLink until the block ends; logs and this session's secret are written to the folder.
 
@@ -80,7 +86,8 @@ def start_superlink(
     secret_file.unlink(missing_ok=True)
     secret_file.touch(mode=0o600)
     secret_file.write_text(secret)
-    command = [sys.executable, "-m", "fedns.transports.flower.superlink", "--host", host, "--port", str(port)]
+    command = [sys.executable, "-m", "fedns.transports.flower.superlink", str(largest_message)]
+    command += ["--host", host, "--port", str(port)]
     command += [
         "--ssl-ca-certfile",
         str(credentials.authority),

@@ -58,7 +58,7 @@ from flwr.supercore.interceptors import (
 from flwr.supercore.protobuf.client import ProtobufCall, ProtobufClientInterceptor, ProtobufRequestContext
 from flwr.supercore.runtime import RuntimeHttpClient
 
-from fedns.federation.processes import LOOPBACK, EngineError
+from fedns.federation.processes import LARGEST_MESSAGE, LOOPBACK, EngineError
 from fedns.federation.protocol.transport import Arrival, Transport
 from fedns.transports.flower.client import MESSAGE_TYPE, leaf, pack, payload_of
 from fedns.transports.flower.credentials import CoordinatorCredentials
@@ -247,12 +247,17 @@ class FlowerTransport(Transport):
 
 @contextmanager
 def open_transport(
-    credentials: CoordinatorCredentials, folder: Path, port: int, *, host: str = LOOPBACK
+    credentials: CoordinatorCredentials,
+    folder: Path,
+    port: int,
+    *,
+    host: str = LOOPBACK,
+    largest_message: int = LARGEST_MESSAGE,
 ) -> Iterator[FlowerTransport]:
     """Run a SuperLink for these sites and a run in it until the block ends."""
     if not credentials.sites:
         raise EngineError("the federation has no sites; provision some")
-    with start_superlink(credentials, folder, port, host=host) as link:
+    with start_superlink(credentials, folder, port, host=host, largest_message=largest_message) as link:
         nodes = register(link, credentials)
         submit_run(link)
         transport = claim_run(link, nodes)

@@ -1,7 +1,8 @@
 """Flower's SuperLink, run as a child of the coordinator with its Control API closed to everybody else.
 
 SuperLink serves sites, control and run time on one port, and as installed anybody who reaches that port may
-register nodes and start runs. Here the Control API asks for the secret that the coordinator made for this session.
+register nodes and start runs. Here the Control API asks for the secret that the coordinator made for this session, and
+before all of it stands a door that knows what fedns uses.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from flwr.common.constant import ACCESS_TOKEN_KEY, NOOP_ACCOUNT_NAME, NOOP_FLWR_
 from flwr.supercore.app_utils import start_parent_process_monitor
 from flwr.supercore.auth.typing import AccountAuthCredentials, AccountAuthLoginDetails, AccountInfo
 from flwr.superlink.auth_plugin import ControlAuthnPlugin
+
+from fedns.transports.flower.door import Door
 
 Metadata = Sequence[tuple[str, str | bytes]]
 
@@ -46,10 +49,14 @@ class SecretControl(ControlAuthnPlugin):
 
 
 def main() -> None:
-    """What `flower-superlink` does, with the plugin above; the secret is that of --superexec-auth-secret-file."""
+    """What `flower-superlink` does, with the plugin above and the door; the first argument is the largest message."""
     start_parent_process_monitor(os.getppid())
-    secret_file = sys.argv[sys.argv.index("--superexec-auth-secret-file") + 1]
+    largest_message = int(sys.argv.pop(1))
+    secret_file, host = (sys.argv[sys.argv.index(name) + 1] for name in ("--superexec-auth-secret-file", "--host"))
     control = SecretControl(Path(secret_file).read_text())
+    service = importlib.import_module("flwr.superlink.main")
+    create_app = service.create_app
+    service.create_app = lambda *arguments: Door(create_app(*arguments), largest_message, host)  # type: ignore[attr-defined]
     # The package hides the module behind the function of the same name.
     command = importlib.import_module("flwr.superlink.cli.flower_superlink")
     command.load_control_authn_plugin = lambda: control  # type: ignore[attr-defined]

@@ -23,7 +23,8 @@ from fedns.core.errors import ConfigError, FednsError
 from fedns.transports.nvflare.incoming import CHANNEL, TOPIC, at_site, close_down
 from fedns.transports.nvflare.processes import REFUSED
 
-EXCHANGE = "fedns_exchange"  # header: the number of the exchange, larger for later ones, also across coordinators
+SESSION = "fedns_session"  # header: a random word that the server's process has chosen
+EXCHANGE = "fedns_exchange"  # header: the number of the exchange, larger for later ones of the same session
 
 Service = Callable[[bytes], bytes]
 
@@ -56,8 +57,8 @@ class SiteAnswers(FLComponent):  # type: ignore[misc]
             reason = str(error) if isinstance(error, FednsError) else f"{type(error).__name__}: {error}"
             print(reason, file=sys.stderr, flush=True)
             os._exit(REFUSED)
-        self._one_at_a_time = threading.Lock()
-        self._newest = 0
+        self._one_at_a_time, self._counting = threading.Lock(), threading.Lock()
+        self._newest: tuple[str, int] = ("", 0)  # session and exchange of the last request that arrived
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
         # Before registering: a site that the server knows must be able to answer.
@@ -70,13 +71,17 @@ class SiteAnswers(FLComponent):  # type: ignore[misc]
         # The server checks that a message passed on between sites carries its sender's own name as origin.
         if request.get_header(MessageHeaderKey.ORIGIN) != FQCN.ROOT_SERVER:
             return make_reply(ReturnCode.UNAUTHENTICATED, "only the server may ask")
-        number, payload = request.get_header(EXCHANGE), request.payload
-        if not isinstance(number, int) or not isinstance(payload, (bytes, bytearray, memoryview)):
+        session, number, payload = request.get_header(SESSION), request.get_header(EXCHANGE), request.payload
+        numbered = isinstance(session, str) and isinstance(number, int)
+        if not numbered or not isinstance(payload, (bytes, bytearray, memoryview)):
             return make_reply(ReturnCode.INVALID_REQUEST, "a request is bytes with the number of its exchange")
-        self._newest = max(self._newest, number)
+        with self._counting:
+            # Nothing of a server arrives after the first word of the next one: its connection is gone.
+            if session != self._newest[0] or number > self._newest[1]:
+                self._newest = (session, number)
         with self._one_at_a_time:
             # After a pause, requests have piled up whose exchanges are over: answering them would only delay the last one.
-            if number < self._newest:
+            if (session, number) != self._newest:
                 return make_reply(ReturnCode.ABORT_RUN, "a later request has arrived")
             try:
                 return make_reply(ReturnCode.OK, body=self._service(bytes(payload)))

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from fedns.core.errors import ConfigError
+from fedns.federation.processes import LARGEST_MESSAGE
 
 PROJECT = "fedns"
 CONSOLE = "console.txt"  # beside the credentials: what the process printed, NVFlare's own log files beside it
@@ -36,7 +37,6 @@ HEARTBEAT_SECONDS = 2  # how soon a site that was there before its coordinator i
 UNHEARD_SECONDS = 10.0  # after which a heartbeat is sent again: one that was under way when a server ended is never answered
 GIVE_UP_SECONDS = 5.0  # a process that was stopped politely and is still there after this is killed
 
-LARGEST_ANSWER = 1 << 30  # bytes; what is announced as longer is refused before it is received
 LARGEST_FRAME = 16 << 20  # bytes of one gRPC message: NVFlare cuts what is longer into pieces of a megabyte
 
 SITE_COMPONENT = "fedns.transports.nvflare.client.SiteAnswers"
@@ -197,7 +197,7 @@ def _configure(credentials: Path, resources: dict[str, Any]) -> None:
 
 def _communication() -> dict[str, Any]:
     lengths = [["grpc.max_receive_message_length", LARGEST_FRAME], ["grpc.max_send_message_length", LARGEST_FRAME]]
-    return {"allow_adhoc_conns": False, "streaming_max_blob_size": LARGEST_ANSWER, "grpc": {"options": lengths}}
+    return {"allow_adhoc_conns": False, "streaming_max_blob_size": LARGEST_MESSAGE, "grpc": {"options": lengths}}
 
 
 def _start(credentials: Path, module_and_arguments: list[str], **options: Any) -> subprocess.Popen[bytes]:

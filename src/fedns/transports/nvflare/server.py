@@ -13,6 +13,7 @@ import itertools
 import json
 import os
 import queue
+import secrets
 import socket
 import struct
 import threading
@@ -30,7 +31,7 @@ from nvflare.fuel.f3.message import Message
 
 from fedns.core.errors import ConfigError
 from fedns.federation.protocol.transport import Arrival, Transport
-from fedns.transports.nvflare.client import EXCHANGE
+from fedns.transports.nvflare.client import EXCHANGE, SESSION
 from fedns.transports.nvflare.incoming import CHANNEL, TOPIC, at_server, close_down
 from fedns.transports.nvflare.processes import CONSOLE, last_line, start_server, stop
 
@@ -85,8 +86,7 @@ class NVFlareTransport(Transport):
             except BaseException:
                 self._frames.close()
                 raise
-        # Not from one: a site tells late requests from new ones by this number, also those of a coordinator started again.
-        self._numbers = itertools.count(time.time_ns())
+        self._numbers = itertools.count(1)
         self._arrivals: tuple[int, queue.SimpleQueue[Arrival | None]] = (0, queue.SimpleQueue())
         self._rosters: queue.SimpleQueue[list[str] | None] = queue.SimpleQueue()
         self._lost = threading.Event()
@@ -166,6 +166,9 @@ class Relay(FLComponent):  # type: ignore[misc]
     def __init__(self, channel: int) -> None:
         super().__init__()
         close_down(at_server)
+        self._session = secrets.token_hex(
+            8
+        )  # sites tell requests of this process from those of one before it: no clock is asked
         self._frames = _Frames(socket.socket(fileno=channel))
         self._pending: dict[tuple[str, int], tuple[str, Signal]] = {}  # (site, exchange): its registration, what gives it up
         self._away: set[str] = set()  # cells that were disconnected, and whose client has not spoken since
@@ -225,7 +228,7 @@ class Relay(FLComponent):  # type: ignore[misc]
                 channel=CHANNEL,
                 topic=TOPIC,
                 target=client.get_fqcn(),
-                request=Message({EXCHANGE: number}, payload),
+                request=Message({SESSION: self._session, EXCHANGE: number}, payload),
                 timeout=seconds,
                 optional=True,  # a site that cannot be reached is no error of the server's
                 abort_signal=given_up,

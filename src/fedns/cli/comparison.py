@@ -1,0 +1,136 @@
+"""The commands that compare methods."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fedns.cli.console import make_console
+from fedns.cli.options import INTERRUPTED_EXIT, Quiet, option, with_settings
+from fedns.runs.settings import read_toml
+from fedns.runs.spec import Spec
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Put the commands that compare among the others."""
+    for command in (methods, compare, run, reproduce):
+        app.command()(command)
+
+
+def methods(
+    features: Annotated[int | None, option("Count bytes for so many coefficients, M.")] = None,
+    sketch_size: Annotated[int, option("And this many rows of the sketch, k.", 16)] = 16,
+    clients: Annotated[int, option("And this many clients, m.", 1)] = 1,
+    wire: Annotated[str, option("And this precision of real numbers.", "float64")] = "float64",
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print the documentation page instead.")] = False,
+) -> None:
+    """What each method sends, its parameters, its paper; and all side by side, in theory and as measured.
+
+    With --features, what a client sends in a round is counted by running each method on made-up data of that width.
+    """
+    from fedns.comparison.method_pages import Size, methods_page
+
+    if markdown:
+        typer.echo(methods_page(), nl=False)
+        return
+    from fedns.comparison.listings import print_methods
+
+    print_methods(make_console(), None if features is None else Size(features, sketch_size, clients, wire))
+
+
+@with_settings
+def compare(dataset: Annotated[str, typer.Argument(hidden=True)], settings: dict[str, Any], quiet: Quiet = False) -> None:
+    """Compare methods on the same data: rounds, bytes, seconds.
+
+    DATASET is a name that `fedns datasets` lists, the path of a file (LIBSVM text, .npz, .csv, .parquet) or
+    synthetic:rows=...,columns=...
+    """
+    run_comparison(Spec.from_dict({"dataset": dataset, **settings}), quiet)
+
+
+@with_settings
+def run(
+    config: Annotated[Path, typer.Argument(hidden=True)],
+    settings: dict[str, Any],
+    dataset: Annotated[str | None, option("Another data set.")] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Compare as a file says; flags override it.
+
+    CONFIG is a TOML file whose settings have the names of the flags, with _ for -. A list in place of a value, or several
+    [[cases]], is a sweep: all combinations are run, those that were finished before are not, and one table shows all.
+    """
+    from fedns.comparison.sweep import is_sweep
+
+    overrides = settings if dataset is None else {"dataset": dataset, **settings}
+    if is_sweep(read_toml(config)):
+        run_sweep(config, overrides, quiet)
+    else:
+        run_comparison(Spec.from_toml(config, overrides), quiet)
+
+
+def reproduce(
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Few trials and rounds: a few minutes instead of a quarter of an hour or more.")
+    ] = False,
+    out: Annotated[str, option("Folder of the results.", "runs/reproduce")] = "runs/reproduce",
+    quiet: Quiet = False,
+) -> None:
+    """Run the paper's figures, tables and theorems, and say what became of each claim.
+
+    Started again after any end, it goes on where it stopped. Ends in a table of verdicts and a report.
+    """
+    from fedns.comparison.board import board_for
+    from fedns.paper.command import reproduce as run_everything
+    from fedns.paper.command import verdict_table
+
+    folder = Path(out) / "quick" if quick else Path(out)
+    reproduction = run_everything(folder, quick, board_for(make_console(stderr=True), quiet))
+    if reproduction.report is None:
+        typer.echo("fedns: interrupted; the same command goes on from here", err=True)
+        raise typer.Exit(INTERRUPTED_EXIT)
+    if not quiet:
+        make_console().print(verdict_table(reproduction.verdicts))
+        for sentence in reproduction.left_out:
+            typer.echo(sentence)
+        typer.echo(f"report: {reproduction.report}")
+
+
+def run_comparison(spec: Spec, quiet: bool) -> None:
+    """Compare, write the results, and show them."""
+    from fedns.comparison.compare import compare as run_all
+    from fedns.comparison.compare import earlier_results
+    from fedns.comparison.display import display_for
+    from fedns.comparison.listings import print_outcome
+    from fedns.comparison.outputs import write_outputs
+
+    if earlier_results(spec.folder) and not quiet:
+        typer.echo(f"{spec.folder} holds an earlier run, which this one replaces", err=True)
+    comparison = run_all(spec, display_for(make_console(stderr=True), quiet))
+    if not comparison.runs:
+        typer.echo("fedns: interrupted before the first round", err=True)
+        raise typer.Exit(INTERRUPTED_EXIT)
+    outputs = write_outputs(comparison)
+    for warning in outputs.warnings:
+        typer.echo(f"fedns: {warning}", err=True)
+    if not quiet:
+        print_outcome(make_console(), comparison, outputs)
+    if comparison.interrupted:
+        raise typer.Exit(INTERRUPTED_EXIT)
+
+
+def run_sweep(config: Path, overrides: dict[str, Any], quiet: bool) -> None:
+    """Run what is left of a sweep, and show all of it."""
+    from fedns.comparison.board import board_for
+    from fedns.comparison.sweep import read_sweep, sweep_table
+    from fedns.comparison.sweep import run_sweep as run_all
+
+    sweep = read_sweep(config, overrides)
+    done, interrupted = run_all(sweep, board_for(make_console(stderr=True), quiet))
+    if done and not quiet:
+        make_console().print(sweep_table(done))
+        typer.echo(f"table and reports: {sweep.folder}")
+    if interrupted:
+        raise typer.Exit(INTERRUPTED_EXIT)

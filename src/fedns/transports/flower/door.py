@@ -1,0 +1,103 @@
+"""The door of the SuperLink: what may be asked by whom, and how long a request may be, decided before its body is read.
+
+SuperLink reads the whole body of a request before it looks at who sent it, serves pages that describe its interface, and
+offers much that fedns does not use. In front of it stands this: an ASGI application that knows the paths that are used.
+
+    /v1/fleet/...              sites, by the signature in the headers: one of the registered keys, or nothing is read
+    /v1/control, /v1/runtime   the coordinator, from this machine; SuperLink asks for its secret
+"""
+
+from __future__ import annotations
+
+import asyncio
+import binascii
+import datetime
+from base64 import b64decode
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from fedns.transports.flower import settings as flower_settings  # noqa: F401  (before flwr)
+
+from flwr.common.constant import SYSTEM_TIME_TOLERANCE, TIMESTAMP_HEADER, TIMESTAMP_TOLERANCE  # isort: skip
+from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER, FLEET_HTTP_SIGNATURE_HEADER
+from flwr.supercore.primitives.asymmetric import bytes_to_public_key, verify_signature
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+ENVELOPE_BYTES = 1 << 16  # what Flower puts around a message
+_MESSAGES = ("push-messages", "pull-messages", "push-object", "pull-object", "confirm-message-received")
+_FLEET = ("activate-node", "deactivate-node", "send-node-heartbeat", "get-run", "get-fab", *_MESSAGES)
+_RUNTIME = ("acquire-task", "send-task-heartbeat", "pull-task-input", "push-task-output", "get-nodes", *_MESSAGES)
+SITE_PATHS = {f"/v1/fleet/{name}" for name in _FLEET}
+COORDINATOR_PATHS = {f"/v1/runtime/{name}" for name in _RUNTIME} | {"/v1/control/register-node", "/v1/control/start-run"}
+HEALTH = "/health"
+
+
+class Door:
+    """Lets through what fedns asks of a SuperLink; bodies under way at once are together at most two of the largest."""
+
+    def __init__(self, superlink: Any, largest_message: int, host: str) -> None:
+        self._superlink = superlink
+        self._largest = largest_message + ENVELOPE_BYTES
+        self._own_addresses = {"127.0.0.1", "::1", host}
+        self._room = 2 * self._largest
+        self._freed = asyncio.Condition()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            if scope["type"] == "lifespan":
+                await self._superlink(scope, receive, send)
+            return
+        refusal, length = self._look(scope)
+        if refusal:
+            await _answer(send, refusal)
+            return
+        async with self._freed:
+            await self._freed.wait_for(lambda: self._room >= length)
+            self._room -= length
+        try:
+            await self._superlink(scope, receive, send)
+        finally:
+            async with self._freed:
+                self._room += length
+                self._freed.notify_all()
+
+    def _look(self, scope: Scope) -> tuple[int, int]:
+        """The HTTP status of a refusal, or nothing, and the announced length."""
+        path, headers = scope["path"], {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        if scope["method"] == "GET" and path == HEALTH:
+            return 0, 0
+        if scope["method"] != "POST" or path not in SITE_PATHS | COORDINATOR_PATHS:
+            return 404, 0
+        announced = headers.get("content-length", "")
+        if not announced.isdecimal():
+            return 411, 0  # a body of unknown length could be endless
+        if path in COORDINATOR_PATHS:
+            return (403 if scope["client"][0] not in self._own_addresses else self._too_long(int(announced))), int(announced)
+        return (401 if not self._is_signed(headers) else self._too_long(int(announced))), int(announced)
+
+    def _too_long(self, length: int) -> int:
+        return 413 if length > self._largest else 0
+
+    def _is_signed(self, headers: dict[str, str]) -> bool:
+        """Whether a registered site has signed the time; that it speaks for itself alone, SuperLink finds out later."""
+        try:
+            key = b64decode(headers[FLEET_HTTP_PUBLIC_KEY_HEADER.lower()], validate=True)
+            signature = b64decode(headers[FLEET_HTTP_SIGNATURE_HEADER.lower()], validate=True)
+            timestamp = headers[TIMESTAMP_HEADER.lower()]
+            age = (datetime.datetime.now(datetime.UTC) - datetime.datetime.fromisoformat(timestamp)).total_seconds()
+            if not -SYSTEM_TIME_TOLERANCE < age < TIMESTAMP_TOLERANCE + SYSTEM_TIME_TOLERANCE:
+                return False
+            if self._superlink.state.linkstate_factory.state().get_node_id_by_public_key(key) is None:
+                return False
+            return verify_signature(bytes_to_public_key(key), timestamp.encode("ascii"), signature)
+        except (KeyError, ValueError, TypeError, UnicodeError, binascii.Error):
+            return False
+
+
+async def _answer(send: Send, status: int) -> None:
+    await send({"type": "http.response.start", "status": status, "headers": [(b"connection", b"close")]})
+    await send({"type": "http.response.body", "body": b""})
