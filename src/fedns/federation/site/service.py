@@ -150,8 +150,7 @@ class SiteService:
             clients = SecretClients(*given, secret=site_secret(self._folder), run=answering.run)
         try:
             with self._private(), single_threaded_blas():
-                answering.check_points(problem, request)
-                batch = handler(answering.watch(problem), clients, request)
+                batch = answering.reply(handler, problem, clients, request)
         except Refusal:
             answering.spend(None, b"")  # that a point was refused tells something, too
             raise
