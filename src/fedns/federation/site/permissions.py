@@ -22,7 +22,9 @@ class Permissions:
     """The limits of a site. The defaults are the safe ones; an owner who relaxes one does it in writing, in site.toml."""
 
     # R1: who may ask for what
-    digests: tuple[str, ...] = _limit((), "if any are given, only runs or studies with one of these digests are opened")
+    digests: tuple[str, ...] = _limit(
+        (), "if any are given, only runs with one of these digests are opened; the log tells a run's"
+    )
     handlers: tuple[str, ...] | None = _limit(None, "if given, only these of what the method may ask for are answered")
     wire: tuple[str, ...] = _limit(tuple(WIRE_PRECISIONS), "the precisions in which numbers may leave")
     # R2: rows

@@ -93,6 +93,7 @@ class SiteService:
             with self._private():
                 problem.loss.check_targets(guard.shards)
             RunMemory(spec, packet.site, guard.fingerprint).save(path)
+        log.info("a run is opened: %s, digest %s", spec.method, spec.digest)
         self._note(packet, "downlink", "Opening", {}, len(packet.body), "opens a run")
         return json.dumps({"site": self.name}).encode()
 
