@@ -25,7 +25,7 @@ from sklearn.linear_model import LogisticRegression
 import fedns
 from fedns.core.cohort import Session
 from fedns.core.shards import Shards
-from fedns.numerics.cpu import parallel
+from fedns.numerics import parallel
 from fedns.numerics.cpu.jit import jit, parallel_jit
 from fedns.numerics.linalg import single_threaded_blas
 from fedns.simulation.simulator import SimulatedCohort

@@ -29,7 +29,7 @@ ALLOWED = {
 }
 OWNERS = {
     "matplotlib": {"reporting/plots.py"},
-    "llvmlite": {"numerics/cpu/simd.py", "numerics/cpu/pointwise.py"},
+    "llvmlite": {f"numerics/cpu/{part}.py" for part in ("formulas", "pointwise", "simd")},
     "flwr": {f"transports/flower/{part}.py" for part in ("client", "door", "server", "superlink")},
     "nvflare": {f"transports/nvflare/{part}.py" for part in ("client", "incoming", "processes", "server")},
 }
@@ -64,6 +64,15 @@ def test_heavy_packages_have_one_home():
             homes = OWNERS.get(name.split(".")[0])
             if homes is not None and place not in homes:
                 wrong.append(f"{place} imports {name}")
+    assert not wrong
+
+
+def test_kernels_are_reached_through_the_backend():
+    wrong = []
+    for path in ROOT.rglob("*.py"):
+        place = path.relative_to(ROOT).as_posix()
+        if not place.startswith("numerics/"):
+            wrong += [f"{place} imports {name}" for name in imports_of(path) if name.startswith("fedns.numerics.cpu")]
     assert not wrong
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedns.numerics.cpu import parallel
+from fedns.numerics import parallel
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from tests.processes import PATIENCE_SECONDS, wait_until
 
 from fedns.comparison.workers import Task, run_tasks
 from fedns.core.errors import DataError, FednsError
-from fedns.numerics.cpu import parallel
+from fedns.numerics import parallel
 
 
 def square(number, say):

@@ -15,7 +15,7 @@ from fedns.core.messages import Envelope, encode, split_batch
 from fedns.core.run import run
 from fedns.core.shards import Shards
 from fedns.core.termination import Stop
-from fedns.numerics.cpu import parallel
+from fedns.numerics import parallel
 from fedns.simulation.simulator import SimulatedCohort
 
 PROBLEM = fedns.Problem(penalty=fedns.Ridge(1e-2), intercept=True)

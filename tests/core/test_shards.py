@@ -5,7 +5,7 @@ from tests.conftest import make_shards
 
 from fedns.core.errors import DataError
 from fedns.core.shards import Shards
-from fedns.numerics.cpu.rows import SparseRows
+from fedns.numerics.rows import SparseRows
 
 
 def test_sizes_weights_and_selection():

@@ -9,7 +9,7 @@ from fedns.core.errors import DataError
 from fedns.core.shards import Shards
 from fedns.data import scaling
 from fedns.data.scaling import ColumnSummary, merge, scale, scaling_from, summarise
-from fedns.numerics.cpu.rows import DenseRows, SparseRows
+from fedns.numerics.rows import DenseRows, SparseRows
 
 SIZES = [[400], [1, 399], [1, 7, 92, 300], [100] * 4, [1] * 400]
 

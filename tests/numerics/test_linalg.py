@@ -3,8 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedns.numerics import linalg
-from fedns.numerics.cpu import parallel
+from fedns.numerics import linalg, parallel
 from fedns.numerics.linalg import (
     LowRank,
     add_weighted_rows,

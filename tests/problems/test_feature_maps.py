@@ -16,8 +16,8 @@ import fedns
 from fedns.core.cohort import Session
 from fedns.core.errors import ConfigError, DataError
 from fedns.core.shards import Shards
-from fedns.numerics.cpu import parallel
-from fedns.numerics.cpu.rows import DenseRows
+from fedns.numerics import parallel
+from fedns.numerics.rows import DenseRows
 from fedns.problems import feature_maps
 from fedns.problems import landmarks as landmark_exchange
 from fedns.problems.feature_maps import (

@@ -5,7 +5,7 @@ import pytest
 from tests.conftest import dense_features, make_shards
 
 from fedns.core.shards import Shards
-from fedns.numerics.cpu import parallel
+from fedns.numerics import parallel
 from fedns.numerics.linalg import pack_symmetric
 from fedns.problems.losses import Logistic, Squared
 from fedns.problems.penalties import Ridge

@@ -6,7 +6,7 @@ from tests.conftest import dense_features, make_shards
 
 from fedns.core.errors import ConfigError
 from fedns.core.messages import Ragged
-from fedns.numerics.cpu import parallel
+from fedns.numerics import parallel
 from fedns.numerics.rng import stream_keys
 from fedns.problems.problem import Problem
 from fedns.sketches import SJLT, SKETCHES, SRHT, Gaussian, Rademacher, RowSampling

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from fedns.core.errors import ConfigError
 from fedns.core.messages import Message
-from fedns.numerics.cpu import parallel, sketching
+from fedns.numerics import parallel
 from fedns.numerics.linalg import packed_size
+from fedns.numerics.rng import sample_without_replacement
 from fedns.numerics.spectral import add_low_rank, largest_eigenpairs, largest_entries
 
 FloatArray = NDArray[np.float64]
@@ -133,7 +134,7 @@ class RandK(Compressor):
     def compress(self, packed: FloatArray, features: int, keys: Keys) -> Compressed:
         entries = packed.shape[1]
         count = min(self.count or features, entries)
-        draws = [sketching.sample_without_replacement(key[0], key[1], entries, count) for key in keys]
+        draws = [sample_without_replacement(key[0], key[1], entries, count) for key in keys]
         indices = np.stack(draws).astype(np.int32)
         values = np.take_along_axis(packed, indices.astype(np.intp), 1) * (entries / count)
         return Compressed(values, _no_vectors(packed, features), indices)

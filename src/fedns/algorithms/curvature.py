@@ -13,7 +13,7 @@ from fedns.core.clients import Clients, on_client
 from fedns.core.errors import MessageError
 from fedns.core.messages import Message, Payload, Ragged, wire
 from fedns.core.shards import Shards
-from fedns.numerics.cpu import parallel
+from fedns.numerics import parallel
 from fedns.numerics.linalg import LowRank, packed_size, solve_shifted, unpack_symmetric
 from fedns.problems.problem import Problem
 from fedns.sketches import RowSampling, Sketch

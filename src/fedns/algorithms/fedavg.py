@@ -14,8 +14,7 @@ from fedns.core.cohort import Cohort
 from fedns.core.errors import ConfigError
 from fedns.core.messages import Message, Payload, wire
 from fedns.core.reducers import mean
-from fedns.numerics.cpu import local_steps as local_sgd
-from fedns.numerics.cpu import parallel
+from fedns.numerics.backend import LocalSteps
 from fedns.numerics.rng import generator
 from fedns.problems.losses import Squared
 from fedns.problems.problem import Problem
@@ -78,24 +77,22 @@ class AveragingState(Message):
 
 @on_client(SmoothnessRequest, LocalSmoothness)
 def local_smoothness(problem: Problem, clients: Clients, request: SmoothnessRequest) -> LocalSmoothness:
-    """Power iteration on Phi' Phi / n, times the loss's largest curvature, which every loss here has at margin 0.
+    """Power iteration on Phi' Phi / n, times the bound on the loss's curvature.
 
-    With targets 0 the gradient of the squared loss at v is Phi' Phi v / n: no M x M matrix is formed. The Rayleigh quotient
-    is at most the eigenvalue; adding the norm of its residual errs on the other, safe side.
+    That is the Hessian of the squared loss, and no M x M matrix is formed. The Rayleigh quotient is at most the eigenvalue;
+    adding the norm of its residual errs on the other, safe side.
     """
-    linear = replace(problem, loss=Squared())
-    shards = replace(clients.shards, targets=np.zeros_like(clients.shards.targets))
+    shards, linear = clients.shards, replace(problem, loss=Squared())
     v = generator(0, "power iteration").standard_normal(problem.num_features(shards.num_columns))
     directions = np.tile(v / np.linalg.norm(v), (shards.num_clients, 1))
     quotients = residuals = np.zeros(shards.num_clients)
     for _ in range(int(request.iterations)):
-        images = linear.gradient(directions, shards)
+        images = linear.hessian_times(np.zeros_like(v), directions[:, None], shards)[:, 0]
         quotients = np.sum(images * directions, axis=1)
         residuals = np.sqrt(np.sum((images - quotients[:, None] * directions) ** 2, axis=1))
         norms = np.sqrt(np.sum(images**2, axis=1, keepdims=True))
         directions = images / np.where(norms > 0, norms, 1.0)
-    largest_curvature = float(problem.loss.curvature([1.0], [0.0])[0])
-    return LocalSmoothness(smoothness=largest_curvature * (quotients + residuals))
+    return LocalSmoothness(smoothness=problem.loss.curvature_bound * (quotients + residuals))
 
 
 def ask_smoothness(problem: Problem, cohort: Cohort) -> float:
@@ -207,21 +204,10 @@ class FedAvg(Algorithm):
         self, problem: Problem, clients: Clients, w: FloatArray, rate: float, diagonal: FloatArray
     ) -> FloatArray:
         shards = clients.shards
-        weights = np.empty(0) if shards.sample_weights is None else shards.sample_weights
         batches = -(-shards.sizes // self.batch_size)  # of an epoch
         steps = np.full_like(batches, self.local_steps) if self.local_steps else self.local_epochs * batches
-        models, points = np.empty((shards.num_clients, w.size)), w[None]
-        segments = parallel.cut(shards.starts, shards.stops, int(shards.sizes.max()))  # steps follow one another: no cuts
-        keys = clients.keys("local batches")
-
-        def part(low: int, high: int) -> None:
-            local_sgd.minibatch_steps(
-                shards.rows, shards.targets, weights, shards.total_weights, segments, low, high, points, problem.intercept,
-                problem.loss.family, diagonal, self.pull, rate, steps, self.batch_size, keys, models,
-            )  # fmt: skip
-
-        parallel.for_each_part(segments, part, w.shape[-1])
-        return models
+        local = LocalSteps(steps, self.batch_size, rate, diagonal, self.pull)
+        return problem.local_steps(w, shards, local, clients.keys("local batches"))
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
 from fedns.core.errors import ConfigError
 from fedns.core.messages import Message, Payload, as_received, joined, wire
-from fedns.numerics.cpu import parallel
+from fedns.numerics import parallel
 from fedns.numerics.linalg import add_weighted_rows, pack_symmetric, packed_size, unpack_symmetric
 from fedns.problems.problem import Problem
 

@@ -25,7 +25,7 @@ from fedns.core.cohort import Cohort
 from fedns.core.errors import ConfigError, MessageError
 from fedns.core.messages import Message, Payload, as_received, joined, wire
 from fedns.core.reducers import mean
-from fedns.numerics.cpu import parallel
+from fedns.numerics import parallel
 from fedns.numerics.linalg import packed_size, solve_positive, unpack_symmetric
 from fedns.numerics.spectral import frobenius_norm, positive_part, spectral_norm, symmetric_times
 from fedns.problems.problem import Problem

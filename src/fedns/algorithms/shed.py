@@ -18,7 +18,7 @@ from fedns.core.errors import ConfigError
 from fedns.core.messages import Message, Payload, Ragged, joined, wire
 from fedns.core.reducers import mean
 from fedns.core.shards import Shards
-from fedns.numerics.cpu import parallel
+from fedns.numerics import parallel
 from fedns.numerics.linalg import LowRank, unpack_symmetric
 from fedns.problems.problem import Problem
 

@@ -27,7 +27,7 @@ from fedns.federation.coordinator.coordinate import Result, Watcher, coordinate,
 from fedns.federation.coordinator.report import write_report
 from fedns.federation.processes import ended_by_sigterm, free_port
 from fedns.federation.provision import init_federation
-from fedns.numerics.cpu.rows import SparseRows
+from fedns.numerics.rows import SparseRows
 from fedns.runs.builder import algorithm_of, problem_of
 from fedns.runs.spec import Spec
 from fedns.simulation.simulator import simulate

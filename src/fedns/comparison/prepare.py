@@ -11,9 +11,9 @@ from fedns.data.datasets import Dataset, as_binary, load
 from fedns.data.missing import treat_missing
 from fedns.data.partition import split_dataset
 from fedns.data.scaling import scale
-from fedns.numerics.cpu import parallel
-from fedns.numerics.cpu.rows import SparseRows
+from fedns.numerics import parallel
 from fedns.numerics.linalg import single_threaded_blas
+from fedns.numerics.rows import SparseRows
 from fedns.problems.problem import Problem
 from fedns.problems.reference import Optimum, pooled_optimum
 from fedns.runs.builder import problem_of

@@ -14,7 +14,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from fedns.core.errors import FednsError
-from fedns.numerics.cpu import parallel
+from fedns.numerics import parallel
 
 Say = Callable[[str], None]
 

@@ -11,7 +11,7 @@ import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 
 from fedns.core.errors import DataError
-from fedns.numerics.cpu.rows import DenseRows, Rows, SparseRows
+from fedns.numerics.rows import DenseRows, Rows, SparseRows
 
 # Above this share of nonzeros dense rows are several times faster, and at most twice as large.
 DENSE_ABOVE = 0.35

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fedns.core.errors import DataError
 from fedns.core.shards import Shards
-from fedns.numerics.cpu.rows import DenseRows, Rows, SparseRows
+from fedns.numerics.rows import DenseRows, Rows, SparseRows
 
 SCALINGS = ("none", "maxabs", "standardise")
 CHUNK_ROWS = 8192  # summed chunk by chunk: less memory, and rounding errors that do not grow with the number of rows

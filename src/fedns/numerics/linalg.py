@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from scipy.linalg import lapack
 from threadpoolctl import ThreadpoolController
 
-from fedns.numerics.cpu import parallel
-from fedns.numerics.cpu.jit import jit, parallel_jit
+from fedns.numerics.cpu.jit import jit, on_threads, parallel_jit
 
 FloatArray = NDArray[np.float64]
 _GRAM_ROWS = 256  # enough for an efficient product, few enough that several threads find work
@@ -46,7 +45,7 @@ def _weighted_grams(rows, weights, out):
 def weighted_gram(rows: FloatArray, weights: FloatArray) -> FloatArray:
     """sum_i weights[i] rows[i] rows[i]', in blocks whose sums do not depend on the threads."""
     blocks = np.empty((-(-len(rows) // _GRAM_ROWS), rows.shape[1], rows.shape[1]))
-    parallel.on_threads(_weighted_grams, rows, weights, blocks)
+    on_threads(_weighted_grams, rows, weights, blocks)
     total: FloatArray = blocks[0]
     for block in blocks[1:]:
         total += block

@@ -10,10 +10,14 @@ import numpy as np
 from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
+from fedns.numerics.cpu.jit import jit
+
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_A = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_B = np.uint64(0x94D049BB133111EB)
 _S27, _S30, _S31 = np.uint64(27), np.uint64(30), np.uint64(31)
+_UNIT = 1.0 / 9007199254740992.0  # 2^-53
+_ONE, _SHIFT_11 = np.uint64(1), np.uint64(11)
 
 
 @njit(cache=True)
@@ -31,6 +35,60 @@ def random_bits(key0, key1, index):
     Two keyed rounds: with one, streams would be stretches of a single sequence and a million of them would overlap.
     """
     return mix(mix(key0 + np.uint64(index) * _GOLDEN) ^ key1)
+
+
+@jit
+def sample_without_replacement(key0, key1, population, count):
+    """Floyd's algorithm: `count` distinct numbers below `population`, uniformly, in increasing order."""
+    if count * count > population:
+        taken = np.zeros(population, np.uint8)
+        for j in range(population - count, population):
+            t = _below(key0, key1, j)
+            taken[j if taken[t] else t] = 1
+        return np.flatnonzero(taken)
+    chosen = np.empty(count, np.int64)  # a few numbers are kept in order at less cost than a mark for each candidate
+    for drawn in range(count):
+        j = population - count + drawn
+        t = _below(key0, key1, j)
+        place = np.searchsorted(chosen[:drawn], t)
+        if place < drawn and chosen[place] == t:
+            t, place = j, drawn  # j is above all earlier numbers
+        for r in range(drawn, place, -1):
+            chosen[r] = chosen[r - 1]
+        chosen[place] = t
+    return chosen
+
+
+@jit
+def _below(key0, key1, j):
+    """A uniform number among 0, ..., j."""
+    return np.int64(np.float64(random_bits(key0, key1, j) >> _SHIFT_11) * _UNIT * (j + 1))
+
+
+@jit
+def normal_row(key0, key1, position, entries):
+    """Column `position` of a Gaussian sketch, by the Box-Muller transform."""
+    pairs = (entries.size + 1) // 2
+    scale = np.sqrt(1.0 / entries.size)
+    for p in range(pairs):
+        index = 2 * (position * pairs + p)
+        u = (np.float64(random_bits(key0, key1, index) >> _SHIFT_11) + 1.0) * _UNIT  # never 0
+        angle = 2.0 * np.pi * np.float64(random_bits(key0, key1, index + 1) >> _SHIFT_11) * _UNIT
+        radius = scale * np.sqrt(-2.0 * np.log(u))
+        entries[2 * p] = radius * np.cos(angle)
+        if 2 * p + 1 < entries.size:
+            entries[2 * p + 1] = radius * np.sin(angle)
+
+
+@jit
+def sign_row(key0, key1, position, entries):
+    """Column `position` of a Rademacher sketch: 64 signs from each word."""
+    words = (entries.size + 63) // 64
+    scale = np.sqrt(1.0 / entries.size)
+    for word in range(words):
+        bits = random_bits(key0, key1, position * words + word)
+        for r in range(64 * word, min(64 * word + 64, entries.size)):
+            entries[r] = scale * (1.0 - 2.0 * np.float64((bits >> np.uint64(r - 64 * word)) & _ONE))
 
 
 def stream_keys(seed: int, purpose: str, round: int, clients: ArrayLike) -> NDArray[np.uint64]:

@@ -23,10 +23,10 @@ from scipy.special import ndtri
 
 from fedns.core.errors import ConfigError
 from fedns.core.shards import Shards, as_rows
-from fedns.numerics.cpu import parallel
-from fedns.numerics.cpu.rows import DenseRows, Rows, SparseRows
+from fedns.numerics import parallel
 from fedns.numerics.linalg import single_threaded_blas
 from fedns.numerics.rng import generator
+from fedns.numerics.rows import DenseRows, Rows, SparseRows
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]

@@ -21,10 +21,10 @@ from fedns.core.cohort import Cohort
 from fedns.core.errors import ConfigError, DataError
 from fedns.core.messages import Message, Payload, Ragged, wire
 from fedns.core.shards import Shards
-from fedns.numerics.cpu import parallel
-from fedns.numerics.cpu.rows import DenseRows, Rows
+from fedns.numerics import parallel
 from fedns.numerics.linalg import single_threaded_blas
 from fedns.numerics.rng import generator
+from fedns.numerics.rows import DenseRows, Rows
 from fedns.problems.feature_maps import BLOCK_ENTRIES, KERNELS, as_csr, as_dense, check_kernel, row_block
 
 FloatArray = NDArray[np.float64]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,37 +13,44 @@ from numpy.typing import ArrayLike, NDArray
 from fedns.core.errors import DataError
 from fedns.core.registry import Registry
 from fedns.core.shards import Shards
-from fedns.numerics.cpu import pointwise
+from fedns.numerics.formulas import Formulas, exp_of_nonpositive, log1p_of_unit, where_positive
 
 FloatArray = NDArray[np.float64]
 
 
-class Loss(ABC):
-    """A convex function of the margin with two derivatives; the formulas themselves are in `numerics.pointwise`."""
+class Loss(Formulas, ABC):
+    """A convex function of the margin with two derivatives.
+
+    The two formulas are written for one row and compiled into every pass over rows. They may use `fedns.numerics.formulas`,
+    which makes eight rows of them at a time; with the functions of `math` and with `if` they are for one row at a time.
+    """
 
     name: ClassVar[str]
-    family: ClassVar[int]
+    curvature_bound: ClassVar[float] = math.inf  # the second derivative is nowhere larger
+
+    @abstractmethod
+    def value(self, y: Any, z: Any) -> Any:
+        """The loss of a row with target y and margin z."""
+
+    @abstractmethod
+    def derivatives(self, y: Any, z: Any) -> tuple[Any, Any]:
+        """The first and second derivative in z."""
 
     @abstractmethod
     def check_targets(self, shards: Shards) -> None:
         """Refuse targets that this loss is not defined for."""
 
-    def value(self, y: ArrayLike, z: ArrayLike) -> FloatArray:
-        targets, margins = _pair(y, z)
-        out = np.empty_like(margins)
-        pointwise.values(self.family, targets, 0, margins.size, margins, out)
-        return out
-
     def slope(self, y: ArrayLike, z: ArrayLike) -> FloatArray:
-        return self._derivatives(y, z)[0]
+        """The first derivatives of many rows."""
+        return self._both(y, z)[0]
 
     def curvature(self, y: ArrayLike, z: ArrayLike) -> FloatArray:
-        return self._derivatives(y, z)[1]
+        """The second derivatives of many rows."""
+        return self._both(y, z)[1]
 
-    def _derivatives(self, y: ArrayLike, z: ArrayLike) -> tuple[FloatArray, FloatArray]:
-        targets, margins = _pair(y, z)
-        slope, curvature = np.empty_like(margins), np.empty_like(margins)
-        pointwise.derivatives(self.family, targets, 0, margins.size, margins, slope, curvature)
+    def _both(self, y: ArrayLike, z: ArrayLike) -> tuple[FloatArray, FloatArray]:
+        both = self.derivatives(np.asarray(y, dtype=np.float64), np.asarray(z, dtype=np.float64))
+        slope, curvature, _ = np.broadcast_arrays(*both, z)
         return slope, curvature
 
 
@@ -51,7 +59,18 @@ class Logistic(Loss):
     """log(1 + exp(-y z)), y in {-1, +1}."""
 
     name: ClassVar[str] = "logistic"
-    family: ClassVar[int] = pointwise.LOGISTIC
+    curvature_bound: ClassVar[float] = 0.25
+
+    def value(self, y: Any, z: Any) -> Any:
+        margin = y * z
+        return log1p_of_unit(exp_of_nonpositive(-abs(margin))) + where_positive(margin, 0.0, -margin)
+
+    def derivatives(self, y: Any, z: Any) -> tuple[Any, Any]:
+        margin = y * z
+        e = exp_of_nonpositive(-abs(margin))
+        p = 1.0 / (e + 1.0)  # the larger of the two class probabilities
+        q = e * p
+        return where_positive(margin, q, p) * -y, p * q
 
     def check_targets(self, shards: Shards) -> None:
         if not (np.abs(shards.targets) == 1.0).all():
@@ -68,7 +87,14 @@ class Squared(Loss):
     """(z - y)^2 / 2."""
 
     name: ClassVar[str] = "squared"
-    family: ClassVar[int] = pointwise.SQUARED
+    curvature_bound: ClassVar[float] = 1.0
+
+    def value(self, y: Any, z: Any) -> Any:
+        r = z - y
+        return 0.5 * r * r
+
+    def derivatives(self, y: Any, z: Any) -> tuple[Any, Any]:
+        return z - y, 1.0
 
     def check_targets(self, shards: Shards) -> None:
         """Any number will do."""
@@ -76,7 +102,3 @@ class Squared(Loss):
 
 _OWN: tuple[type[Loss], ...] = (Logistic, Squared)
 LOSSES: Registry[type[Loss]] = Registry("loss", "fedns.losses", Loss, _OWN)
-
-
-def _pair(y: ArrayLike, z: ArrayLike) -> tuple[FloatArray, FloatArray]:
-    return np.ascontiguousarray(y, dtype=np.float64).ravel(), np.ascontiguousarray(z, dtype=np.float64).ravel()

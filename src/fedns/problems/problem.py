@@ -10,15 +10,13 @@ from numpy.typing import NDArray
 
 from fedns.core.run import Evaluation
 from fedns.core.shards import Shards
-from fedns.numerics.cpu import kernels, parallel, sketching
-from fedns.numerics.linalg import LowRank, packed_size, solve_shifted, unpack_symmetric
+from fedns.numerics.backend import Backend, Keys, LocalSteps, SketchPlan, cpu
+from fedns.numerics.linalg import LowRank, solve_shifted, unpack_symmetric
 from fedns.problems.feature_maps import FeatureMap, Identity
 from fedns.problems.losses import Logistic, Loss
 from fedns.problems.penalties import Ridge
 
 FloatArray = NDArray[np.float64]
-_NO_WEIGHTS = np.empty(0)
-_NO_VALUE = np.empty(0)
 
 
 class NewtonStep(NamedTuple):
@@ -44,6 +42,7 @@ class Problem:
     penalty: Ridge = field(default_factory=Ridge)
     intercept: bool = False
     feature_map: FeatureMap = field(default_factory=Identity)
+    backend: Backend = field(default_factory=cpu, repr=False, compare=False)  # what the passes over rows run on
 
     def num_features(self, num_columns: int) -> int:
         return self.feature_map.num_features(num_columns) + int(self.intercept)
@@ -54,11 +53,7 @@ class Problem:
 
     def losses_along(self, w: FloatArray, direction: FloatArray, steps: FloatArray, shards: Shards) -> FloatArray:
         """f_j(w + t direction) for each t in steps: (clients, steps), reading the rows once."""
-        segments = parallel.cut(shards.starts, shards.stops)
-        out = np.zeros((segments.number, steps.size))
-        after = (np.atleast_2d(w), np.atleast_2d(direction), steps, self.loss.family, out)
-        parallel.launch(kernels.losses_along_in_parts, segments, w.shape[-1], self._data(shards), after)
-        return parallel.merge(out, segments, shards.num_clients)
+        return self.backend.losses_along(self.loss, shards, w, direction, steps)
 
     def value(self, w: FloatArray, shards: Shards) -> FloatArray:
         """f_j(w): (clients,)."""
@@ -66,80 +61,33 @@ class Problem:
 
     def gradient(self, w: FloatArray, shards: Shards) -> FloatArray:
         """grad f_j(w): (clients, features)."""
-        return self._value_and_gradient(w, shards, np.zeros(0))[1]
+        return self.backend.gradient(self.loss, shards, w)
 
     def value_and_gradient(self, w: FloatArray, shards: Shards) -> tuple[FloatArray, FloatArray]:
         """f_j(w) and grad f_j(w): (clients,), (clients, features), reading the rows once."""
-        segments = parallel.cut(shards.starts, shards.stops)
-        return self._value_and_gradient(w, shards, np.zeros(segments.number))
-
-    def _value_and_gradient(self, w: FloatArray, shards: Shards, value: FloatArray) -> tuple[FloatArray, FloatArray]:
-        segments = parallel.cut(shards.starts, shards.stops)
-        gradient = np.zeros((segments.number, w.shape[-1]))
-        keys = np.zeros((shards.num_clients, 2), dtype=np.uint64)
-        table, starts = np.zeros((0, w.shape[-1])), np.zeros(segments.number + 1, dtype=np.int64)
-        self._sketch_pass(shards, segments, w, value, gradient, sketching.NO_PLAN, keys, table, starts)
-        if value.size:
-            value = parallel.merge(value, segments, shards.num_clients)
-        return value, parallel.merge(gradient, segments, shards.num_clients)
+        return self.backend.value_and_gradient(self.loss, shards, w)
 
     def gradient_and_hessian(self, w: FloatArray, shards: Shards) -> tuple[FloatArray, FloatArray]:
         """grad f_j(w) and the packed upper triangle of its Hessian: (clients, features), (clients, entries)."""
-        segments = parallel.cut(shards.starts, shards.stops)
-        gradient = np.zeros((segments.number, w.shape[-1]))
-        packed = np.zeros((segments.number, packed_size(w.shape[-1])))
-        after = (np.atleast_2d(w), self.intercept, self.loss.family, gradient, packed)
-        parallel.launch(
-            kernels.gradient_and_hessian_in_parts,
-            segments,
-            w.shape[-1] ** 2,
-            self._data(shards),
-            after,
-        )
-        merged = [parallel.merge(a, segments, shards.num_clients) for a in (gradient, packed)]
-        return merged[0], merged[1]
+        return self.backend.gradient_and_hessian(self.loss, shards, w)
+
+    def hessian_times(self, w: FloatArray, vectors: FloatArray, shards: Shards) -> FloatArray:
+        """The Hessian of f_j at w times each of V vectors (clients or 1, V, features): (clients, V, features)."""
+        return self.backend.hessian_times(self.loss, shards, w, vectors)
 
     def gradient_and_sketch(
-        self, w: FloatArray, shards: Shards, plan: sketching.SketchPlan, keys: NDArray[np.uint64]
+        self, w: FloatArray, shards: Shards, plan: SketchPlan, keys: Keys
     ) -> tuple[FloatArray, FloatArray, NDArray[np.int64]]:
         """grad f_j(w), and S_j A_j(w) for the root A_j' A_j of its Hessian, back to back, with the clients' offsets.
 
         Client j's sketch has plan.sizes[j] rows; the rows are read once for both.
         """
-        segments = parallel.cut(shards.starts, shards.stops, max(parallel.SEGMENT_ROWS, plan.block_length))
-        gradient = np.zeros((segments.number, w.shape[-1]))
-        starts = np.concatenate([[0], np.cumsum(plan.sizes[segments.client])])
-        table = np.empty((int(starts[-1]), w.shape[-1]))
-        self._sketch_pass(shards, segments, w, _NO_VALUE, gradient, plan, keys, table, starts)
-        offsets = np.concatenate([[0], np.cumsum(plan.sizes)])
-        if segments.number > shards.num_clients:
-            summed = np.zeros((int(offsets[-1]), w.shape[-1]))
-            for segment, client in enumerate(segments.client):
-                summed[offsets[client] : offsets[client + 1]] += table[starts[segment] : starts[segment + 1]]
-            table = summed
-        return parallel.merge(gradient, segments, shards.num_clients), table, offsets
+        gradient, sketched = self.backend.gradient_and_sketch(self.loss, shards, w, plan, keys)
+        return gradient, sketched, np.concatenate([[0], np.cumsum(plan.sizes)])
 
-    def _sketch_pass(
-        self,
-        shards: Shards,
-        segments: parallel.Segments,
-        w: FloatArray,
-        value: FloatArray,
-        gradient: FloatArray,
-        plan: sketching.SketchPlan,
-        keys: NDArray[np.uint64],
-        table: FloatArray,
-        starts: NDArray[np.int64],
-    ) -> None:
-        sketch = (plan.kind, plan.nonzeros, plan.block_length, keys, table, starts)
-        after = (np.atleast_2d(w), self.intercept, self.loss.family, value, gradient, *sketch)
-        parallel.launch(
-            kernels.gradient_and_sketch_in_parts,
-            segments,
-            w.shape[-1],
-            self._data(shards),
-            after,
-        )
+    def local_steps(self, w: FloatArray, shards: Shards, local: LocalSteps, keys: Keys) -> FloatArray:
+        """Where mini-batch steps lead that each client takes by itself: (clients, features)."""
+        return self.backend.local_steps(self.loss, shards, w, local, keys)
 
     def penalty_diagonal(self, num_features: int) -> FloatArray:
         """The Hessian of the penalty, which is diagonal; 0 for the intercept."""
@@ -173,7 +121,3 @@ class Problem:
     def hessian(self, w: FloatArray, shards: Shards) -> FloatArray:
         """The Hessian of each client's mean loss: (clients, features, features)."""
         return unpack_symmetric(self.gradient_and_hessian(w, shards)[1], w.shape[-1])
-
-    def _data(self, shards: Shards) -> tuple[object, FloatArray, FloatArray, FloatArray]:
-        weights = _NO_WEIGHTS if shards.sample_weights is None else shards.sample_weights
-        return shards.rows, shards.targets, weights, shards.total_weights

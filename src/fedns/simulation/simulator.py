@@ -18,7 +18,7 @@ from fedns.core.observers import Observer
 from fedns.core.run import run
 from fedns.core.shards import Shards
 from fedns.core.termination import Stop
-from fedns.numerics.cpu import parallel
+from fedns.numerics import parallel
 from fedns.numerics.linalg import single_threaded_blas
 from fedns.problems.problem import Problem
 from fedns.problems.reference import Optimum, pooled_optimum

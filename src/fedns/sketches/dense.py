@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedns.numerics.cpu import sketching
-from fedns.sketches.sketch import FloatArray, Keys, Sketch, same_size
+from fedns.numerics.rng import normal_row, sign_row
+from fedns.sketches.sketch import FloatArray, Keys, Sketch
 
 
 @dataclass(frozen=True)
@@ -18,14 +17,11 @@ class Gaussian(Sketch):
 
     name: ClassVar[str] = "gaussian"
 
-    def plan(self, row_counts: NDArray[np.int64]) -> sketching.SketchPlan:
-        return sketching.SketchPlan(sketching.GAUSSIAN, same_size(self.size, row_counts))
+    def column(self, key0: Any, key1: Any, position: Any, entries: Any) -> None:
+        normal_row(key0, key1, position, entries)
 
     def matrix(self, rows: int, key: Keys) -> FloatArray:
-        columns = np.empty((rows, self.size))
-        for i in range(rows):
-            sketching.normal_row(key[0], key[1], i, columns[i])
-        return columns.T
+        return _written_out(self, rows, key)
 
 
 @dataclass(frozen=True)
@@ -34,11 +30,15 @@ class Rademacher(Sketch):
 
     name: ClassVar[str] = "rademacher"
 
-    def plan(self, row_counts: NDArray[np.int64]) -> sketching.SketchPlan:
-        return sketching.SketchPlan(sketching.RADEMACHER, same_size(self.size, row_counts))
+    def column(self, key0: Any, key1: Any, position: Any, entries: Any) -> None:
+        sign_row(key0, key1, position, entries)
 
     def matrix(self, rows: int, key: Keys) -> FloatArray:
-        columns = np.empty((rows, self.size))
-        for i in range(rows):
-            sketching.sign_row(key[0], key[1], i, columns[i])
-        return columns.T
+        return _written_out(self, rows, key)
+
+
+def _written_out(sketch: Sketch, rows: int, key: Keys) -> FloatArray:
+    columns = np.empty((rows, sketch.size))
+    for i in range(rows):
+        sketch.column(key[0], key[1], i, columns[i])
+    return columns.T

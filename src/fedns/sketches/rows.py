@@ -8,7 +8,9 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedns.numerics.cpu import sketching
+from fedns.numerics import backend
+from fedns.numerics.backend import SketchPlan
+from fedns.numerics.rng import sample_without_replacement
 from fedns.sketches.sketch import FloatArray, Keys, Sketch
 
 
@@ -21,12 +23,12 @@ class RowSampling(Sketch):
 
     name: ClassVar[str] = "rows"
 
-    def plan(self, row_counts: NDArray[np.int64]) -> sketching.SketchPlan:
-        return sketching.SketchPlan(sketching.ROW_SAMPLING, np.minimum(self.size, row_counts))
+    def plan(self, row_counts: NDArray[np.int64]) -> SketchPlan:
+        return SketchPlan(backend.ROW_SAMPLING, np.minimum(self.size, row_counts))
 
     def matrix(self, rows: int, key: Keys) -> FloatArray:
         size = min(self.size, rows)
-        chosen = sketching.sample_without_replacement(key[0], ~key[1], rows, size)
+        chosen = sample_without_replacement(key[0], ~key[1], rows, size)
         matrix = np.zeros((size, rows))
         matrix[np.arange(size), chosen] = np.sqrt(rows / size)
         return matrix

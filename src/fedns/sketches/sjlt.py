@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedns.core.errors import ConfigError
-from fedns.numerics.cpu import sketching
+from fedns.numerics import backend
+from fedns.numerics.backend import SketchPlan
 from fedns.numerics.rng import random_bits
 from fedns.sketches.sketch import FloatArray, Keys, Sketch, same_size
 
@@ -26,8 +27,8 @@ class SJLT(Sketch):
         if not 1 <= self.nonzeros <= self.size:
             raise ConfigError(f"SJLT needs 1 <= nonzeros <= size, got nonzeros {self.nonzeros}, size {self.size}")
 
-    def plan(self, row_counts: NDArray[np.int64]) -> sketching.SketchPlan:
-        return sketching.SketchPlan(sketching.SJLT, same_size(self.size, row_counts), nonzeros=self.nonzeros)
+    def plan(self, row_counts: NDArray[np.int64]) -> SketchPlan:
+        return SketchPlan(backend.SJLT, same_size(self.size, row_counts), nonzeros=self.nonzeros)
 
     def matrix(self, rows: int, key: Keys) -> FloatArray:
         matrix = np.zeros((self.size, rows))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import ABC
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,16 +12,19 @@ from numpy.typing import NDArray
 from fedns.core.errors import ConfigError
 from fedns.core.messages import Ragged
 from fedns.core.shards import Shards
-from fedns.numerics.cpu import kernels, parallel, sketching
-from fedns.numerics.cpu.pointwise import SQUARED
+from fedns.numerics.backend import COLUMNS, SketchPlan, cpu
+from fedns.numerics.formulas import Formulas
 
 FloatArray = NDArray[np.float64]
 Keys = NDArray[np.uint64]
 
 
 @dataclass(frozen=True)
-class Sketch(ABC):
-    """Kind and size. The matrix S is drawn from a key and never formed: kernels apply it while they read the rows."""
+class Sketch(Formulas, ABC):
+    """Kind and size. The matrix S is drawn from a key and never formed: passes over rows apply it while they read them.
+
+    A sketch gives a formula for its columns, which is compiled; or a plan for which there is a faster way.
+    """
 
     size: int
     name: ClassVar[str]
@@ -30,28 +33,23 @@ class Sketch(ABC):
         if self.size < 1:
             raise ConfigError(f"{type(self).__name__} needs size >= 1, got {self.size}")
 
-    @abstractmethod
-    def plan(self, row_counts: NDArray[np.int64]) -> sketching.SketchPlan:
-        """What the kernel needs, for clients with these numbers of rows."""
+    def column(self, key0: Any, key1: Any, position: Any, entries: Any) -> None:
+        """Fill entries (size,) with the column of S for row `position` of the client whose stream has this key."""
+        raise NotImplementedError(f"{type(self).__name__} has neither a formula for its columns nor a plan of its own")
 
-    @abstractmethod
+    def plan(self, row_counts: NDArray[np.int64]) -> SketchPlan:
+        """What a pass needs, for clients with these numbers of rows."""
+        return SketchPlan(COLUMNS, same_size(self.size, row_counts), columns=self)
+
     def matrix(self, rows: int, key: Keys) -> FloatArray:
-        """S written out, entry by entry, for tests and docs: (size, rows)."""
+        """S written out, for tests and docs: (size, rows)."""
+        identity = Shards.from_arrays(np.eye(rows), np.zeros(rows), [rows])
+        return self.apply(identity, key[None]).values
 
     def apply(self, shards: Shards, keys: Keys) -> Ragged:
         """S_j X_j for every client's rows X_j."""
         plan = self.plan(shards.sizes)
-        segments = parallel.cut(shards.starts, shards.stops, int(shards.sizes.max()))
-        offsets = np.concatenate([[0], np.cumsum(plan.sizes)])
-        columns = shards.num_columns
-        table, unused = np.zeros((int(offsets[-1]), columns)), np.zeros((segments.number, columns))
-        # A squared loss with weight 1 has the rows themselves as the root of its Hessian.
-        kernels.gradient_and_sketch(
-            shards.rows, shards.targets, np.empty(0), np.ones(shards.num_clients), segments, 0, segments.number,
-            np.zeros((1, columns)), False, SQUARED, np.empty(0), unused,
-            plan.kind, plan.nonzeros, plan.block_length, keys, table, offsets,
-        )  # fmt: skip
-        return Ragged(table, offsets)
+        return Ragged(cpu().sketched_rows(shards, plan, keys), np.concatenate([[0], np.cumsum(plan.sizes)]))
 
 
 def same_size(size: int, row_counts: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -8,7 +8,7 @@ import fedns
 from fedns.core.shards import Shards
 from fedns.federation.coordinator import cohort as networked
 from fedns.federation.coordinator import link
-from fedns.numerics.cpu import parallel
+from fedns.numerics import parallel
 from fedns.runs.builder import problem_of
 from fedns.runs.policy import Policy
 

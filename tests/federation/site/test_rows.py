@@ -14,7 +14,7 @@ from fedns.data.datasets import load
 from fedns.federation.config import DataSource, SiteConfig
 from fedns.federation.site import rows as shard_cache
 from fedns.federation.site.rows import site_shards
-from fedns.numerics.cpu.rows import DenseRows, SparseRows
+from fedns.numerics.rows import DenseRows, SparseRows
 from fedns.problems.problem import Problem
 
 LIBSVM = "".join(f"{(-1) ** i} {1 + i % 50}:{0.1 * (i + 1)} {60 + i % 7}:{-1.5 * i - 1}\n" for i in range(80))

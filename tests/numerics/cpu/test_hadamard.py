@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 import scipy.linalg
 
-from fedns.numerics.cpu.hadamard import hadamard_entries, next_power_of_two, parity, transform_rows
+from fedns.numerics.cpu.hadamard import parity, transform_rows
+from fedns.sketches.srht import hadamard_entries, next_power_of_two
 
 
 @pytest.mark.parametrize("length", [1, 2, 4, 8, 16, 32, 64, 128, 256])

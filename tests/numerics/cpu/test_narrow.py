@@ -5,7 +5,7 @@ import pytest
 
 import fedns
 from fedns.core.shards import Shards
-from fedns.numerics.cpu import parallel
+from fedns.numerics import parallel
 from fedns.numerics.rng import stream_keys
 
 SIZES = np.array([1, 7, 8, 16, 33, 300])  # shorter than a group, whole groups, groups and a rest

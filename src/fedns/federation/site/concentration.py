@@ -9,7 +9,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from fedns.core.shards import Shards
-from fedns.numerics.cpu.rows import DenseRows
+from fedns.numerics.rows import DenseRows
 from fedns.problems.problem import Problem
 
 FloatArray = NDArray[np.float64]

@@ -26,7 +26,7 @@ from fedns.federation.site.budget import Budget, Spent, fingerprint
 from fedns.federation.site.concentration import Concentration, concentration, squared_norms
 from fedns.federation.site.levels import blanked, rare_levels
 from fedns.federation.site.permissions import Permissions
-from fedns.numerics.cpu import sketching
+from fedns.numerics.backend import ROW_SAMPLING, SJLT, Keys, LocalSteps, SketchPlan
 from fedns.numerics.linalg import packed_size
 from fedns.problems.losses import Squared
 from fedns.problems.problem import Problem
@@ -147,14 +147,14 @@ class Guard:
         if sum(t > time.time() - 60.0 for t in spent.times) >= own.requests_per_minute:
             raise Refusal("R6", f"it answers {own.requests_per_minute} requests a minute")
 
-    def check_sketch(self, plan: sketching.SketchPlan, width: int) -> None:
+    def check_sketch(self, plan: SketchPlan, width: int) -> None:
         """R3, before the sketch is taken."""
         own, rows, size = self.permissions, self.shards.num_samples, int(plan.sizes.max())
-        if plan.kind == sketching.ROW_SAMPLING and not own.row_sampling:
+        if plan.kind == ROW_SAMPLING and not own.row_sampling:
             raise Refusal("R3", "a sketch of sampled rows is rows of the data, which do not leave it")
         if size > own.largest_sketch_fraction * rows:
             raise Refusal("R3", f"a sketch of {size} rows is more than {own.largest_sketch_fraction:g} of its rows")
-        if plan.kind == sketching.SJLT and not rows >= own.rows_per_bucket * size:
+        if plan.kind == SJLT and not rows >= own.rows_per_bucket * size:
             raise Refusal("R3", f"an sjlt sketch of {size} rows needs {own.rows_per_bucket:g} times as many rows")
         self._check_numbers(self.budget.spent().numbers + size * width)
 
@@ -255,16 +255,28 @@ class WatchedProblem(Problem):
         self.answering.before_pass(self, along.reshape(-1, w.shape[-1]), shards, 8 * steps.size)
         return super().losses_along(w, direction, steps, shards)
 
-    def _value_and_gradient(self, w: FloatArray, shards: Shards, value: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def gradient(self, w: FloatArray, shards: Shards) -> FloatArray:
         self.answering.before_pass(self, w, shards, 8 * w.shape[-1])
-        return super()._value_and_gradient(w, shards, value)
+        return super().gradient(w, shards)
+
+    def value_and_gradient(self, w: FloatArray, shards: Shards) -> tuple[FloatArray, FloatArray]:
+        self.answering.before_pass(self, w, shards, 8 * w.shape[-1])
+        return super().value_and_gradient(w, shards)
+
+    def hessian_times(self, w: FloatArray, vectors: FloatArray, shards: Shards) -> FloatArray:
+        self.answering.before_pass(self, w, shards, 8 * vectors[0].size)
+        return super().hessian_times(w, vectors, shards)
+
+    def local_steps(self, w: FloatArray, shards: Shards, local: LocalSteps, keys: Keys) -> FloatArray:
+        self.answering.before_pass(self, w, shards, 8 * w.shape[-1])
+        return super().local_steps(w, shards, local, keys)
 
     def gradient_and_hessian(self, w: FloatArray, shards: Shards) -> tuple[FloatArray, FloatArray]:
         self.answering.before_pass(self, w, shards, 8 * packed_size(w.shape[-1]))
         return super().gradient_and_hessian(w, shards)
 
     def gradient_and_sketch(
-        self, w: FloatArray, shards: Shards, plan: sketching.SketchPlan, keys: NDArray[np.uint64]
+        self, w: FloatArray, shards: Shards, plan: SketchPlan, keys: Keys
     ) -> tuple[FloatArray, FloatArray, NDArray[np.int64]]:
         self.answering.guard.check_sketch(plan, w.shape[-1])
         self.answering.before_pass(self, w, shards, 8 * w.shape[-1] * int(plan.sizes.max()))

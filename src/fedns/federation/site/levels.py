@@ -10,7 +10,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from fedns.core.shards import Shards, as_rows
-from fedns.numerics.cpu.rows import DenseRows
+from fedns.numerics.rows import DenseRows
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from fedns.core.errors import DataError
 from fedns.core.shards import Shards
 from fedns.data.datasets import load
 from fedns.federation.config import SITE_FILE, DataSource, SiteConfig
-from fedns.numerics.cpu.rows import DenseRows, SparseRows
+from fedns.numerics.rows import DenseRows, SparseRows
 
 _ROW_ARRAYS = ("flat", "data", "indices", "indptr")  # of dense and of compressed rows
 

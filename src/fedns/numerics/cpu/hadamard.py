@@ -1,10 +1,5 @@
 """The Walsh-Hadamard transform of a block of rows, in place."""
 
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
-
 from fedns.numerics.cpu import simd
 from fedns.numerics.cpu.jit import jit
 
@@ -63,18 +58,3 @@ def add_sampled_outputs(block, outer, chosen, sketch):
         p, q = (chosen[r] & (inner - 1)) * width, r * sketch_width
         for c in range(0, width, 8):
             simd.store(outputs, q + c, simd.fma(simd.load(cells, p + c), sign, simd.load(outputs, q + c)))
-
-
-def next_power_of_two(n: int) -> int:
-    """The smallest power of two at or above n."""
-    return 1 << max(0, int(n) - 1).bit_length()
-
-
-def hadamard_entries(rows: NDArray[np.int64], columns: NDArray[np.int64]) -> NDArray[Any]:
-    """The entries (-1)^popcount(r & i) for these rows and columns, written out: for tests and docs."""
-    both = (rows[:, None] & columns[None, :]).astype(np.uint64)
-    ones = np.zeros(both.shape, dtype=np.uint64)
-    while both.any():
-        ones ^= both & np.uint64(1)
-        both >>= np.uint64(1)
-    return 1.0 - 2.0 * ones.astype(np.float64)

@@ -7,23 +7,13 @@ Coefficients are a table with one row for all clients, or a row for each.
 import numpy as np
 from numba import prange
 
+from fedns.numerics.backend import COLUMNS, ROW_SAMPLING, SJLT, SRHT
 from fedns.numerics.cpu import pointwise
 from fedns.numerics.cpu.dense import aligned, padded
-from fedns.numerics.cpu.jit import jit, parallel_jit
+from fedns.numerics.cpu.jit import exact_jit, jit, parallel_jit
 from fedns.numerics.cpu.rows import add_combination, add_gram, add_sjlt_groups, margins, scaled_block
-from fedns.numerics.cpu.sketching import (
-    GAUSSIAN,
-    NO_SKETCH,
-    RADEMACHER,
-    ROW_SAMPLING,
-    SJLT,
-    SRHT,
-    add_dense_sketch,
-    add_sampled,
-    add_sjlt,
-    add_srht,
-    sample_without_replacement,
-)
+from fedns.numerics.cpu.sketching import add_columns, add_sampled, add_sjlt, add_srht
+from fedns.numerics.rng import sample_without_replacement
 
 # A block of rows is read twice or three times, the first time from memory. An eighth of a 1 MiB second-level cache
 # measured best: smaller blocks leave the memory idle too often, larger ones push each other out.
@@ -45,7 +35,7 @@ def _own(table, client):
 
 
 @jit
-def losses_along(rows, y, s, totals, segments, low, high, points, directions, steps, family, out):
+def losses_along(rows, y, s, totals, segments, low, high, points, directions, steps, loss, out):
     """out[segment, t] = sum_i s_i loss(y_i, x_i . (point + steps[t] direction)) / total weight of the client."""
     size = block_rows(points.shape[1], 1)
     z, dz, at, value = np.empty(size), np.empty(size), np.empty(size), np.empty(size)
@@ -61,7 +51,7 @@ def losses_along(rows, y, s, totals, segments, low, high, points, directions, st
             for t in range(steps.size):
                 for i in range(count):
                     at[i] = z[i] + steps[t] * dz[i]
-                pointwise.values(family, y, first, count, at, value)
+                pointwise.values(loss, y, first, count, at, value)
                 out[segment, t] += scale * _weighted_total(s, first, count, value)
 
 
@@ -78,13 +68,16 @@ def _weighted_total(s, first, count, values):
     return total
 
 
-@jit
+# No reordering: the compiler would choose another order for the last rows, or for all where it cannot tell that arrays
+# do not overlap, so that the last bit depends on addresses.
+@exact_jit
 def _weigh(s, first, count, scale, slope, curvature):
     """slope <- s slope scale, curvature <- sqrt(s curvature scale): the coefficients of gradient and root rows."""
     if s.size > 0:
         for i in range(count):
-            slope[i] *= s[first + i] * scale
-            curvature[i] = np.sqrt(curvature[i] * s[first + i] * scale)
+            weight = s[first + i] * scale
+            slope[i] *= weight
+            curvature[i] = np.sqrt(curvature[i] * weight)
     else:
         for i in range(count):
             slope[i] *= scale
@@ -92,9 +85,10 @@ def _weigh(s, first, count, scale, slope, curvature):
 
 
 @jit
-def gradient_and_hessian(rows, y, s, totals, segments, low, high, points, intercept, family, gradient, packed):
+def gradient_and_hessian(rows, y, s, totals, segments, low, high, points, loss, gradient, packed):
     """Gradient and packed upper triangle of the Hessian of each client's mean loss."""
     features = points.shape[1]
+    intercept = features > rows.num_columns
     z, slope, root = np.empty(_GRAM_ROWS), np.empty(_GRAM_ROWS), np.empty(_GRAM_ROWS)
     block = np.empty((_GRAM_ROWS, features))
     total = np.empty(padded(features))
@@ -109,7 +103,7 @@ def gradient_and_hessian(rows, y, s, totals, segments, low, high, points, interc
             last = min(first + _GRAM_ROWS, segments.last[segment])
             count = last - first
             margins(rows, first, last, w, z)
-            pointwise.derivatives(family, y, first, count, z, slope, root)
+            pointwise.derivatives(loss, y, first, count, z, slope, root)
             _weigh(s, first, count, scale, slope, root)
             add_combination(rows, first, last, slope, intercept, total)
             add_gram(rows, first, last, root, intercept, block, hessian)
@@ -122,35 +116,68 @@ def gradient_and_hessian(rows, y, s, totals, segments, low, high, points, interc
 
 
 @jit
-def gradient_and_sketch(
-    rows,
-    y,
-    s,
-    totals,
-    segments,
-    low,
-    high,
-    points,
-    intercept,
-    family,
-    value,
-    gradient,
-    kind,
-    nonzeros,
-    inner,
-    keys,
-    table,
-    starts,
-):
-    """Gradient of each client's mean loss and, unless kind is NO_SKETCH, S A for the root A of its Hessian.
+def value_and_gradient(rows, y, s, totals, segments, low, high, points, loss, value, gradient):
+    """Gradient of each client's mean loss, and the mean loss itself where `value` has room for it."""
+    features = points.shape[1]
+    intercept = features > rows.num_columns
+    size = block_rows(features, 1)
+    z, slope, root = np.empty(size), np.empty(size), np.empty(size)
+    total = np.empty(padded(features))
+    for segment in range(low, high):
+        client = segments.client[segment]
+        scale = 1.0 / totals[client]
+        w = _own(points, client)
+        total[:] = 0.0
+        for first in range(segments.first[segment], segments.last[segment], size):
+            last = min(first + size, segments.last[segment])
+            count = last - first
+            margins(rows, first, last, w, z)
+            if value.size > 0:
+                pointwise.values(loss, y, first, count, z, slope)
+                value[segment] += scale * _weighted_total(s, first, count, slope)
+            pointwise.derivatives(loss, y, first, count, z, slope, root)
+            _weigh(s, first, count, scale, slope, root)
+            add_combination(rows, first, last, slope, intercept, total)
+        gradient[segment] = total[:features]
 
-    The mean loss itself is found too where `value` has room for it.
 
-    A segment's share of the sketch fills rows starts[segment] : starts[segment + 1] of the table. `inner` is the
-    length of the blocks that SRHT transforms, a power of two, and 1 for the others.
+@jit
+def hessian_times(rows, y, s, totals, segments, low, high, points, loss, vectors, out):
+    """out[segment, v] = H vectors[client, v] for the Hessian H of each client's mean loss, which is not formed."""
+    features = points.shape[1]
+    intercept = features > rows.num_columns
+    size = block_rows(features, 1)
+    z, slope, curvature = np.empty(size), np.empty(size), np.empty(size)
+    sums = np.empty((vectors.shape[1], padded(features)))
+    for segment in range(low, high):
+        client = segments.client[segment]
+        scale = 1.0 / totals[client]
+        w, own = _own(points, client), _own(vectors, client)
+        sums[:] = 0.0
+        for first in range(segments.first[segment], segments.last[segment], size):
+            last = min(first + size, segments.last[segment])
+            count = last - first
+            margins(rows, first, last, w, z)
+            pointwise.derivatives(loss, y, first, count, z, slope, curvature)
+            _weigh(s, first, count, scale, curvature, slope)  # what it makes of the slopes is not used
+            for v in range(own.shape[0]):
+                margins(rows, first, last, own[v], z)
+                for i in range(count):
+                    z[i] *= curvature[i]
+                add_combination(rows, first, last, z, intercept, sums[v])
+        out[segment] = sums[:, :features]
+
+
+@jit
+def gradient_and_sketch(rows, y, s, totals, segments, low, high, points, loss, gradient, plan, keys, table, starts):
+    """Gradient of each client's mean loss, and S A for the root A of its Hessian.
+
+    A segment's share of the sketch fills rows starts[segment] : starts[segment + 1] of the table.
     """
     features = points.shape[1]
-    size = block_rows(features, inner)
+    intercept = features > rows.num_columns
+    kind = plan.kind
+    size = block_rows(features, plan.block_length)
     z, slope, root = np.empty(size), np.empty(size), np.empty(size)
     signed, buckets = np.empty(size), np.empty(size, np.int64)
     total = np.empty(padded(features))
@@ -158,7 +185,7 @@ def gradient_and_sketch(
     for segment in range(low, high):
         largest = max(largest, starts[segment + 1] - starts[segment])
     cells = aligned(largest, padded(features))
-    block = aligned(inner if kind == SRHT else size if kind in (GAUSSIAN, RADEMACHER) else 0, -(-features // 8) * 8)
+    block = aligned(plan.block_length if kind == SRHT else size if kind == COLUMNS else 0, -(-features // 8) * 8)
     for segment in range(low, high):
         client = segments.client[segment]
         scale = 1.0 / totals[client]
@@ -178,37 +205,20 @@ def gradient_and_sketch(
             chosen = sample_without_replacement(key0, ~key1, population, sketch.shape[0])
         else:
             chosen = np.empty(0, np.int64)
-        start = segments.first[segment]
-        if kind == SJLT and nonzeros == 1:
-            start = add_sjlt_groups(
-                rows, y, s, begin, start, segments.last[segment], w, scale, family, key0, key1, total, sketch
-            )
-        for first in range(start, segments.last[segment], size):
-            last = min(first + size, segments.last[segment])
+        start, end = segments.first[segment], segments.last[segment]
+        if kind == SJLT:
+            start = add_sjlt_groups(rows, y, s, begin, start, end, w, scale, loss, key0, key1, total, sketch)
+        for first in range(start, end, size):
+            last = min(first + size, end)
             count = last - first
             margins(rows, first, last, w, z)
-            if value.size > 0:
-                pointwise.values(family, y, first, count, z, slope)
-                value[segment] += scale * _weighted_total(s, first, count, slope)
-            pointwise.derivatives(family, y, first, count, z, slope, root)
+            pointwise.derivatives(loss, y, first, count, z, slope, root)
             _weigh(s, first, count, scale, slope, root)
             if kind == SJLT:
                 add_sjlt(
-                    rows,
-                    first - begin,
-                    first,
-                    last,
-                    slope,
-                    root,
-                    intercept,
-                    nonzeros,
-                    key0,
-                    key1,
-                    signed,
-                    buckets,
-                    total,
-                    sketch,
-                )
+                    rows, first - begin, first, last, slope, root, intercept, plan.nonzeros, key0, key1, signed, buckets,
+                    total, sketch,
+                )  # fmt: skip
                 continue
             if kind == SRHT:
                 add_srht(rows, begin, first, last, slope, root, intercept, chosen, key0, key1, signed, block, total, sketch)
@@ -216,50 +226,43 @@ def gradient_and_sketch(
             add_combination(rows, first, last, slope, intercept, total)
             if kind == ROW_SAMPLING:
                 add_sampled(rows, begin, first, last, root, intercept, chosen, population, sketch)
-            elif kind != NO_SKETCH:
+            else:
                 scaled_block(rows, first, last, root, intercept, block)
-                add_dense_sketch(first - begin, count, features, kind == GAUSSIAN, key0, key1, block, sketch)
+                add_columns(first - begin, count, features, plan, key0, key1, block, sketch)
         gradient[segment] = total[:features]
         table[starts[segment] : starts[segment + 1]] = sketch[:, :features]
 
 
 @parallel_jit
-def losses_along_in_parts(rows, y, s, totals, segments, cuts, points, directions, steps, family, out):
+def losses_along_in_parts(rows, y, s, totals, segments, cuts, points, directions, steps, loss, out):
     for part in prange(cuts.size - 1):
         low, high = cuts[part], cuts[part + 1]
-        losses_along(rows, y, s, totals, segments, low, high, points, directions, steps, family, out)
+        losses_along(rows, y, s, totals, segments, low, high, points, directions, steps, loss, out)
 
 
 @parallel_jit
-def gradient_and_hessian_in_parts(rows, y, s, totals, segments, cuts, points, intercept, family, gradient, packed):
+def value_and_gradient_in_parts(rows, y, s, totals, segments, cuts, points, loss, value, gradient):
     for part in prange(cuts.size - 1):
         low, high = cuts[part], cuts[part + 1]
-        gradient_and_hessian(rows, y, s, totals, segments, low, high, points, intercept, family, gradient, packed)
+        value_and_gradient(rows, y, s, totals, segments, low, high, points, loss, value, gradient)
 
 
 @parallel_jit
-def gradient_and_sketch_in_parts(
-    rows,
-    y,
-    s,
-    totals,
-    segments,
-    cuts,
-    points,
-    intercept,
-    family,
-    value,
-    gradient,
-    kind,
-    nonzeros,
-    inner,
-    keys,
-    table,
-    starts,
-):
+def gradient_and_hessian_in_parts(rows, y, s, totals, segments, cuts, points, loss, gradient, packed):
     for part in prange(cuts.size - 1):
         low, high = cuts[part], cuts[part + 1]
-        gradient_and_sketch(
-            rows, y, s, totals, segments, low, high, points, intercept, family, value, gradient, kind, nonzeros, inner, keys,
-            table, starts,
-        )  # fmt: skip
+        gradient_and_hessian(rows, y, s, totals, segments, low, high, points, loss, gradient, packed)
+
+
+@parallel_jit
+def hessian_times_in_parts(rows, y, s, totals, segments, cuts, points, loss, vectors, out):
+    for part in prange(cuts.size - 1):
+        low, high = cuts[part], cuts[part + 1]
+        hessian_times(rows, y, s, totals, segments, low, high, points, loss, vectors, out)
+
+
+@parallel_jit
+def gradient_and_sketch_in_parts(rows, y, s, totals, segments, cuts, points, loss, gradient, plan, keys, table, starts):
+    for part in prange(cuts.size - 1):
+        low, high = cuts[part], cuts[part + 1]
+        gradient_and_sketch(rows, y, s, totals, segments, low, high, points, loss, gradient, plan, keys, table, starts)

@@ -26,23 +26,7 @@ def shuffle(key0, key1, epoch, order):
 
 @jit
 def minibatch_steps(
-    rows,
-    y,
-    s,
-    totals,
-    segments,
-    low,
-    high,
-    points,
-    intercept,
-    family,
-    diagonal,
-    proximal,
-    rate,
-    steps,
-    batch_size,
-    keys,
-    out,
+    rows, y, s, totals, segments, low, high, points, loss, diagonal, proximal, rate, steps, batch_size, keys, out
 ):
     """out[j] = point after steps[j] steps u <- u - rate (g_B(u) + diagonal u + proximal (u - point)) of client j.
 
@@ -51,6 +35,7 @@ def minibatch_steps(
     the last batch of which may be shorter. Segments are whole clients: the steps of one cannot be cut.
     """
     features = out.shape[1]
+    intercept = features > rows.num_columns
     size = 1
     for segment in range(low, high):
         size = max(size, min(batch_size, segments.size[segment]))
@@ -73,7 +58,7 @@ def minibatch_steps(
                 row = begin + order[position + i]
                 margins(rows, row, row + 1, u, z[i : i + 1])
                 target[i] = y[row]
-            pointwise.derivatives(family, target, 0, count, z, slope, curvature)
+            pointwise.derivatives(loss, target, 0, count, z, slope, curvature)
             scale = population / (count * totals[client])
             gradient[:] = 0.0
             for i in range(count):

@@ -6,52 +6,42 @@ counts a reference, atomically, to every array it is given, which costs as much 
 """
 
 import numpy as np
-from numba import njit
+from numba import typeof, types
 
-from fedns.numerics.cpu import pointwise, simd
+from fedns.numerics.cpu import simd
 from fedns.numerics.cpu.dense import aligned
-from fedns.numerics.cpu.jit import jit
+from fedns.numerics.cpu.formulas import address_of, type_of
+from fedns.numerics.cpu.jit import exact_jit
+from fedns.numerics.cpu.pointwise import derivatives_of_eight
+from fedns.numerics.formulas import Formulas
 from fedns.numerics.rng import random_bits
+from fedns.numerics.rows import DenseRows, Rows
 
 _EIGHT = (0,) * 8
 _ONE = np.uint64(1)
 _SHIFT_32 = np.uint64(32)
 
 
-@jit
-def narrow_sjlt(flat, columns, y, s, begin, first, last, w, scale, family, key0, key1, total, table):
+def groups_address(loss: Formulas, rows: Rows, features: int) -> int:
+    """Where the loop for this loss and rows of this width is; 0 where there is none, since they are not narrow."""
+    vectors = -(-features // 8)
+    if not isinstance(rows, DenseRows) or vectors > 8:  # a row, the coefficients and the gradient take 24 registers of 32
+        return 0
+    run, table, number, word = types.float64[::1], types.float64[:, ::1], types.int64, types.uint64
+    flat = typeof(rows.flat).copy(readonly=False)
+    return address_of(
+        _add_groups, type_of(loss), flat, number, run, run, number, number, number, run, types.float64, word, word,
+        run, table, types.literal(vectors),
+    )  # fmt: skip
+
+
+@exact_jit
+def _add_groups(loss, flat, columns, y, s, begin, first, stop, w, scale, key0, key1, total, table, vectors):
     """total += sum_i slope_i x_i and table[bucket_i] += +-root_i x_i, in groups of eight rows from `first` on.
 
-    Returns where it stopped: fewer than eight rows are left, or all of them if they are not narrow.
+    Rows first:stop, a multiple of eight, of as many vectors as the type of `vectors` says; an intercept is a column of ones.
     """
-    stop = first + (last - first) // 8 * 8
-    vectors = -(-w.size // 8)
-    if stop == first or vectors > 8:  # a row, the coefficients and the gradient take 24 registers of 32
-        return first
-    data = (flat, columns, y, s, begin, first, stop, w, scale, family, key0, key1, total, table)
-    if vectors == 1:
-        _add_groups(*data, (0,))
-    elif vectors == 2:
-        _add_groups(*data, (0,) * 2)
-    elif vectors == 3:
-        _add_groups(*data, (0,) * 3)
-    elif vectors == 4:
-        _add_groups(*data, (0,) * 4)
-    elif vectors == 5:
-        _add_groups(*data, (0,) * 5)
-    elif vectors == 6:
-        _add_groups(*data, (0,) * 6)
-    elif vectors == 7:
-        _add_groups(*data, (0,) * 7)
-    else:
-        _add_groups(*data, (0,) * 8)
-    return stop
-
-
-# No reordering, for the exponential's sake.
-@njit(cache=True, nogil=True, error_model="numpy", fastmath=False)
-def _add_groups(flat, columns, y, s, begin, first, stop, w, scale, family, key0, key1, total, table, shape):
-    """Rows first:stop, a multiple of eight, of as many vectors as `shape` has items; an intercept is a column of ones."""
+    shape = simd.zeros(vectors)
     cells, width, size = table.reshape(table.size), table.shape[1], np.uint64(table.shape[0])
     rest = columns - 8 * (len(shape) - 1)
     none = simd.splat(0.0)
@@ -63,9 +53,10 @@ def _add_groups(flat, columns, y, s, begin, first, stop, w, scale, family, key0,
         simd.store(scratch, 8 * j, simd.dot(simd.load_row(flat, (first + j) * columns, rest, ones, shape), weights))
     for i in range(first, stop, 8):
         weight = simd.load(s, i) * scale if s.size > 0 else simd.splat(scale)
-        slope, root = _slope_and_root(family, simd.load(y, i), simd.load_row(scratch, 0, 8, none, _EIGHT), weight)
-        simd.store(scratch, 64, slope)
-        simd.store(scratch, 72, root)
+        z = simd.totals(simd.load_row(scratch, 0, 8, none, _EIGHT))
+        slope, curvature = derivatives_of_eight(loss, simd.load(y, i), z)
+        simd.store(scratch, 64, slope * weight)
+        simd.store(scratch, 72, simd.square_root(curvature * weight))
         following = min(i + 8, stop - 8)  # after the last group its own margins again, which nobody reads
         for j in range(8):
             bits = random_bits(key0, key1, i + j - begin)
@@ -77,14 +68,3 @@ def _add_groups(flat, columns, y, s, begin, first, stop, w, scale, family, key0,
             )  # fmt: skip
             simd.store(scratch, 8 * j, products)
     simd.store_row(total, 0, sums)
-
-
-@njit(cache=True, nogil=True, error_model="numpy", fastmath=False)
-def _slope_and_root(family, target, products, weight):
-    """The coefficients of eight rows in the gradient and in the root of the Hessian."""
-    z = simd.totals(products)
-    if family == pointwise.LOGISTIC:
-        slope, curvature = pointwise.logistic_derivatives(target, z)
-    else:
-        slope, curvature = z - target, simd.splat(1.0)
-    return slope * weight, simd.square_root(curvature * weight)

@@ -1,42 +1,126 @@
-"""Convex functions of a margin z and a target y, with two derivatives, over runs of rows.
+"""Losses of runs of rows, and the functions that formulas may use, for one number or for eight.
 
 The exponential and logarithm are written out as polynomials so that the compiler turns whole runs into vector
 instructions; the library calls would be made one number at a time. Both are accurate to about one unit in the last place.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from llvmlite import ir
 from numba import njit, types
-from numba.extending import intrinsic
+from numba.core.errors import TypingError
+from numba.extending import intrinsic, overload
 
+from fedns.numerics import formulas
 from fedns.numerics.cpu import simd
-
-LOGISTIC = 0  # log(1 + exp(-y z)), y in {-1, +1}
-SQUARED = 1  # (z - y)^2 / 2
+from fedns.numerics.cpu.formulas import FormulasType, address_of, call, parameters_of, type_of
+from fedns.numerics.cpu.jit import exact_jit, jit
 
 _LOG2_E = 1.4426950408889634
 _LN2_HIGH = 6.93147180369123816490e-01
 _LN2_LOW = 1.90821492927058770002e-10
 _LN2 = 0.6931471805599453
 _SQRT2_MINUS_1 = 0.41421356237309503
+_LARGEST = 709.78  # exp of more is infinite
 # Adding 1.5 * 2^52 rounds to the nearest integer and leaves that integer in the low bits.
 _ROUNDER = 6755399441055744.0
 
-# No reordering here: the exponential's rounding trick depends on the order of its sums. It has to be said, since numba
-# compiles a function with the options of whichever kernel calls it first.
-_kernel = njit(cache=True, nogil=True, error_model="numpy", fastmath=False)
+# No reordering: the exponential's rounding trick depends on the order of its sums.
+_EXACT: Any = {"fastmath": False, "error_model": "numpy"}
 
 
-def _number(*numbers: Any) -> Any:
-    """The type of a result: eight numbers as soon as one operand is eight."""
-    return simd.vector if simd.vector in numbers else types.float64
+class LossCode(NamedTuple):
+    """A loss as kernels get it: addresses of its parameters and of what was compiled for its class."""
+
+    parameters: int
+    values: int
+    derivatives: int
+    groups: int = 0  # the loop over groups of narrow rows, where one is wanted
+
+
+def loss_code(loss: formulas.Formulas, groups: int = 0) -> LossCode:
+    """Compile the loops over runs of rows for this class of losses, or read them from disk."""
+    kind, run, number = type_of(loss), types.float64[::1], types.int64
+    values = address_of(_values, kind, run, number, number, run, run)
+    derivatives = address_of(_derivatives, kind, run, number, number, run, run, run)
+    return LossCode(parameters_of(loss).ctypes.data, values, derivatives, groups)
+
+
+@jit
+def values(loss, y, first, count, z, out):
+    """out[i] = loss(y[first + i], z[i]). Offsets rather than slices: a slice costs more than a short run of losses."""
+    call(loss.values, (loss.parameters, y, first, count, z, out))
+
+
+@jit
+def derivatives(loss, y, first, count, z, slope, curvature):
+    """First and second derivatives in z."""
+    call(loss.derivatives, (loss.parameters, y, first, count, z, slope, curvature))
+
+
+@exact_jit
+def _values(loss, y, first, count, z, out):
+    for i in range(count):
+        out[i] = _value_at(loss, y[first + i], z[i])
+
+
+@exact_jit
+def _derivatives(loss, y, first, count, z, slope, curvature):
+    for i in range(count):
+        slope[i], curvature[i] = _derivatives_at(loss, y[first + i], z[i])
+
+
+def _value_at(loss, y, z):
+    raise NotImplementedError("compiled code only")
+
+
+def _derivatives_at(loss, y, z):
+    raise NotImplementedError("compiled code only")
+
+
+@overload(_value_at, strict=False, inline="always", jit_options=_EXACT)
+def _formula_of_value(loss, y, z):
+    return loss.method("value") if isinstance(loss, FormulasType) else None
+
+
+@overload(_derivatives_at, strict=False, inline="always", jit_options=_EXACT)
+def _formula_of_derivatives(loss, y, z):
+    return loss.method("derivatives") if isinstance(loss, FormulasType) else None
+
+
+def derivatives_of_eight(loss, y, z):
+    """First and second derivatives for eight rows in one register; lane by lane where the formula is for single numbers."""
+    raise NotImplementedError("compiled code only")
+
+
+@overload(derivatives_of_eight, jit_options=_EXACT)
+def _derivatives_of_eight(loss, y, z):
+    formula = njit(error_model="numpy", fastmath=False)(loss.method("derivatives"))
+    try:
+        formula.get_call_template((loss, y, z), {})
+    except TypingError:
+
+        def by_lane(loss, y, z):
+            slopes = curvatures = simd.splat(0.0)
+            for i in range(simd.LANES):
+                slope, curvature = formula(loss, simd.lane(y, i), simd.lane(z, i))
+                slopes, curvatures = simd.with_lane(slopes, i, slope), simd.with_lane(curvatures, i, curvature)
+            return slopes, curvatures
+
+        return by_lane
+    return lambda loss, y, z: formula(loss, y, z)
 
 
 def _alike(builder: Any, arguments: Any) -> list[Any]:
     """The operands, single numbers repeated where others are vectors."""
     wide = [a for a in arguments if isinstance(a.type, ir.VectorType)]
     return [a if not wide or a in wide else simd.repeated(builder, a) for a in arguments]
+
+
+def _signature(*operands: Any) -> Any:
+    """Operands of one number or of eight; eight results as soon as one operand is eight."""
+    numbers = [simd.vector if operand == simd.vector else types.float64 for operand in operands]
+    return (simd.vector if simd.vector in numbers else types.float64)(*numbers)
 
 
 @intrinsic
@@ -46,18 +130,16 @@ def _fused(typing_context, a, b, c):
     def generate(context, builder, signature, arguments):
         return simd.fused(builder, *_alike(builder, arguments))
 
-    return _number(a, b, c)(a, b, c), generate
+    return _signature(a, b, c), generate
 
 
 @intrinsic
 def _where_positive(typing_context, condition, a, b):
-    """a where the condition is above 0, b elsewhere."""
-
     def generate(context, builder, signature, arguments):
         condition, a, b = _alike(builder, arguments)
         return builder.select(builder.fcmp_ordered(">", condition, ir.Constant(condition.type, None)), a, b)
 
-    return _number(condition, a, b)(condition, a, b), generate
+    return _signature(condition, a, b), generate
 
 
 @intrinsic
@@ -74,10 +156,33 @@ def _times_power_of_two(typing_context, p, shifted):
     return p(p, shifted), generate
 
 
+def _compiled(function: Any) -> Any:
+    """The compiled body of a function that formulas may use."""
+    return overload(function, inline="always", jit_options=_EXACT)
+
+
+@_compiled(formulas.where_positive)
+def _body_of_where_positive(condition, a, b):
+    return lambda condition, a, b: _where_positive(condition, a, b)
+
+
+@_compiled(formulas.exp)
+def _body_of_exp(x):
+    # A comparison with NaN is false: this way round NaN stays NaN.
+    return lambda x: _where_positive(x - _LARGEST, _INFINITE, _exp(_where_positive(-700.0 - x, -700.0, x)))
+
+
+@_compiled(formulas.exp_of_nonpositive)
+def _body_of_exp_of_nonpositive(x):
+    return lambda x: _exp(_where_positive(x + 700.0, x, -700.0))
+
+
+_INFINITE = float("inf")
+
+
 @njit(inline="always", fastmath=False)
-def exp_of_nonpositive(x):
-    """exp(x) for x <= 0, flushed to about 1e-304 below -700: x = n ln 2 + r, Taylor to r^13, exponent added in place."""
-    x = _where_positive(x + 700.0, x, -700.0)
+def _exp(x):
+    """exp(x) for -700 <= x <= 709.78: x = n ln 2 + r, Taylor to r^13, exponent added in place."""
     shifted = _fused(x, _LOG2_E, _ROUNDER)
     n = shifted - _ROUNDER
     r = _fused(n, -_LN2_LOW, _fused(n, -_LN2_HIGH, x))
@@ -98,11 +203,16 @@ def exp_of_nonpositive(x):
     return _times_power_of_two(_fused(r, odd, even), shifted)
 
 
+@_compiled(formulas.log1p_of_unit)
+def _body_of_log1p_of_unit(x):
+    return lambda x: _log1p(x)
+
+
 @njit(inline="always", fastmath=False)
-def log1p_of_unit(e):
+def _log1p(e):
     """log(1 + e) for 0 <= e <= 1, as 2 atanh(s); above sqrt(2) - 1 the argument is halved first."""
-    large = e > _SQRT2_MINUS_1
-    f = 0.5 * (e - 1.0) if large else e
+    large = e - _SQRT2_MINUS_1
+    f = _where_positive(large, 0.5 * (e - 1.0), e)
     s = f / (2.0 + f)
     t = s * s
     p = 1.0 / 23.0
@@ -117,39 +227,4 @@ def log1p_of_unit(e):
     p = p * t + 1.0 / 5.0
     p = p * t + 1.0 / 3.0
     p = p * t + 1.0
-    return 2.0 * s * p + (_LN2 if large else 0.0)
-
-
-@njit(inline="always", fastmath=False)
-def logistic_derivatives(target, z):
-    """First and second derivatives in z of the logistic loss, of one number or of eight."""
-    margin = target * z
-    e = exp_of_nonpositive(_where_positive(margin, margin * -1.0, margin))
-    p = 1.0 / (e + 1.0)  # the larger of the two class probabilities
-    q = e * p
-    return _where_positive(margin, q, p) * (target * -1.0), p * q
-
-
-@_kernel
-def values(family, y, first, count, z, out):
-    """out[i] = loss(y[first + i], z[i]). Offsets rather than slices: a slice costs more than a short run of losses."""
-    if family == LOGISTIC:
-        for i in range(count):
-            margin = y[first + i] * z[i]
-            out[i] = log1p_of_unit(exp_of_nonpositive(-abs(margin))) + max(-margin, 0.0)
-    else:
-        for i in range(count):
-            r = z[i] - y[first + i]
-            out[i] = 0.5 * r * r
-
-
-@_kernel
-def derivatives(family, y, first, count, z, slope, curvature):
-    """First and second derivatives in z."""
-    if family == LOGISTIC:
-        for i in range(count):
-            slope[i], curvature[i] = logistic_derivatives(y[first + i], z[i])
-    else:
-        for i in range(count):
-            slope[i] = z[i] - y[first + i]
-            curvature[i] = 1.0
+    return 2.0 * s * p + _where_positive(large, _LN2, 0.0)

@@ -1,4 +1,4 @@
-"""Rows of a matrix, dense or compressed, and the few things a kernel does with a run of them.
+"""The few things a kernel does with a run of rows, dense or compressed.
 
 Every kernel is written once over these primitives; numba picks the dense or the compressed body when it compiles.
 Compressed bodies index with unsigned numbers: a signed index may count from the end, and asking costs as much as the work.
@@ -6,60 +6,16 @@ An intercept is a virtual last column of ones: it is never stored. Vectors and t
 `padded(features)` columns, whose last ones stay zero.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numba.extending import overload
-from numpy.typing import NDArray
 
 from fedns.numerics.cpu.dense import dense_add_combination, dense_add_srht, dense_add_to_buckets, dense_margins
+from fedns.numerics.cpu.formulas import call
 from fedns.numerics.cpu.hadamard import add_sampled_outputs, transform_rows
 from fedns.numerics.cpu.jit import REORDER
-from fedns.numerics.cpu.narrow import narrow_sjlt
-
-
-class DenseRows(NamedTuple):
-    """Rows one after the other; kept flat because compiled code pays for every change of an array's shape."""
-
-    flat: NDArray[Any]  # (rows * columns,), float64 or float32
-    num_columns: int
-
-    @classmethod
-    def of(cls, values: NDArray[Any]) -> "DenseRows":
-        """Over the memory of a C-contiguous matrix."""
-        return cls(values.reshape(-1), values.shape[1])
-
-    @property
-    def values(self) -> NDArray[Any]:
-        return self.flat.reshape(-1, self.num_columns)
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self.flat.size // self.num_columns, self.num_columns
-
-    @property
-    def nbytes(self) -> int:
-        return self.flat.nbytes
-
-
-class SparseRows(NamedTuple):
-    """Compressed sparse rows, column indices increasing along each row."""
-
-    data: NDArray[Any]  # (nonzeros,), float64 or float32
-    indices: NDArray[np.int32]  # (nonzeros,)
-    indptr: NDArray[np.int64]  # (rows + 1,)
-    num_columns: int
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self.indptr.shape[0] - 1, self.num_columns
-
-    @property
-    def nbytes(self) -> int:
-        return self.data.nbytes + self.indices.nbytes + self.indptr.nbytes
-
-
-Rows = DenseRows | SparseRows
+from fedns.numerics.rows import DenseRows
 
 
 def margins(rows, first, last, w, z):
@@ -77,9 +33,9 @@ def add_to_buckets(rows, first, last, slopes, total, buckets, coefficients, inte
     raise NotImplementedError("compiled code only")
 
 
-def add_sjlt_groups(rows, y, s, begin, first, last, w, scale, family, key0, key1, total, table):
-    """Margins, derivatives, gradient and SJLT, with one nonzero per column, of as many groups of rows as there is a fast
-    way for; returns where it stopped."""
+def add_sjlt_groups(rows, y, s, begin, first, last, w, scale, loss, key0, key1, total, table):
+    """Margins, derivatives, gradient and SJLT, with one nonzero per column, of as many groups of eight rows as there are;
+    returns where it stopped, at once where there is no fast way."""
     raise NotImplementedError("compiled code only")
 
 
@@ -174,17 +130,24 @@ def _add_to_buckets(rows, first, last, slopes, total, buckets, coefficients, int
 
 
 @_body(add_sjlt_groups)
-def _add_sjlt_groups(rows, y, s, begin, first, last, w, scale, family, key0, key1, total, table):
+def _add_sjlt_groups(rows, y, s, begin, first, last, w, scale, loss, key0, key1, total, table):
     if _is_dense(rows):
 
-        def dense(rows, y, s, begin, first, last, w, scale, family, key0, key1, total, table):
-            return narrow_sjlt(
-                rows.flat, rows.num_columns, y, s, begin, first, last, w, scale, family, key0, key1, total, table
-            )
+        def dense(rows, y, s, begin, first, last, w, scale, loss, key0, key1, total, table):
+            stop = first + (last - first) // 8 * 8
+            if loss.groups == 0 or stop == first:
+                return first
+            vectors = -(-w.size // 8)
+            call(
+                loss.groups,
+                (loss.parameters, rows.flat, rows.num_columns, y, s, begin, first, stop, w, scale, key0, key1, total, table,
+                 vectors),
+            )  # fmt: skip
+            return stop
 
         return dense
 
-    return lambda rows, y, s, begin, first, last, w, scale, family, key0, key1, total, table: first
+    return lambda rows, y, s, begin, first, last, w, scale, loss, key0, key1, total, table: first
 
 
 @_body(add_transformed)

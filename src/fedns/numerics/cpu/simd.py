@@ -352,6 +352,33 @@ def unit(typing_context, lane):
 
 
 @intrinsic
+def lane(typing_context, a, index):
+    """One of the eight."""
+
+    def generate(context, builder, signature, arguments):
+        return builder.extract_element(arguments[0], builder.trunc(arguments[1], ir.IntType(32)))
+
+    return types.float64(vector, types.intp), generate
+
+
+@intrinsic
+def with_lane(typing_context, a, index, x):
+    """a with another number in one of the lanes."""
+
+    def generate(context, builder, signature, arguments):
+        return builder.insert_element(arguments[0], arguments[2], builder.trunc(arguments[1], ir.IntType(32)))
+
+    return vector(vector, types.intp, types.float64), generate
+
+
+@intrinsic(prefer_literal=True)
+def zeros(typing_context, count):
+    """A tuple of as many zeros as the type of `count` says: a shape for `load_row`."""
+    shape = types.UniTuple(types.int64, count.literal_value)
+    return shape(count), lambda context, builder, signature, arguments: cgutils.get_null_value(context.get_value_type(shape))
+
+
+@intrinsic
 def add_to_each(typing_context, vectors, a):
     """a added to every vector."""
 
@@ -385,15 +412,22 @@ def totals(typing_context, vectors):
     return vector(vectors), generate
 
 
-@intrinsic
-def square_root(typing_context, a):
-    """The square root of every lane."""
+def _unary(name: str) -> Any:
+    """A function of every lane for which LLVM has a name."""
 
-    def generate(context, builder, signature, arguments):
-        function = ir.FunctionType(_DOUBLES, [_DOUBLES])
-        return builder.call(cgutils.get_or_insert_function(builder.module, function, f"llvm.sqrt.v{LANES}f64"), arguments)
+    @intrinsic
+    def apply(typing_context, a):
+        def generate(context, builder, signature, arguments):
+            function = ir.FunctionType(_DOUBLES, [_DOUBLES])
+            return builder.call(cgutils.get_or_insert_function(builder.module, function, name), arguments)
 
-    return vector(vector), generate
+        return vector(vector), generate
+
+    return apply
+
+
+square_root = _unary(f"llvm.sqrt.v{LANES}f64")
+_absolute = _unary(f"llvm.fabs.v{LANES}f64")
 
 
 def _operator(symbol: Any, emit: str) -> None:
@@ -418,3 +452,13 @@ _operator(operator.add, "fadd")
 _operator(operator.sub, "fsub")
 _operator(operator.mul, "fmul")
 _operator(operator.truediv, "fdiv")
+
+
+@overload(operator.neg)
+def _negative(a):
+    return (lambda a: a * -1.0) if isinstance(a, Vector) else None
+
+
+@overload(abs)
+def _magnitude(a):
+    return (lambda a: _absolute(a)) if isinstance(a, Vector) else None

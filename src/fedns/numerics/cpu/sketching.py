@@ -3,55 +3,50 @@
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numba import types
+from numba.extending import overload
 
-from fedns.numerics.cpu.jit import jit
+from fedns.numerics.backend import SketchPlan
+from fedns.numerics.cpu.formulas import FormulasType, address_of, call, parameters_of, type_of
+from fedns.numerics.cpu.jit import REORDER, jit
 from fedns.numerics.cpu.rows import add_to_buckets, add_transformed, scaled_block
 from fedns.numerics.rng import random_bits
 
+_ONE = np.uint64(1)
+_SHIFT_6, _SHIFT_32, _LOW_6 = np.uint64(6), np.uint64(32), np.uint64(63)
 
-class SketchPlan(NamedTuple):
-    """What a kernel needs to know of a sketch."""
+
+class SketchCode(NamedTuple):
+    """A sketch as kernels get it: what a plan says, and addresses of its parameters and of its column formula."""
 
     kind: int
-    sizes: NDArray[np.int64]  # (clients,) rows of each client's sketch
-    nonzeros: int = 1  # per column, for SJLT
-    block_length: int = 1  # of the blocks SRHT transforms, a power of two
+    nonzeros: int
+    block_length: int
+    parameters: int = 0
+    column: int = 0
 
 
-NO_SKETCH, GAUSSIAN, RADEMACHER, SRHT, SJLT, ROW_SAMPLING = range(6)
-NO_PLAN = SketchPlan(NO_SKETCH, np.zeros(0, dtype=np.int64))
-_UNIT = 1.0 / 9007199254740992.0  # 2^-53
-_ONE = np.uint64(1)
-_SHIFT_6, _SHIFT_11, _SHIFT_32, _LOW_6 = np.uint64(6), np.uint64(11), np.uint64(32), np.uint64(63)
-
-
-@jit
-def sample_without_replacement(key0, key1, population, count):
-    """Floyd's algorithm: `count` distinct numbers below `population`, uniformly, in increasing order."""
-    if count * count > population:
-        taken = np.zeros(population, np.uint8)
-        for j in range(population - count, population):
-            t = _below(key0, key1, j)
-            taken[j if taken[t] else t] = 1
-        return np.flatnonzero(taken)
-    chosen = np.empty(count, np.int64)  # a few numbers are kept in order at less cost than a mark for each candidate
-    for drawn in range(count):
-        j = population - count + drawn
-        t = _below(key0, key1, j)
-        place = np.searchsorted(chosen[:drawn], t)
-        if place < drawn and chosen[place] == t:
-            t, place = j, drawn  # j is above all earlier numbers
-        for r in range(drawn, place, -1):
-            chosen[r] = chosen[r - 1]
-        chosen[place] = t
-    return chosen
+def sketch_code(plan: SketchPlan) -> SketchCode:
+    """Compile the formula of the columns, where the sketch is given by them, or read it from disk."""
+    code = SketchCode(int(plan.kind), plan.nonzeros, plan.block_length)
+    if plan.columns is None:
+        return code
+    arguments = (type_of(plan.columns), types.uint64, types.uint64, types.int64, types.float64[::1])
+    return code._replace(parameters=parameters_of(plan.columns).ctypes.data, column=address_of(_column, *arguments))
 
 
 @jit
-def _below(key0, key1, j):
-    """A uniform number among 0, ..., j."""
-    return np.int64(np.float64(random_bits(key0, key1, j) >> _SHIFT_11) * _UNIT * (j + 1))
+def _column(sketch, key0, key1, position, entries):
+    _column_of(sketch, key0, key1, position, entries)
+
+
+def _column_of(sketch, key0, key1, position, entries):
+    raise NotImplementedError("compiled code only")
+
+
+@overload(_column_of, strict=False, inline="always", jit_options={"fastmath": set(REORDER), "error_model": "numpy"})
+def _formula_of_column(sketch, key0, key1, position, entries):
+    return sketch.method("column") if isinstance(sketch, FormulasType) else None
 
 
 @jit
@@ -128,42 +123,13 @@ def add_sampled(rows, begin, first, last, root, intercept, chosen, population, s
 
 
 @jit
-def add_dense_sketch(position, count, features, gaussian, key0, key1, block, sketch):
-    """Independent entries: normal with variance 1/k, or +-sqrt(1/k)."""
+def add_columns(position, count, features, plan, key0, key1, block, sketch):
+    """A sketch that is given by its columns, of which row i of the client has number i."""
     entries = np.empty(sketch.shape[0])
     for i in range(count):
-        if gaussian:
-            normal_row(key0, key1, position + i, entries)
-        else:
-            sign_row(key0, key1, position + i, entries)
+        call(plan.column, (plan.parameters, key0, key1, position + i, entries))
         row = block[i]
         for r in range(entries.size):
             output, entry = sketch[r], entries[r]
             for c in range(features):
                 output[c] += entry * row[c]
-
-
-@jit
-def normal_row(key0, key1, position, entries):
-    """Column `position` of a Gaussian sketch, by the Box-Muller transform."""
-    pairs = (entries.size + 1) // 2
-    scale = np.sqrt(1.0 / entries.size)
-    for p in range(pairs):
-        index = 2 * (position * pairs + p)
-        u = (np.float64(random_bits(key0, key1, index) >> _SHIFT_11) + 1.0) * _UNIT  # never 0
-        angle = 2.0 * np.pi * np.float64(random_bits(key0, key1, index + 1) >> _SHIFT_11) * _UNIT
-        radius = scale * np.sqrt(-2.0 * np.log(u))
-        entries[2 * p] = radius * np.cos(angle)
-        if 2 * p + 1 < entries.size:
-            entries[2 * p + 1] = radius * np.sin(angle)
-
-
-@jit
-def sign_row(key0, key1, position, entries):
-    """Column `position` of a Rademacher sketch: 64 signs from each word."""
-    words = (entries.size + 63) // 64
-    scale = np.sqrt(1.0 / entries.size)
-    for word in range(words):
-        bits = random_bits(key0, key1, position * words + word)
-        for r in range(64 * word, min(64 * word + 64, entries.size)):
-            entries[r] = scale * (1.0 - 2.0 * np.float64((bits >> np.uint64(r - 64 * word)) & _ONE))

@@ -13,13 +13,13 @@ from fedns.core.shards import Shards
 from fedns.data.catalogue import archives
 from fedns.data.datasets import load
 from fedns.data.partition import split
-from fedns.numerics.cpu.hadamard import next_power_of_two
 from fedns.numerics.rng import generator
 from fedns.problems.effective_dimension import effective_dimension
 from fedns.problems.losses import Squared
 from fedns.problems.penalties import Ridge
 from fedns.problems.problem import Problem
 from fedns.problems.reference import Optimum, pooled_optimum
+from fedns.sketches.srht import next_power_of_two
 
 FloatArray = NDArray[np.float64]
 ROUNDING = 1e-12  # of the first distance: nearer to the optimum than that, factors measure rounding

@@ -3,7 +3,7 @@ import threading
 import numpy as np
 import pytest
 
-from fedns.numerics.cpu import parallel
+from fedns.numerics import parallel
 
 
 def test_segments_cover_every_row_once_and_stay_within_clients():

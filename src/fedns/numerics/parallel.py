@@ -2,13 +2,11 @@
 
 import contextlib
 import os
-import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any, NamedTuple, TypeVar
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
@@ -20,8 +18,6 @@ _PARTS_PER_THREAD = 8
 _SMALLEST_PART = 1 << 16  # entries: some 30 microseconds of work, several times what starting a part costs
 
 _threads = os.cpu_count() or 1
-_MOST_THREADS: int = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
-_one_launch = threading.Lock()  # not every threading layer of numba may be entered twice
 
 Result = TypeVar("Result")
 
@@ -63,20 +59,9 @@ def part_cuts(segments: Segments, row_cost: int) -> NDArray[np.int64]:
     return np.unique(np.concatenate([[0], inner, [segments.number]]))
 
 
-def launch(kernel: Any, segments: Segments, row_cost: int, before: tuple[Any, ...], after: tuple[Any, ...]) -> None:
-    """Run kernel(*before, segments, cuts, *after), which works on the parts between the cuts, on every thread allowed.
-
-    Compiled threads start in microseconds, where Python's take a tenth of a millisecond.
-    """
-    on_threads(kernel, *before, segments, part_cuts(segments, row_cost), *after)
-
-
-def on_threads(kernel: Any, *arguments: Any) -> None:
-    """Call a kernel that was compiled for threads, with as many as are allowed."""
-    # One part at a time to whichever thread is free: on a busy machine a thread may not run at all for milliseconds.
-    with _one_launch, numba.parallel_chunksize(1):
-        numba.set_num_threads(min(_threads, _MOST_THREADS))
-        kernel(*arguments)
+def thread_count() -> int:
+    """How many threads are allowed."""
+    return _threads
 
 
 def for_each_part(segments: Segments, work: Callable[[int, int], Any], row_cost: int) -> None:

@@ -1,0 +1,113 @@
+"""The passes over rows that everything else is built of, as a contract: processors and accelerators implement it.
+
+Shapes, for a batch of m clients and M features (columns, and one more where there is an intercept: the constant 1 that
+belongs to it is never stored). Where it says (m or 1, M), coefficients are one row for all clients or one for each.
+
+A margin is one number per row today. A loss with K outputs per row (softmax) has margins (rows, K), slopes (rows, K) and
+curvatures (rows, K, K); the coefficients of all outputs stand one after the other in a vector of K M, so that gradients are
+(m, K M), packed Hessians (m, K M (K M + 1) / 2) and vectors (.., K M), and a row of the data is K rows of the root of the
+Hessian: only the passes have to know.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedns.numerics.formulas import Formulas
+from fedns.numerics.rows import Rows
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+Keys = NDArray[np.uint64]
+
+SRHT, SJLT, ROW_SAMPLING, COLUMNS = range(4)
+
+
+class SketchPlan(NamedTuple):
+    """What a pass needs to know of a sketch: one of the three kinds it has a fast way for, or a formula for its columns."""
+
+    kind: int
+    sizes: IntArray  # (m,) rows of each client's sketch
+    nonzeros: int = 1  # per column, for SJLT
+    block_length: int = 1  # of the blocks SRHT transforms, a power of two
+    columns: Formulas | None = None  # with a method column(key0, key1, position, entries), for COLUMNS
+
+
+class Batch(Protocol):
+    """The rows of a batch of clients; client j owns rows starts[j] : stops[j]."""
+
+    @property
+    def rows(self) -> Rows: ...
+    @property
+    def targets(self) -> FloatArray: ...  # (rows,)
+    @property
+    def starts(self) -> IntArray: ...  # (m,)
+    @property
+    def stops(self) -> IntArray: ...  # (m,)
+    @property
+    def sample_weights(self) -> FloatArray | None: ...  # (rows,), None means all ones
+    @property
+    def total_weights(self) -> FloatArray: ...  # (m,)
+
+
+class LocalSteps(NamedTuple):
+    """Mini-batch steps u <- u - rate (g_B(u) + diagonal u + proximal (u - start))."""
+
+    steps: IntArray  # (m,) how many each client takes
+    batch_size: int
+    rate: float
+    diagonal: FloatArray  # (M,) of the penalty
+    proximal: float = 0.0
+
+
+class Backend(Protocol):
+    """Each pass reads the rows once and gives the data terms f_j of clients: sums with sample weights over their total.
+
+    A loss has methods value(y, z) and derivatives(y, z), which gives slope and curvature. Results do not depend on the
+    number of threads, nor on which clients are in a batch.
+    """
+
+    def losses_along(
+        self, loss: Formulas, batch: Batch, w: FloatArray, direction: FloatArray, steps: FloatArray
+    ) -> FloatArray:
+        """f_j(w + t direction) for each t in steps: w and direction (m or 1, M), result (m, steps)."""
+
+    def gradient(self, loss: Formulas, batch: Batch, w: FloatArray) -> FloatArray:
+        """grad f_j(w): w (m or 1, M), result (m, M)."""
+
+    def value_and_gradient(self, loss: Formulas, batch: Batch, w: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """f_j(w) and grad f_j(w): w (m or 1, M), results (m,) and (m, M)."""
+
+    def gradient_and_hessian(self, loss: Formulas, batch: Batch, w: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """grad f_j(w), and its Hessian's upper triangle by rows: w (m or 1, M), results (m, M), (m, M (M + 1) / 2)."""
+
+    def hessian_times(self, loss: Formulas, batch: Batch, w: FloatArray, vectors: FloatArray) -> FloatArray:
+        """H_j(w) v for each of V vectors, no H_j being formed: w (m or 1, M), vectors (m or 1, V, M), result (m, V, M)."""
+
+    def gradient_and_sketch(
+        self, loss: Formulas, batch: Batch, w: FloatArray, plan: SketchPlan, keys: Keys
+    ) -> tuple[FloatArray, FloatArray]:
+        """grad f_j(w), and S_j A_j(w) for the root A_j' A_j of its Hessian, back to back.
+
+        w (m or 1, M), keys (m, 2), results (m, M) and (sum of plan.sizes, M).
+        """
+
+    def sketched_rows(self, batch: Batch, plan: SketchPlan, keys: Keys) -> FloatArray:
+        """S_j X_j for every client's rows X_j, back to back: keys (m, 2), result (sum of plan.sizes, columns)."""
+
+    def local_steps(self, loss: Formulas, batch: Batch, w: FloatArray, local: LocalSteps, keys: Keys) -> FloatArray:
+        """Where mini-batch steps of each client by itself lead: w (m or 1, M), keys (m, 2), result (m, M).
+
+        g_B is the mini-batch's estimate of grad f_j; batches walk through a permutation of the client's rows, a fresh one
+        each epoch, the last batch of which may be shorter.
+        """
+
+
+def cpu() -> Backend:
+    """The passes on this machine's processors."""
+    from fedns.numerics.cpu.backend import CpuBackend
+
+    return CpuBackend()

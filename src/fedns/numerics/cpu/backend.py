@@ -1,0 +1,142 @@
+"""The passes over rows on processors: clients are cut into segments, kernels run over them, their sums are merged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedns.numerics import parallel
+from fedns.numerics.backend import SJLT, Batch, FloatArray, IntArray, Keys, LocalSteps, SketchPlan
+from fedns.numerics.cpu import kernels
+from fedns.numerics.cpu.jit import on_threads
+from fedns.numerics.cpu.local_steps import minibatch_steps
+from fedns.numerics.cpu.narrow import groups_address
+from fedns.numerics.cpu.pointwise import loss_code
+from fedns.numerics.cpu.sketching import sketch_code
+from fedns.numerics.formulas import Formulas
+from fedns.numerics.linalg import packed_size
+from fedns.numerics.parallel import Segments
+
+_NO_WEIGHTS = np.empty(0)
+
+
+class _Rows(Formulas):
+    """A loss whose Hessian has the rows themselves as its root."""
+
+    def value(self, y: Any, z: Any) -> Any:
+        return 0.0
+
+    def derivatives(self, y: Any, z: Any) -> tuple[Any, Any]:
+        return 0.0, 1.0
+
+
+@dataclass(frozen=True)
+class CpuBackend:
+    """Kernels compiled by numba, on every thread that is allowed."""
+
+    def losses_along(
+        self, loss: Formulas, batch: Batch, w: FloatArray, direction: FloatArray, steps: FloatArray
+    ) -> FloatArray:
+        segments = parallel.cut(batch.starts, batch.stops)
+        out = np.zeros((segments.number, steps.size))
+        after = (np.atleast_2d(w), np.atleast_2d(direction), steps, loss_code(loss), out)
+        _launch(kernels.losses_along_in_parts, batch, segments, w.shape[-1], *after)
+        return parallel.merge(out, segments, batch.starts.size)
+
+    def gradient(self, loss: Formulas, batch: Batch, w: FloatArray) -> FloatArray:
+        segments = parallel.cut(batch.starts, batch.stops)
+        return self._value_and_gradient(loss, batch, w, segments, np.zeros(0))
+
+    def value_and_gradient(self, loss: Formulas, batch: Batch, w: FloatArray) -> tuple[FloatArray, FloatArray]:
+        segments = parallel.cut(batch.starts, batch.stops)
+        value = np.zeros(segments.number)
+        gradient = self._value_and_gradient(loss, batch, w, segments, value)
+        return parallel.merge(value, segments, batch.starts.size), gradient
+
+    def _value_and_gradient(
+        self, loss: Formulas, batch: Batch, w: FloatArray, segments: Segments, value: FloatArray
+    ) -> FloatArray:
+        gradient = np.zeros((segments.number, w.shape[-1]))
+        after = (np.atleast_2d(w), loss_code(loss), value, gradient)
+        _launch(kernels.value_and_gradient_in_parts, batch, segments, w.shape[-1], *after)
+        return parallel.merge(gradient, segments, batch.starts.size)
+
+    def gradient_and_hessian(self, loss: Formulas, batch: Batch, w: FloatArray) -> tuple[FloatArray, FloatArray]:
+        segments = parallel.cut(batch.starts, batch.stops)
+        gradient = np.zeros((segments.number, w.shape[-1]))
+        packed = np.zeros((segments.number, packed_size(w.shape[-1])))
+        after = (np.atleast_2d(w), loss_code(loss), gradient, packed)
+        _launch(kernels.gradient_and_hessian_in_parts, batch, segments, w.shape[-1] ** 2, *after)
+        clients = batch.starts.size
+        return parallel.merge(gradient, segments, clients), parallel.merge(packed, segments, clients)
+
+    def hessian_times(self, loss: Formulas, batch: Batch, w: FloatArray, vectors: FloatArray) -> FloatArray:
+        segments = parallel.cut(batch.starts, batch.stops)
+        out = np.zeros((segments.number, *vectors.shape[1:]))
+        after = (np.atleast_2d(w), loss_code(loss), vectors, out)
+        _launch(kernels.hessian_times_in_parts, batch, segments, w.shape[-1] * (1 + vectors.shape[1]), *after)
+        return parallel.merge(out, segments, batch.starts.size)
+
+    def gradient_and_sketch(
+        self, loss: Formulas, batch: Batch, w: FloatArray, plan: SketchPlan, keys: Keys
+    ) -> tuple[FloatArray, FloatArray]:
+        segments = parallel.cut(batch.starts, batch.stops, max(parallel.SEGMENT_ROWS, plan.block_length))
+        gradient = np.zeros((segments.number, w.shape[-1]))
+        starts = np.concatenate([[0], np.cumsum(plan.sizes[segments.client])])
+        table = np.empty((int(starts[-1]), w.shape[-1]))
+        groups = 0
+        if plan.kind == SJLT and plan.nonzeros == 1:
+            groups = groups_address(loss, batch.rows, w.shape[-1])
+        after = (np.atleast_2d(w), loss_code(loss, groups), gradient, sketch_code(plan), keys, table, starts)
+        _launch(kernels.gradient_and_sketch_in_parts, batch, segments, w.shape[-1], *after)
+        return parallel.merge(gradient, segments, batch.starts.size), _merged_sketches(table, starts, segments, plan.sizes)
+
+    def sketched_rows(self, batch: Batch, plan: SketchPlan, keys: Keys) -> FloatArray:
+        segments, columns = _whole_clients(batch), batch.rows.shape[1]
+        starts = np.concatenate([[0], np.cumsum(plan.sizes)])
+        table, unused = np.zeros((int(starts[-1]), columns)), np.zeros((segments.number, columns))
+        kernels.gradient_and_sketch(
+            batch.rows, batch.targets, _NO_WEIGHTS, np.ones(segments.number), segments, 0, segments.number,
+            np.zeros((1, columns)), loss_code(_Rows()), unused, sketch_code(plan), keys, table, starts,
+        )  # fmt: skip
+        return table
+
+    def local_steps(self, loss: Formulas, batch: Batch, w: FloatArray, local: LocalSteps, keys: Keys) -> FloatArray:
+        segments, points, code = _whole_clients(batch), np.atleast_2d(w), loss_code(loss)
+        out = np.empty((segments.number, w.shape[-1]))
+        steps: Any = minibatch_steps
+        after = (local.diagonal, local.proximal, local.rate, local.steps, local.batch_size, keys, out)
+
+        def part(low: int, high: int) -> None:
+            steps(*_data(batch), segments, low, high, points, code, *after)
+
+        parallel.for_each_part(segments, part, w.shape[-1])
+        return out
+
+
+def _launch(kernel: Any, batch: Batch, segments: Segments, row_cost: int, *after: Any) -> None:
+    """Run a kernel over parts of the segments; `row_cost` is about the number of entries of a row."""
+    on_threads(kernel, *_data(batch), segments, parallel.part_cuts(segments, row_cost), *after)
+
+
+def _data(batch: Batch) -> tuple[Any, ...]:
+    weights = _NO_WEIGHTS if batch.sample_weights is None else batch.sample_weights
+    return batch.rows, batch.targets, weights, batch.total_weights
+
+
+def _whole_clients(batch: Batch) -> Segments:
+    """For work that cannot be cut inside a client."""
+    return parallel.cut(batch.starts, batch.stops, int((batch.stops - batch.starts).max()))
+
+
+def _merged_sketches(table: FloatArray, starts: IntArray, segments: Segments, sizes: IntArray) -> FloatArray:
+    """The sums of the segments' sketches, client by client."""
+    if segments.number == sizes.size:
+        return table
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    summed = np.zeros((int(offsets[-1]), table.shape[1]))
+    for segment, client in enumerate(segments.client):
+        summed[offsets[client] : offsets[client + 1]] += table[starts[segment] : starts[segment + 1]]
+    return summed
