@@ -28,7 +28,7 @@ FloatArray = NDArray[np.float64]
 FALSE_ALARM = 0.01  # the chance to name a site of a federation whose rows were all drawn alike
 LEAD = 1.5  # a site is named only if its gradient is so much farther off than that of every other
 STEEP = 5.0  # times the median site's growth of the gradient, or a fifth of it
-MOST_FEATURES = 2000  # beyond which a matrix for each site is too much to hold
+MOST_NUMBERS = 20_000_000  # of the matrices of all sites together; where they would have more, curvature is not kept
 
 
 @dataclass(frozen=True)
