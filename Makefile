@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo demo-federation test check bench format docs clean
+.PHONY: demo demo-federation test test-nightly check bench format docs clean
 
 demo: $(STAMP)
 	$(BIN)/fedns compare digits --methods fednewton,fedns,fedndes --clients 20 --split iid --scale maxabs --sketch srht --sketch-size 8 --strength 1e-3 --rounds 30 --tol 1e-10 --trials 5 --seed 0 --out runs/demo
@@ -15,6 +15,9 @@ demo-federation: $(STAMP)
 test: $(STAMP)
 	$(BIN)/python tests/browser/install_browser.py
 	$(BIN)/python -m pytest
+
+test-nightly: $(STAMP)
+	$(BIN)/python -m pytest -m nightly
 
 check: $(STAMP)
 	$(BIN)/ruff check .

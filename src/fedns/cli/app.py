@@ -10,7 +10,7 @@ import click
 import typer
 
 from fedns import __version__
-from fedns.cli import comparison, data, federation
+from fedns.cli import comparison, data, federation, study
 from fedns.cli.options import INTERRUPTED_EXIT
 from fedns.core.errors import FednsError
 
@@ -20,7 +20,7 @@ app = typer.Typer(
     add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False,
     help="Federated Newton-type training of convex models in a handful of communication rounds.",
 )  # fmt: skip
-for family in (data, comparison, federation):
+for family in (data, comparison, federation, study):
     family.add_commands(app)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from fedns.core.cohort import Cohort
 from fedns.core.errors import ConfigError, DataError
 from fedns.core.history import History
 from fedns.core.messages import Message, Payload, wire
+from fedns.core.meter import LedgerEntry, Meter
 from fedns.core.observers import Observer
 from fedns.core.reducers import mean
 from fedns.core.run import Evaluation, run
@@ -74,6 +75,7 @@ class StudyFit:
     agreed: Agreed
     method: str
     num_rows: int
+    meter: Meter  # of everything: handshake, rounds, and the two looks at the Hessian
 
     @property
     def converged(self) -> bool:
@@ -82,6 +84,18 @@ class StudyFit:
     @property
     def sites(self) -> tuple[Summary, ...]:
         return self.agreed.summaries
+
+    @property
+    def ledger(self) -> list[LedgerEntry]:
+        return self.meter.ledger
+
+    @property
+    def uplink_bytes(self) -> int:
+        return self.meter.uplink_bytes
+
+    @property
+    def downlink_bytes(self) -> int:
+        return self.meter.downlink_bytes
 
     def __getitem__(self, name: str) -> float:
         """The coefficient of this name."""
@@ -118,7 +132,7 @@ def estimate(
     problem: Problem,
     algorithm: Algorithm,
     cohort: Cohort,
-    evaluate: Callable[[FloatArray], Evaluation],
+    evaluate: Callable[[Problem, FloatArray], Evaluation],
     *,
     observers: Sequence[Observer] = (),
 ) -> StudyFit:
@@ -130,13 +144,15 @@ def estimate(
     found = aliases(start, design)
     if found and study.aliased == "refuse":
         raise DataError(f"columns depend on each other: {'; '.join(map(str, found))}; take one out of the formula")
+    if found:
+        problem = cohort.session.problem = _pinned(problem, design, found, np.diag(start))
     # In units of standard errors: those of a mean over so many rows, of the spread of the outcome where it has one.
     unit = design.agreement.centres[study.parsed.outcome][1] if study.family == "gaussian" else 1.0
     tolerance = study.tolerance * unit / math.sqrt(rows)
     stop = Stop(study.rounds, newton_decrement=tolerance)
     if not _has_decrement(algorithm):
         stop = Stop(study.rounds, gradient_norm=tolerance)
-    history = run(algorithm, problem, cohort, stop=stop, evaluate=evaluate, observers=observers)
+    history = run(algorithm, problem, cohort, stop=stop, evaluate=lambda w: evaluate(problem, w), observers=observers)
     w = history.coefficients
     gradient, hessian = curvature_at(problem, cohort, w)
     if study.family != "gaussian":
@@ -146,9 +162,20 @@ def estimate(
     coefficients[[design.names.index(alias.name) for alias in found]] = np.nan
     dropped = [f"column {alias.name} was left out: {alias}" for alias in found]
     return StudyFit(
-        study, design.names, coefficients, tuple(found), (*agreed.notes, *dropped), history.ending, history.stop_reason,
-        left * math.sqrt(rows) / unit, history, agreed, algorithm.name, sum(max(0, site.used) for site in agreed.summaries),
-    )  # fmt: skip
+        study,
+        design.names,
+        coefficients,
+        tuple(found),
+        (*agreed.notes, *dropped),
+        history.ending,
+        history.stop_reason,
+        left * math.sqrt(rows) / unit,
+        history,
+        agreed,
+        algorithm.name,
+        sum(max(0, site.used) for site in agreed.summaries),
+        cohort.session.meter,
+    )
 
 
 def curvature_at(problem: Problem, cohort: Cohort, w: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -163,6 +190,15 @@ def algorithm_of(study: Study, num_features: int, num_sites: int) -> Algorithm:
     if algorithm.pooled:
         raise ConfigError(f"method '{algorithm.name}' runs on pooled data: a study needs one over sites")
     return algorithm
+
+
+def _pinned(problem: Problem, design: Design, found: Sequence[Alias], curvature: FloatArray) -> Problem:
+    """The problem with a penalty on aliased columns, whose coefficients then end at 0: what they say, others can say."""
+    strengths = np.array(problem.penalty.factors or np.zeros(len(design.columns))) * problem.penalty.strength
+    for alias in found:
+        place = design.names.index(alias.name) - int(design.intercept)
+        strengths[place] += curvature[place] or 1.0
+    return replace(problem, penalty=Ridge(1.0, tuple(strengths.tolist())))
 
 
 def _has_decrement(algorithm: Algorithm) -> bool:

@@ -75,7 +75,9 @@ def fit_study(
         problem.loss.check_targets(shards)
         cohort = SimulatedCohort(shards, Session(problem, 0, meter=meter))
         algorithm = algorithm_of(study, cohort.num_features, cohort.num_clients)
-        return estimate(agreed, problem, algorithm, cohort, lambda w: problem.evaluate(w, shards), observers=observers)
+        return estimate(
+            agreed, problem, algorithm, cohort, lambda problem, w: problem.evaluate(w, shards), observers=observers
+        )
 
 
 def coded_shards(design: Design, sites: Mapping[str, SiteTable]) -> Shards:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedns.data.files.frames import Column
 
 SENTINELS = (-9.0, -99.0, -999.0, -9999.0, -99999.0, 99.0, 999.0, 9999.0, 99999.0, 999999.0)
 _FAR = 5.0  # a code lies this many spreads of the other values outside them
+_APART = 1.25  # zeros lie this many standard deviations of the other values below them
 _FEWEST = 20  # values from which a column can be told to be an index
 MOST_LEVELS = 100
 
@@ -25,11 +27,10 @@ def looks_like(column: Column, as_category: bool) -> str:
     if column.kind in ("date", "empty"):
         return column.kind
     if column.kind == "text" or as_category:
-        labels = [label for label in column.labels() if label is not None]
-        distinct = len(set(labels))
-        if distinct == len(labels) >= _FEWEST:
+        counts = column.counts()
+        if len(counts) == counts.total() >= _FEWEST:
             return "id"
-        return "text" if distinct > MOST_LEVELS else ""
+        return "text" if len(counts) > MOST_LEVELS else ""
     values = np.asarray(column.values, dtype=np.float64)
     values = values[~np.isnan(values)]
     if values.size < _FEWEST or (values != np.floor(values)).any():
@@ -53,4 +54,13 @@ def sentinel_in(column: Column) -> tuple[float, int] | None:
         # Twice, since one far value may be an outlier; or once, and so far out that no measurement lies there.
         if (count > 1 and outside > spread) or outside > _FAR * spread:
             return code, int(count)
-    return None
+    return _zeros_apart(values)
+
+
+def _zeros_apart(values: NDArray[np.float64]) -> tuple[float, int] | None:
+    """Zeros well below a measurement that has none near zero, such as a blood value of 0."""
+    rest = values[values != 0.0]
+    count = values.size - rest.size
+    if count < 2 or np.unique(rest).size < _FEWEST // 2 or rest.min() <= _APART * rest.std():
+        return None
+    return 0.0, int(count)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -120,7 +119,7 @@ class SiteTable:
 
     def _levels(self, name: str) -> tuple[list[str], bool]:
         """Levels that may be named, and whether there are others that the study does not list. How often is not told."""
-        found = Counter(label for label in self.columns[name].labels() if label is not None)
+        found = self.columns[name].counts()
         is_outcome = name == self.study.parsed.outcome
         listed = (*self.study.event, *self.study.non_event) if is_outcome else self.study.rule(name).levels
         named = sorted(label for label, count in found.items() if count >= self.smallest_count)

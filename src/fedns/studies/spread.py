@@ -10,6 +10,7 @@ from fedns.studies.study import Study
 from fedns.studies.summary import Moments, Summary
 
 FAR = 4.0  # means further apart than this many joint standard deviations stop a run
+UNEQUAL = 6.0  # one spread this many times the other stops a run, wherever the means are
 SUSPICIOUS = 1.5  # this many suffice where the factor between two units explains mean and spread
 FACTORS = (
     (1000.0, "a thousand, as between g and mg"),
@@ -38,13 +39,25 @@ def far_apart(study: Study, sites: Sequence[Summary]) -> list[str]:
         known = [(summary.site, summary.moments[Factor(name)]) for summary in sites if Factor(name) in summary.moments]
         known = [(site, moments) for site, moments in known if moments.count]
         # Between columns of two values there is no unit; how they are coded is compared elsewhere.
-        if len(known) < 2 or all(summary.columns[name].pair for summary in sites):
+        if len(known) < 2 or _is_pair(name, sites):
             continue
         middle_site, middle = sorted(known, key=lambda entry: entry[1].mean)[(len(known) - 1) // 2]
         for site, moments in known:
-            if site != middle_site and site not in study.rule(name).differs_at:
+            if site in study.rule(name).differs_at:
+                continue
+            if moments.deviation == 0.0 and middle.deviation > 0.0:
+                found.append(
+                    f"column '{name}' has the value {moments.mean:g} in every row at site '{site}', and mean "
+                    f"{middle.mean:.4g} and standard deviation {middle.deviation:.3g} at site '{middle_site}': does it mean "
+                    f'missing? Take it out of the formula, or say that it is meant with differs_at = ["{site}"]'
+                )
+            elif site != middle_site:
                 found += _compared(study, name, (site, moments), (middle_site, middle))
     return found
+
+
+def _is_pair(name: str, sites: Sequence[Summary]) -> bool:
+    return all(summary.columns[name].pair for summary in sites)
 
 
 def _compared(study: Study, name: str, one: tuple[str, Moments], other: tuple[str, Moments]) -> list[str]:
@@ -52,7 +65,9 @@ def _compared(study: Study, name: str, one: tuple[str, Moments], other: tuple[st
     joint = math.hypot(here.deviation, there.deviation) / math.sqrt(2)
     distance = abs(here.mean - there.mean)
     factor = likely_factor(here, there)
-    if distance <= (SUSPICIOUS if factor else FAR) * joint or distance <= 1e-9 * max(abs(here.mean), abs(there.mean)):
+    near = distance <= (SUSPICIOUS if factor else FAR) * joint or distance <= 1e-9 * max(abs(here.mean), abs(there.mean))
+    spreads = sorted((here.deviation, there.deviation))
+    if near and (spreads[0] == 0.0 or spreads[1] <= UNEQUAL * spreads[0]):
         return []
     unit = f" {study.rule(name).unit}" if study.rule(name).unit else ""
     why = f"the ratio is near {factor}" if factor else "no usual pair of units explains it"

@@ -153,7 +153,8 @@ class Study:
         outcome = _table(given, "outcome", ("event", "non_event"))
         found |= {name: _labels(f"outcome.{name}", outcome[name]) for name in outcome}
         columns = _table(given, "columns", None)
-        found["columns"] = {name: _rule(name, rule) for name, rule in columns.items()}
+        rules = {name: _rule(name, rule) for name, rule in columns.items()}
+        found["columns"] = {name: rule for name, rule in rules.items() if rule != _NO_RULE}
         penalty = _table(given, "penalty", ("strength", "terms"))
         if "strength" in penalty:
             found["strength"] = _number("penalty.strength", penalty["strength"])

@@ -59,6 +59,14 @@ class Column:
             return np.array([None if np.isnan(value) else label_of(value) for value in self.values], dtype=object)
         return self.values  # type: ignore[return-value]
 
+    def counts(self) -> Counter[str]:
+        """How often each value occurs, by the text that names it."""
+        if self.values.dtype.kind != "f":
+            return Counter(value for value in self.values if value is not None)
+        values, counts = np.unique(np.asarray(self.values[~self.missing], dtype=np.float64), return_counts=True)
+        named = Column(self.kind, values).labels()
+        return Counter(dict(zip(named, counts.tolist(), strict=True)))
+
     def rows(self, keep: Any) -> Column:
         return Column(self.kind, self.values[keep], self.unit)
 

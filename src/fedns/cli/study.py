@@ -1,0 +1,156 @@
+"""The commands of a study. Whatever is heavy is imported inside the command that needs it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedns.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from fedns.data.files.frames import Frame
+
+TABLES = frozenset({".csv", ".tsv", ".tab", ".parquet", ".arrow", ".feather"})
+SiteColumn = Annotated[
+    str | None, typer.Option(help="Column that names the site of each row, in one table of all.", show_default=False)
+]
+SmallestCount = Annotated[
+    int,
+    typer.Option(help="Smaller groups are neither named nor counted in the handshake.  [default: 5]", show_default=False),
+]
+study_app = typer.Typer(help="Draft a study.", no_args_is_help=True)
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Put the commands of a study among the others."""
+    app.add_typer(study_app, name="study")
+    app.command("check")(check)
+    app.command("fit")(fit)
+
+
+@study_app.command()
+def init(
+    tables: Annotated[list[Path], typer.Argument(hidden=True)],
+    outcome: Annotated[str | None, typer.Option(help="Column of the outcome.", show_default=False)] = None,
+    site_column: SiteColumn = None,
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="The file to write.  [default: study.toml]", show_default=False)
+    ] = Path("study.toml"),
+) -> None:
+    """Draft a study from tables at hand.
+
+    TABLES are files (.csv, .tsv, .parquet, .arrow, .feather), one for each site, or a folder of them. The draft fits as it
+    is; its comments say what somebody has to decide.
+    """
+    from fedns.studies.draft import draft_study, draft_text
+
+    if out.exists():
+        raise ConfigError(f"{out} is there already: choose another file with --out")
+    draft = draft_study(_frames(tables, site_column), outcome)
+    out.write_text(draft_text(draft), encoding="utf-8")
+    typer.echo(f"{out}: {draft.study.formula}")
+    for name, why in draft.left_out.items():
+        typer.echo(f"  left out: {name}: {why}")
+    for remark in draft.remarks:
+        typer.echo(f"  decide: {remark}")
+
+
+@study_app.command()
+def example(folder: Annotated[Path, typer.Argument(hidden=True)] = Path("hospitals")) -> None:
+    """Write the tables of four made-up hospitals into FOLDER, as untidy as tables are."""
+    from fedns.studies.example import write_example
+
+    for path in write_example(folder):
+        typer.echo(path)
+
+
+def check(
+    study: Annotated[Path, typer.Argument(hidden=True)],
+    table: Annotated[Path, typer.Argument(hidden=True)],
+    smallest_count: SmallestCount = 5,
+) -> None:
+    """Look at one table through a study, at its site; nothing leaves.
+
+    STUDY is the study's TOML file, TABLE the site's table. Says which rows are used and why others are not, what each column
+    holds, what would leave, and what stands in the way.
+    """
+    from fedns.data.files.frames import read_frame
+    from fedns.studies.checking import check_table
+    from fedns.studies.study import Study
+
+    found = check_table(Study.read(study), read_frame(table), smallest_count)
+    for heading, lines in found.sections.items():
+        typer.echo(heading)
+        for line in lines:
+            typer.echo(f"  {line}")
+    if found.reasons:
+        typer.echo("in the way")
+        for reason in found.reasons:
+            typer.echo(f"  {reason}")
+        raise typer.Exit(1)
+    typer.echo(f"{table.name} fits the study")
+
+
+def fit(
+    study: Annotated[Path, typer.Argument(hidden=True)],
+    tables: Annotated[list[Path], typer.Argument(hidden=True)],
+    site_column: SiteColumn = None,
+    smallest_count: SmallestCount = 5,
+    out: Annotated[Path, typer.Option(help="Folder of the results.  [default: runs/fit]", show_default=False)] = Path(
+        "runs/fit"
+    ),
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing; the results are in the files.")] = False,
+) -> None:
+    """Fit a study over tables on this machine, each a site of its own.
+
+    STUDY is the study's TOML file. TABLES are one file for each site, a folder of them, or one table with --site-column.
+    """
+    from fedns.studies.fit import fit_study
+    from fedns.studies.outputs import write_fit
+    from fedns.studies.study import Study
+
+    found = fit_study(Study.read(study), _frames(tables, site_column), smallest_count=smallest_count)
+    path = write_fit(found, out)
+    if not quiet:
+        _show(found)
+        typer.echo(f"report: {path}")
+    if not found.converged:
+        raise typer.Exit(1)
+
+
+def _frames(tables: list[Path], site_column: str | None) -> dict[str, Frame]:
+    """The table of each site, by the name of its file or the value in the column of sites."""
+    from fedns.data.files.frames import read_frame, split_frame
+
+    paths = [path for table in tables for path in (_inside(table) if table.is_dir() else [table])]
+    if site_column is not None:
+        if len(paths) != 1:
+            raise ConfigError(f"--site-column is for one table of all sites, {len(paths)} were given")
+        return split_frame(read_frame(paths[0]), site_column)
+    names = [path.name.split(".")[0] for path in paths]
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise ConfigError(
+            f"two tables are called '{twice[0]}': a site is named after its file, so files need different names"
+        )
+    return {name: read_frame(path) for name, path in zip(names, paths, strict=True)}
+
+
+def _inside(folder: Path) -> list[Path]:
+    found = sorted(path for path in folder.iterdir() if TABLES & set(path.suffixes))
+    if not found:
+        raise ConfigError(f"the folder {folder} holds no table: expected {', '.join(sorted(TABLES))}")
+    return found
+
+
+def _show(found: Any) -> None:
+    from math import isnan
+
+    width = max(map(len, found.names))
+    for name, value in zip(found.names, found.coefficients.tolist(), strict=True):
+        typer.echo(f"{name:<{width}}  {'left out' if isnan(value) else f'{value:13.6g}'}")
+    for note in found.notes:
+        typer.echo(f"note: {note}")
+    typer.echo(f"{'converged' if found.converged else 'not converged'}: {found.reason}")

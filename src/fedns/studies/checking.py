@@ -1,0 +1,104 @@
+"""A look at one table through a study, at its site: nothing leaves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedns.core.messages import Envelope, encode
+from fedns.data.files.frames import Frame
+from fedns.numerics.linalg import packed_size
+from fedns.reporting.numbers import bytes_text
+from fedns.studies.agreement import first_agreement
+from fedns.studies.conflicts import conflicts
+from fedns.studies.design import Design
+from fedns.studies.estimate import method_text
+from fedns.studies.handshake import TableDescription
+from fedns.studies.site_table import SMALLEST_COUNT, SiteTable
+from fedns.studies.study import Study
+from fedns.studies.summary import packed, summary_of
+
+
+@dataclass(frozen=True)
+class Check:
+    """What was found: lines under headings, and every reason not to take part."""
+
+    sections: dict[str, list[str]]
+    reasons: list[str]
+
+
+def check_table(study: Study, frame: Frame, smallest_count: int = SMALLEST_COUNT) -> Check:
+    """Rows, columns, levels, what would leave, and what stands in the way."""
+    table = SiteTable(study, frame, smallest_count)
+    told = table.describe()
+    summary = summary_of(study, frame.source, told)
+    reasons = conflicts(study, [summary])
+    message = TableDescription(schema=packed(told.schema), counts=told.counts, moments=told.moments)
+    size = len(encode(message, Envelope(0, 0), np.dtype("<f8")))
+    sections = {"rows": _rows(table), "columns": _columns(table), "what would leave": []}
+    leaving = sections["what would leave"]
+    leaving.append(
+        f"handshake, once: names of columns and levels, counts, means and standard deviations ({bytes_text(size)})"
+    )
+    leaving.append(f"groups of fewer than {smallest_count} rows are neither named nor counted in it")
+    if not reasons:
+        leaving += _rounds(study, Design(study, first_agreement(study, [summary])))
+    return Check(sections, reasons)
+
+
+def _rows(table: SiteTable) -> list[str]:
+    study, frame = table.study, table.frame
+    used = int(table.used.sum())
+    lines = [*frame.notes, f"{frame.num_rows} rows, {used} of them used"]
+    for name, column in table.columns.items():
+        missing = int(column.missing.sum())
+        if missing:
+            what = {"refuse": "the study refuses that", "complete": "those rows are left out"}.get(
+                study.missing, "the mean is filled in, with an indicator"
+            )
+            lines.append(f"'{name}' is missing in {missing} rows: {what}")
+    outcome = table.columns.get(study.parsed.outcome)
+    if study.family == "binomial" and outcome is not None:
+        labels = outcome.rows(table.used).counts()
+        events, others = (sum(labels[label] for label in which) for which in (study.event, study.non_event))
+        lines.append(f"{events} events, {others} non-events")
+    return lines
+
+
+def _columns(table: SiteTable) -> list[str]:
+    study = table.study
+    lines = []
+    for name in study.needed:
+        if name not in table.columns:
+            lines.append(f"'{name}' is not there")
+            continue
+        column = table.columns[name]
+        if table.as_category(name):
+            counts = column.counts()
+            shown = ", ".join(f"{level} ({count})" for level, count in sorted(counts.items())[:12])
+            more = f" and {len(counts) - 12} more" if len(counts) > 12 else ""
+            lines.append(f"'{name}' category: {shown}{more}")
+        elif column.numeric and not column.missing.all():
+            values = np.asarray(column.values, dtype=np.float64)
+            unit = f" {study.rule(name).unit}" if study.rule(name).unit else ""
+            low, middle, high = np.nanmin(values), np.nanmean(values), np.nanmax(values)
+            lines.append(f"'{name}' number: {low:.5g} to {high:.5g}{unit}, mean {middle:.5g}")
+        else:
+            lines.append(f"'{name}' {column.kind}")
+    ignored = [f"'{name}'" for name in table.frame.columns if name not in study.needed]
+    if ignored:
+        lines.append(f"ignored: {', '.join(ignored[:20])}{', ...' if len(ignored) > 20 else ''}")
+    return lines
+
+
+def _rounds(study: Study, design: Design) -> list[str]:
+    """What training would send, as far as one site's table can tell."""
+    features = len(design.names)
+    method = method_text(study, features, 1)
+    entries = packed_size(features) + features
+    lines = [f"each round, at most {study.rounds}: what {method.partition(':')[0]} sends for {features} coefficients"]
+    if method.startswith("fednewton"):
+        lines[-1] += f", gradient and Hessian ({bytes_text(8 * entries)})"
+    lines.append(f"before and after: gradient and Hessian, for rank and separation ({bytes_text(8 * entries)} each)")
+    return lines
