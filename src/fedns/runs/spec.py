@@ -21,7 +21,7 @@ from fedns.runs.policy import Policy
 from fedns.runs.settings import filled, located, read_toml
 
 DEFAULT_CLIENTS = 10
-DEFAULT_METHODS = ("fednewton", "fedns", "fedndes")
+DEFAULT_METHODS = ("auto", "fednewton", "fedns", "fedndes")
 AGREED = ("method", "sketch", "sketch_size", "loss", "strength", "intercept", "seed", "wire", "rounds", "sites")
 _SHARED = ("sketch", "sketch_size", "loss", "strength", "intercept", "rounds", "seed", "wire", "out")
 OVER_SITES = ("engine", "sites", "method", *_SHARED, "gradient_tol", "listen", "policy")  # settings of a coordinator's file

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from fedns.core.checked import checked
 from fedns.core.clients import ClientMemory, Clients, Handler, Ids, messages_of
 from fedns.core.cohort import Cohort, Session
 from fedns.core.errors import ConfigError, DataError
@@ -50,6 +51,7 @@ class TableCohort(Cohort):
         return f"site '{self._names[client]}'"
 
 
+@checked
 def fit_study(
     study: Study,
     tables: Mapping[str, Any],
