@@ -8,9 +8,8 @@ import json
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import NamedTuple
 
 from fedns.core.files import alone_in
 from fedns.core.shards import Shards
@@ -29,7 +28,8 @@ def fingerprint(shards: Shards) -> str:
     return found.hexdigest()[:32]
 
 
-class Line(NamedTuple):
+@dataclass(frozen=True)
+class Line:
     """One request that was worked on."""
 
     points: list[str]  # hashes of the coefficients that it was about
@@ -95,7 +95,7 @@ class Budget:
         durable: it survives a power cut too, which costs some milliseconds.
         """
         with self._path.open("ab") as file:
-            file.write(f"\n{json.dumps(line._asdict())}\n".encode())  # a line of its own even after one that was torn
+            file.write(f"\n{json.dumps(asdict(line))}\n".encode())  # a line of its own even after one that was torn
             file.flush()
             if durable:
                 os.fsync(file.fileno())
