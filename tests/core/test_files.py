@@ -4,6 +4,7 @@ import os
 import stat
 import subprocess
 import sys
+import textwrap
 import threading
 import time
 from pathlib import Path
@@ -86,3 +87,23 @@ def test_only_one_is_in_a_folder_at_a_time(tmp_path):
     for thread in threads:
         thread.join()
     assert most == [1] * 20
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits as Linux has them")
+def test_a_file_that_does_not_fit_leaves_the_old_one_and_says_which(tmp_path):
+    path = tmp_path / "state"
+    write_whole(path, b"old")
+    code = """
+        import resource, signal, sys
+        from pathlib import Path
+        from fedns.core.files import write_whole
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+        try:
+            write_whole(Path(sys.argv[1]), bytes(10_000))
+        except OSError as error:
+            print(error.filename, error.strerror)
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code), path], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == f"{path} File too large"
+    assert path.read_bytes() == b"old" and list(tmp_path.iterdir()) == [path]

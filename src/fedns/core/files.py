@@ -18,12 +18,17 @@ def write_whole(path: Path, content: bytes | str, *, durable: bool = True) -> No
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    with partial.open("wb") as file:
-        file.write(content.encode() if isinstance(content, str) else content)
-        if durable:
-            file.flush()
-            os.fsync(file.fileno())
-    partial.replace(path)
+    try:
+        with partial.open("wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        partial.replace(path)
+    except OSError as error:  # a full disk, above all: half a file would only keep it full
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)
+        raise OSError(error.errno, error.strerror, str(path)) from error
     if durable and sys.platform != "win32":  # the new name is an entry of the folder, which has to reach the disk too
         folder = os.open(path.parent, os.O_RDONLY)
         try:

@@ -209,7 +209,10 @@ class SiteService:
 
     def _refuse(self, packet: Packet, reason: str) -> bytes:
         sentence = " ".join(reason.split())
-        self._note(packet, "uplink", "Refusal", {}, len(sentence), sentence)
+        try:
+            self._note(packet, "uplink", "Refusal", {}, len(sentence), sentence)
+        except OSError as error:  # a refusal may leave without its line in the ledger, an answer may not
+            log.error("the ledger cannot be written: %s", error)
         return packet.reply(REFUSAL, sentence.encode(errors="replace")).encode()
 
     def _note(
