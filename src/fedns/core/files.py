@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from fedns.core.errors import ConfigError
+
 LOCK_FILE = ".lock"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+
+
+def checked_name(what: str, name: str) -> str:
+    """The name, fit to be part of a file's name, of a label and of a page; any other is refused."""
+    if not _NAME.fullmatch(name):
+        raise ConfigError(f"{what} is up to 63 letters, digits, '.', '_' and '-', the first a letter or digit, got {name!r}")
+    return name
 
 
 def write_whole(path: Path, content: bytes | str, *, durable: bool = True) -> None:

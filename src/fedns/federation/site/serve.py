@@ -29,7 +29,10 @@ def site_service(config: SiteConfig) -> SiteService:
     shards = site_shards(config)  # a file that cannot be read is better known before anybody connects
     log.info("%d rows of %d columns", *shards.rows.shape)
     _warm_up(shards)
-    return SiteService(config.name, lambda: shards, at_site, config.permit, config.folder / config.state)
+    state = config.folder / config.state
+    state.mkdir(parents=True, exist_ok=True)
+    state.chmod(0o700)  # answers, the ledger and the secret of the site are its owner's alone
+    return SiteService(config.name, lambda: shards, at_site, config.permit, state)
 
 
 def _warm_up(shards: Shards) -> None:
