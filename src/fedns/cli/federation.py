@@ -30,9 +30,10 @@ def site(config: Annotated[Path, typer.Argument(hidden=True)]) -> None:
     """
     from fedns.cli.federation_commands import log_to_console
     from fedns.federation.site.serve import run_site
+    from fedns.studies import FACTORY
 
     log_to_console()
-    run_site(config)
+    run_site(config, FACTORY)
 
 
 def coordinate(

@@ -121,6 +121,11 @@ def _pairs(name: str, facts: dict[str, ColumnFacts]) -> Iterator[str]:
 def _levels(study: Study, name: str, facts: dict[str, ColumnFacts]) -> Iterator[str]:
     listed = study.rule(name).levels
     for site, column in facts.items():
+        if column.hidden:
+            yield (
+                f"site '{site}' hides levels of '{name}' that few of its rows have, so that the answer would not be that of "
+                'all rows: its owner may set rare_levels = "show", or the study merge levels'
+            )
         for level in column.levels:
             if listed and level not in listed:
                 yield (

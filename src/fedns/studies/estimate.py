@@ -110,8 +110,10 @@ def problem_of(study: Study, design: Design) -> Problem:
         raise ConfigError(f"family {study.family} needs the loss '{study.loss}', which is not there")
     if not design.columns:
         raise ConfigError(f"the formula '{study.formula}' has no term beside the intercept")
-    penalised = any(design.strengths)
-    return Problem(LOSSES[study.loss](), Ridge(1.0, design.strengths) if penalised else Ridge(0.0), design.intercept)
+    penalised, offset = any(design.strengths), study.parsed.offset is not None
+    return Problem(
+        LOSSES[study.loss](), Ridge(1.0, design.strengths) if penalised else Ridge(0.0), design.intercept, offset=offset
+    )
 
 
 def method_text(study: Study, num_features: int, num_sites: int) -> str:

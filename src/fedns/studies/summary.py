@@ -28,6 +28,7 @@ class ColumnFacts:
     unit: str
     category: bool
     levels: tuple[str, ...]  # those with enough rows to be named
+    hidden: bool  # rows of rare levels are made to look like the others
     rare: bool  # there are levels that are not named and that the study does not list
     looks_like: str  # a key of SENTENCES, or ""
     sentinel: float | None
@@ -118,13 +119,14 @@ def _facts(facts: Mapping[str, Any], numbers: list[int]) -> ColumnFacts:
         raise ValueError(f"kind {facts['kind']!r}")
     sentinel = None if facts["sentinel"] is None else float(facts["sentinel"])
     (unit,) = _texts([facts["unit"]])
-    flags = [facts[name] is True for name in ("category", "rare", "whole")]
+    flags = [facts[name] is True for name in ("category", "hidden", "rare", "whole")]
     pair = tuple(float(value) for value in facts["pair"])
     if len(pair) > 2:
         raise ValueError("more than a pair of values")
     levels = _texts(facts["levels"])
+    category, hidden, rare, whole = flags
     return ColumnFacts(
-        facts["kind"], unit, flags[0], levels, flags[1], facts["looks_like"], sentinel, flags[2], pair, *numbers
+        facts["kind"], unit, category, levels, hidden, rare, facts["looks_like"], sentinel, whole, pair, *numbers
     )
 
 

@@ -39,6 +39,7 @@ def concentration(problem: Problem, w: FloatArray, shards: Shards, norms: FloatA
     """Of the rows of one client, at one vector of coefficients."""
     first, last = int(shards.starts[0]), int(shards.stops[0])
     columns = shards.num_columns
+    w = problem.stored(w, columns)
     intercept = float(w[columns]) if problem.intercept else 0.0
     total = squares = trace = largest = weight = 0.0
     for start in range(first, last, _BLOCK):
