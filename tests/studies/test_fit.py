@@ -8,6 +8,7 @@ import pytest
 import statsmodels.api as sm
 import statsmodels.formula.api as smf
 from sklearn.linear_model import LogisticRegression
+from tests.studies.conftest import needs_poisson
 
 from fedns.core.termination import Ending
 from fedns.studies.fit import fit_study
@@ -165,3 +166,17 @@ def test_columns_far_from_zero_do_not_cost_digits(three_sites):
     b = np.linalg.lstsq(near, rows["score"].to_numpy(), rcond=None)[0]
     expected = [b[0] - 2020 * b[1], b[1], b[2] - 2020 * b[4], b[3] * 1e9, b[4]]
     assert np.allclose(fit.coefficients, expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("family", ["binomial", "gaussian", pytest.param("poisson", marks=needs_poisson)])
+def test_an_offset_is_added_to_every_margin(three_sites, family):
+    outcome = {"binomial": "ill", "gaussian": "score", "poisson": "falls"}[family]
+    fit = fit_study(
+        Study(f"{outcome} ~ age + arm + offset(log(time))", family, **(CASE if family == "binomial" else {})), three_sites
+    )
+    rows = pooled(three_sites)
+    design = np.column_stack([np.ones(len(rows)), rows["age"], rows["arm"] == "low", rows["arm"] == "placebo"]).astype(float)
+    target = rows["y" if family == "binomial" else outcome]
+    model = sm.GLM(target, design, family=getattr(sm.families, family.title())(), offset=np.log(rows["time"]))
+    assert close(fit, model.fit(tol=1e-15).params)
+    assert fit.names == ("Intercept", "age", "arm[low]", "arm[placebo]")

@@ -35,9 +35,7 @@ DOUBLE = WIRE_PRECISIONS["float64"]
 class Site:
     """A service, and packets to it. Every packet may find a new object over the same folder."""
 
-    def __init__(
-        self, folder, method="fednl", permissions=OPEN_HANDED, shards=lambda spec: SHARDS, build=at_site, **changes
-    ):
+    def __init__(self, folder, method="fednl", permissions=OPEN_HANDED, shards=lambda _: SHARDS, build=at_site, **changes):
         self.spec = run_of(method, **changes)
         self.folder = folder
         self.arguments = ("site-1", shards, build, permissions, folder)
