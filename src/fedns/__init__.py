@@ -41,6 +41,7 @@ _HOMES = {
     "fedns.data.datasets": ("Dataset", "as_binary", "available", "load"),
     "fedns.data.partition": ("split", "split_dataset"),
     "fedns.data.scaling": ("scale",),
+    "fedns.numerics.rng": ("random_bits",),
     "fedns.simulation.simulator": ("simulate", "simulated_cohort"),
     "fedns.comparison.compare": ("Comparison", "compare"),
     "fedns.reporting.plots": ("plot_histories",),
@@ -98,6 +99,7 @@ if TYPE_CHECKING:
     from fedns.data.datasets import Dataset, as_binary, available, load
     from fedns.data.partition import split, split_dataset
     from fedns.data.scaling import scale
+    from fedns.numerics.rng import random_bits
     from fedns.problems.effective_dimension import effective_dimension, estimate_effective_dimension
     from fedns.problems.feature_maps import Identity, Nystroem, OrthogonalRandom, Polynomial, RandomFourier
     from fedns.problems.landmarks import federated_landmarks, federated_width

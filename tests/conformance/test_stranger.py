@@ -1,5 +1,6 @@
 """A package outside, built and installed from its folder, is found by the suite, the commands and the workers of a sweep."""
 
+import itertools
 import os
 import subprocess
 import sys
@@ -13,11 +14,14 @@ from tests.conftest import dense_features, make_shards
 import fedns
 
 ROOT = Path(__file__).parents[2]
+PYTEST = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+ALIKE = [("heavyball", "gd"), ("pseudohuber", "squared"), ("sparsesigns", "gaussian")]  # theirs, and one of ours
 SWEEP = """
-methods = ["heavyball", "heavyball:momentum=0", "fednewton"]
+methods = ["heavyball", "heavyball:momentum=0", "fedns:sketch=sparsesigns"]
 split = ["iid", "sorted"]
 scale = "standardise"
-dataset = "breast_cancer"
+dataset = "diabetes"
+loss = "pseudohuber"
 rounds = 3
 trials = 1
 clients = 4
@@ -51,15 +55,14 @@ def run(command, path="", **settings):
 
 def test_the_conformance_suite_covers_it_as_it_covers_our_own(installed, tmp_path):
     results = tmp_path / "results.xml"
-    suite = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/conformance/test_every_method.py"]
-    run([*suite, "-k", "heavyball or gd", f"--junitxml={results}"], installed)
-    cases = [case for case in ElementTree.parse(results).iter("testcase") if case.find("skipped") is None]
-    tests_of = {
-        method: {case.get("name").replace(method, "") for case in cases if method in case.get("name")}
-        for method in ("heavyball", "gd")
-    }
-    assert len(tests_of["heavyball"]) > 10
-    assert tests_of["heavyball"] == tests_of["gd"]
+    suites = [f"tests/conformance/test_every_{kind}.py" for kind in ("method", "loss", "sketch")]
+    chosen = " or ".join(itertools.chain(*ALIKE))
+    run([*PYTEST, *suites, "-k", chosen, f"--junitxml={results}"], installed)
+    names = [case.get("name") for case in ElementTree.parse(results).iter("testcase") if case.find("skipped") is None]
+    for theirs, ours in ALIKE:
+        covered = {name.replace(theirs, "") for name in names if theirs in name}
+        assert len(covered) > 8
+        assert covered == {name.replace(ours, "") for name in names if ours in name}
 
 
 def test_the_commands_know_it(installed):
@@ -74,7 +77,9 @@ def test_a_sweep_with_several_processes_runs_it(installed, tmp_path):
     config.write_text(SWEEP)
     run([sys.executable, "-c", RUN_SWEEP.format(config=str(config), out=str(out))], installed)
     table = (out / "table.csv").read_text()
-    assert "heavyball" in table and "heavyball:momentum=0" in table and "failed" not in table
+    assert all(method in table for method in ("heavyball", "heavyball:momentum=0", "fedns:sketch=sparsesigns"))
+    settings = [path.read_text() for path in out.rglob("*.toml")]
+    assert settings and all('loss = "pseudohuber"' in text for text in settings)
 
 
 def test_its_method_is_what_five_lines_of_numpy_say(installed, monkeypatch):
