@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 .PHONY: demo demo-federation test test-nightly check bench format docs clean
 
 demo: $(STAMP)
-	$(BIN)/fedns compare digits --methods fednewton,fedns,fedndes --clients 20 --split iid --scale maxabs --sketch srht --sketch-size 8 --strength 1e-3 --rounds 30 --tol 1e-10 --trials 5 --seed 0 --out runs/demo
+	$(BIN)/fedns compare digits --methods auto,fednewton,fedns,fedndes --clients 20 --split iid --scale maxabs --sketch srht --sketch-size 8 --strength 1e-3 --rounds 30 --tol 1e-10 --trials 5 --seed 0 --out runs/demo
 
 demo-federation: $(STAMP)
 	$(BIN)/fedns demo-federation --engine flower --sites 3

@@ -20,7 +20,7 @@ COMMAND = "fedns run configs/every_method.toml"
 def main() -> None:
     with (Path(sys.argv[1]) / "table.csv").open(encoding="utf-8") as file:
         heading, *rows = list(csv.reader(file))
-    target = Path(fedns.__file__).parent / "experiments" / MEASURED_FILE
+    target = Path(fedns.__file__).parent / "comparison" / MEASURED_FILE
     write_measured(target, COMMAND, heading[1:], {row[0]: row[1:] for row in rows})
 
 

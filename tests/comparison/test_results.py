@@ -62,7 +62,7 @@ def test_each_round_is_on_disk_at_once_and_a_torn_line_is_skipped(folder):
         line = json.loads((folder / "rounds.jsonl").read_text())
         assert list(line) == [
             "method", "trial", "round", "exchanges", "seconds", "uplink_bytes", "downlink_bytes", "objective",
-            "suboptimality", "gradient_norm", "odd",
+            "suboptimality", "gradient_norm", "evaluation_bytes", "odd",
         ]  # fmt: skip
         assert line["odd"] is None
         rounds.write('{"method": "a", "tri')

@@ -57,7 +57,12 @@ def test_divergence_ends_in_words_and_leaves_no_nan():
     history = fedns.simulate(Scripted(1e30), PROBLEM, make_shards(), rounds=50)
     assert history.ending is fedns.Ending.DIVERGED and history.stop_reason.startswith("diverged in round")
     assert np.isfinite(history.objective).all() and np.isfinite(history.coefficients).all()
-    overflow = fedns.simulate(Scripted(np.inf), PROBLEM, make_shards(), rounds=50)
+
+    class Overflowing(Scripted):
+        def round(self, problem, state, cohort):
+            return Outcome(State(np.inf * state.coefficients))
+
+    overflow = fedns.simulate(Overflowing(), PROBLEM, make_shards(), rounds=50)
     assert "no longer finite" in overflow.stop_reason and len(overflow.records) == 1
 
 
@@ -135,7 +140,7 @@ def test_participation_varies_by_round_and_is_reproducible():
     ("arguments", "sentence"),
     [
         ({"rounds": -1}, "rounds must be >= 0"),
-        ({"rounds": 2.5}, "rounds must be a whole number, got 2.5"),
+        ({"rounds": 2.5}, "rounds of simulate must be a whole number, got 2.5"),
         ({"rounds": 1, "tol": -1.0}, "tolerance on suboptimality must be >= 0"),
         ({"rounds": 1, "participation": 0.0}, "participation must be in"),
         ({"rounds": 1, "wire": "float16"}, "wire precision must be float64 or float32"),

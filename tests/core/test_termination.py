@@ -60,9 +60,12 @@ def test_endings_are_told_apart_and_read_back():
         Ending.of("GAP")
 
 
-@pytest.mark.parametrize("tolerance", [-1.0, float("nan")])
-def test_tolerances_are_checked(tolerance):
-    with pytest.raises(ConfigError, match="the tolerance on gradient_norm must be >= 0"):
+@pytest.mark.parametrize(
+    ("tolerance", "sentence"),
+    [(-1.0, "the tolerance on gradient_norm must be >= 0"), (float("nan"), "gradient_norm of Stop must be a finite number")],
+)
+def test_tolerances_are_checked(tolerance, sentence):
+    with pytest.raises(ConfigError, match=sentence):
         Stop(1, gradient_norm=tolerance)
 
 

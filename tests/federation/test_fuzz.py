@@ -300,9 +300,11 @@ def forged_shapes(kind):
     """Empty messages of this kind with every axis forged in turn, the others of its field 0 or 3 long."""
     nothing = {name: np.zeros((0,) * len(spec.dimensions)) for name, spec in kind.specs().items()}
     raw = encode(kind(**nothing), Envelope(0), WIRE_PRECISIONS["float64"])
+    after = 6 + 4 + 1  # in a compact message fields have no names, and begin after prefix, checksum and empty handler
     for name, spec in kind.specs().items():
         axes = len(spec.dimensions)
-        at = raw.index(bytes([len(name)]) + name.encode()) + 1 + len(name) + 1
+        at = after + 1 if kind.compact else raw.index(bytes([len(name)]) + name.encode()) + 1 + len(name) + 1
+        after = at + axes
         for axis, length, others in itertools.product(range(axes), (2**24, 2**40, 2**62, 2**63 - 1), (0, 3)):
             shape = [varint(length if a == axis else others) for a in range(axes)]
             yield raw[:at] + b"".join(shape) + raw[at + axes :]

@@ -18,6 +18,7 @@ from fedns.algorithms.fednl import NewtonZero as NewtonZero
 from fedns.algorithms.fednew import FedNew as FedNew
 from fedns.algorithms.fednew import QFedNew as QFedNew
 from fedns.algorithms.shed import SHED as SHED
+from fedns.algorithms.auto import Auto as Auto
 
 from fedns.core.algorithm import Algorithm
 from fedns.core.registry import Registry

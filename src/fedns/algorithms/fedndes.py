@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from fedns.algorithms.curvature import SketchedCurvature, SketchRequest, resized, sketched_curvature
-from fedns.algorithms.searches import ArmijoSearch, Search, refuse_other_searches, search_handlers, step_size_along
+from fedns.algorithms.searches import ArmijoSearch, Search, search_handlers, step_size_along
 from fedns.core.algorithm import Algorithm, Outcome
 from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
@@ -48,7 +48,6 @@ class FedNDES(Algorithm):
     draws_random_numbers: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        refuse_other_searches(self.line_search)
         if self.second_size < 0:
             raise ConfigError(f"second_size must be >= 1, or 0 for twice the first, got {self.second_size}")
         if self.switch_decrement < 0 or self.decrement_tolerance < 0:

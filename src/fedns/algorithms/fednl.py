@@ -18,7 +18,7 @@ from fedns.algorithms.compressors import (
     parse_compressor,
 )
 from fedns.algorithms.curvature import Model, local_gradient, refuse_impossible_hessian
-from fedns.algorithms.searches import ArmijoSearch, refuse_other_searches, search_handlers, step_size_along
+from fedns.algorithms.searches import ArmijoSearch, search_handlers, step_size_along
 from fedns.core.algorithm import Algorithm, Outcome
 from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
@@ -144,7 +144,6 @@ class FedNL(Algorithm):
         _one_of("initial_hessian", self.initial_hessian, INITIAL_HESSIANS)
         _one_of("shift_norm", self.shift_norm, SHIFT_NORMS)
         _one_of("variant", self.variant, VARIANTS)
-        refuse_other_searches(self.line_search, ArmijoSearch)
         if self.option not in (0, 1, 2):
             raise ConfigError(f"option must be 1 (projection), 2 (shift) or 0 (chosen by the compressor), got {self.option}")
         if not 0 <= self.alpha <= 1:
@@ -315,9 +314,6 @@ class NewtonZero(Algorithm):
     theory: ClassVar[str] = "log 1/δ, locally"
     heterogeneous: ClassVar[str] = "-"
     sees_partition: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        refuse_other_searches(self.line_search, ArmijoSearch)
 
     def handlers(self) -> tuple[Handler, ...]:
         return (

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from fedns.algorithms.curvature import FloatArray, Model, SketchedCurvature, resized, sketched_curvature
-from fedns.algorithms.searches import ArmijoSearch, Search, refuse_other_searches, search_handlers, step_size_along
+from fedns.algorithms.searches import ArmijoSearch, Search, search_handlers, step_size_along
 from fedns.core.algorithm import Algorithm, Outcome, State
 from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort, Replies
@@ -49,11 +49,12 @@ class FedNS(Algorithm):
     draws_random_numbers: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
+        if self.step_size <= 0:
+            raise ConfigError(f"step_size must be > 0, got {self.step_size}")
         if self.aggregation not in AGGREGATIONS:
             raise ConfigError(f"aggregation must be {' or '.join(AGGREGATIONS)}, got {self.aggregation!r}")
         if self.growth not in GROWTHS:
             raise ConfigError(f"growth must be {' or '.join(GROWTHS)}, got {self.growth!r}")
-        refuse_other_searches(self.line_search)
 
     def handlers(self) -> tuple[Handler, ...]:
         return (self.curvature, *search_handlers(self.line_search))

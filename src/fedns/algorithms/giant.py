@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from fedns.algorithms.curvature import Model, local_gradient, newton_steps
-from fedns.algorithms.searches import ArmijoSearch, refuse_other_searches, search_handlers
+from fedns.algorithms.searches import ArmijoSearch, search_handlers
 from fedns.core.algorithm import Algorithm, Outcome
 from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
@@ -71,7 +71,6 @@ class GIANT(Algorithm):
     heterogeneous: ClassVar[str] = "-"
 
     def __post_init__(self) -> None:
-        refuse_other_searches(self.line_search, ArmijoSearch)
         if not (np.isfinite(self.step_size) and self.step_size > 0):
             raise ConfigError(f"step_size must be > 0, got {self.step_size}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -93,14 +94,18 @@ class LBFGS(Algorithm):
         return moves, changes
 
 
-def inverse_times(moves: FloatArray, changes: FloatArray, vector: FloatArray) -> FloatArray:
-    """B vector by the two-loop recursion, from B_0 = (s'y / y'y) I of the last pair; the identity without pairs."""
+def inverse_times(
+    moves: FloatArray, changes: FloatArray, vector: FloatArray, start: Callable[[FloatArray], FloatArray] | None = None
+) -> FloatArray:
+    """B vector by the two-loop recursion, from B_0 = start, or else (s'y / y'y) I of the last pair; the identity without."""
     result = vector.copy()
     weights = []
     for s, y in zip(moves[::-1], changes[::-1], strict=True):
         weights.append(float(s @ result) / float(s @ y))
         result -= weights[-1] * y
-    if len(moves):
+    if start is not None:
+        result = start(result)
+    elif len(moves):
         result *= float(moves[-1] @ changes[-1]) / float(changes[-1] @ changes[-1])
     for s, y, weight in zip(moves, changes, reversed(weights), strict=True):
         result += (weight - float(y @ result) / float(s @ y)) * s

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from fedns.algorithms.curvature import Model, refuse_impossible_hessian
-from fedns.algorithms.searches import Search, refuse_other_searches, search_handlers, step_size_along
+from fedns.algorithms.searches import Search, search_handlers, step_size_along
 from fedns.core.algorithm import Algorithm, Outcome, State
 from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
+from fedns.core.errors import ConfigError
 from fedns.core.messages import Message, Payload, wire
 from fedns.core.reducers import mean
 from fedns.numerics.linalg import unpack_symmetric
@@ -43,7 +44,8 @@ class FedNewton(Algorithm):
     sees_partition: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        refuse_other_searches(self.line_search)
+        if self.step_size <= 0:
+            raise ConfigError(f"step_size must be > 0, got {self.step_size}")
 
     def handlers(self) -> tuple[Handler, ...]:
         return (self.curvature, *search_handlers(self.line_search))

@@ -9,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from fedns.core.checked import Checked
 from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
 from fedns.core.errors import ConfigError
@@ -45,11 +46,12 @@ class LocalStep(Message):
 
 
 @dataclass(frozen=True)
-class Search(ABC):
+class Search(Checked, ABC):
     """Backtracking from a unit step until the decrease is at least `armijo_slope` times what the slope promises."""
 
     armijo_slope: float = 0.1
     backtrack_factor: float = 0.5
+    example: ClassVar[str] = "fedns.ArmijoSearch()"
     name: ClassVar[str]  # what it is called where methods are written as text
 
     def __post_init__(self) -> None:
@@ -124,6 +126,11 @@ class LocalSearch(Search):
 
     name: ClassVar[str] = "local"
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.max_backtracks < 0:
+            raise ConfigError(f"max_backtracks must be >= 0, got {self.max_backtracks}")
+
     def handlers(self) -> tuple[Handler, ...]:
         return (self.local_step,)
 
@@ -144,12 +151,6 @@ class LocalSearch(Search):
 
 
 SEARCHES: dict[str, type[Search]] = {search.name: search for search in (ArmijoSearch, LocalSearch)}
-
-
-def refuse_other_searches(line_search: object, allowed: type[Search] = Search) -> None:
-    """Raise unless it is None or a search of this kind."""
-    if line_search is not None and not isinstance(line_search, allowed):
-        raise ConfigError(f"line_search must be None or like {ArmijoSearch()}, got {line_search!r}")
 
 
 def search_handlers(search: Search | None) -> tuple[Handler, ...]:

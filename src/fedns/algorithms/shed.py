@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedns.algorithms.curvature import gradients_and_roots
-from fedns.algorithms.searches import ArmijoSearch, refuse_other_searches, search_handlers, step_size_along
+from fedns.algorithms.searches import ArmijoSearch, search_handlers, step_size_along
 from fedns.core.algorithm import Algorithm, Outcome
 from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
@@ -104,7 +104,6 @@ class SHED(Algorithm):
     heterogeneous: ClassVar[str] = "yes"
 
     def __post_init__(self) -> None:
-        refuse_other_searches(self.line_search, ArmijoSearch)
         if self.eigenpairs < 1 or any(count < 1 for count in self.eigenpairs_per_client):
             raise ConfigError("shed needs at least one eigenpair per client and round")
         if self.residual not in RESIDUALS:
@@ -226,8 +225,9 @@ def renewals(schedule: str, iteration: int) -> int:
 def eigenpairs(problem: Problem, w: FloatArray, shards: Shards, slots: int) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Gradients at w and the eigenpairs of each client's Hessian, the largest first, zeros beyond its rank.
 
-    (clients, features), (clients, slots) and (clients, slots, features). With fewer rows than features they are the
-    singular pairs of the rows: the Gram matrix would do, but squares the condition number.
+    (clients, features), (clients, slots) and (clients, slots, features). A client with fewer rows than features has them
+    from A A' for the root A of its Hessian A' A: an eigenvector u there is A'u here, up to its length. Its direction is the
+    less certain the smaller the eigenvalue, which is also its weight: the Hessian they add up to is as exact as ever.
     """
     gradient = np.empty((shards.num_clients, w.size))
     values, vectors = np.zeros((shards.num_clients, slots)), np.zeros((shards.num_clients, slots, w.size))
@@ -243,8 +243,12 @@ def eigenpairs(problem: Problem, w: FloatArray, shards: Shards, slots: int) -> t
         vectors[tall[k]] = columns[:, ::-1].T
 
     def of_rows(k: int) -> None:
-        _, singular, directions = np.linalg.svd(roots.part(k), full_matrices=False)
-        values[wide[k], : singular.size], vectors[wide[k], : singular.size] = singular**2, directions
+        root = roots.part(k)
+        ascending, columns = np.linalg.eigh(root @ root.T)
+        directions = columns[:, ::-1].T @ root
+        lengths = np.linalg.norm(directions, axis=1, keepdims=True)
+        values[wide[k], : len(root)] = np.maximum(ascending[::-1], 0.0)
+        vectors[wide[k], : len(root)] = directions / np.where(lengths > 0, lengths, 1.0)
 
     parallel.map_clients(of_hessian, tall.size)
     parallel.map_clients(of_rows, wide.size)

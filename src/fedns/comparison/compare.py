@@ -21,6 +21,7 @@ from fedns.comparison.prepare import (
     split_and_scale,
 )
 from fedns.comparison.results import ROUNDS_FILE, RUNS_FILE, RoundsWriter, Run, keep_finished, read_runs
+from fedns.core.checked import checked
 from fedns.core.errors import ConfigError
 from fedns.core.shards import Shards
 from fedns.data.datasets import Dataset
@@ -47,6 +48,7 @@ class Comparison:
     interrupted: bool = False
 
 
+@checked
 def compare(spec: Spec, display: Display | None = None, *, resume: bool = False) -> Comparison:
     """Run a spec into its folder. After Ctrl-C, what was finished is still there and is returned.
 

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
+from fedns.core.checked import checked
 from fedns.core.errors import DataError
 from fedns.core.files import write_whole
 from fedns.core.history import History, Record
@@ -81,8 +82,10 @@ def summarise_ledger(entries: Iterable[LedgerEntry]) -> list[LedgerLine]:
     return [LedgerLine(*key, *total) for key, total in totals.items()]
 
 
-def read_runs(folder: Path) -> list[Run]:
+@checked
+def read_runs(folder: str | Path) -> list[Run]:
     """Every run in a folder, finished or not, in the order in which they ran."""
+    folder = Path(folder)
     records: dict[tuple[str, int], list[Record]] = {}
     for line in _read_lines(folder / ROUNDS_FILE):
         records.setdefault((line.pop("method"), line.pop("trial")), []).append(Record.from_dict(line))

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from fedns.core.checked import Checked
 from fedns.core.clients import Handler
 from fedns.core.cohort import Cohort
 from fedns.core.messages import Message, Payload, wire
@@ -27,9 +28,10 @@ class Outcome:
     finished: str = ""
 
 
-class Algorithm(ABC):
+class Algorithm(Checked, ABC):
     """A frozen dataclass of hyper-parameters, the same at the server and at every client."""
 
+    example: ClassVar[str] = "fedns.FedNS()"
     name: ClassVar[str]
     summary: ClassVar[str]  # one sentence for people who choose a method
     paper: ClassVar[str]

@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import struct
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from enum import StrEnum
@@ -22,15 +23,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedns.core.errors import ConfigError, MessageError, NonFiniteError
+from fedns.numerics.coding import coded_bytes, decode_integers, encode_integers
 
 Array = NDArray[Any]
 # What a field holds: an array or a scalar; in a batch, an array with a leading client axis or a Ragged.
 Payload = Any
 
 MAGIC = 0xF5
-VERSION = 1
+VERSION, COMPACT_VERSION = 1, 2
+CODED = np.dtype("<i2")  # small integers, which travel in as few bits as they need
 EVERYONE = 0xFFFFFFFF  # the client number of a request to all
-_PREFIX = struct.Struct("<BBII")
+_PREFIX, _COMPACT_PREFIX = struct.Struct("<BBII"), struct.Struct("<BBHH")
+_SHORT_EVERYONE = 0xFFFF
 _MOST_ENTRIES = 2**48
 _DTYPES: dict[int, np.dtype[Any]] = {
     1: np.dtype("<f4"),
@@ -38,6 +42,7 @@ _DTYPES: dict[int, np.dtype[Any]] = {
     3: np.dtype("<i8"),
     4: np.dtype("<i4"),
     5: np.dtype("u1"),
+    6: CODED,
 }
 _CODES = {dtype: code for code, dtype in _DTYPES.items()}
 WIRE_PRECISIONS: dict[str, np.dtype[Any]] = {"float64": np.dtype("<f8"), "float32": np.dtype("<f4")}
@@ -64,7 +69,7 @@ class FieldSpec:
     """What a field holds: `real` numbers travel at the run's wire precision, other kinds at their own."""
 
     dimensions: tuple[str, ...]  # a name per axis; equal names must have equal lengths within a message
-    kind: str  # "real", or the name of a dtype
+    kind: str  # "real", "coded" for small integers, or the name of a dtype
     ragged: bool = False  # the first axis differs from client to client: a batch holds a Ragged
     discloses: Discloses | None = None  # every field of a reply has one
 
@@ -86,8 +91,8 @@ class Ragged:
 
 def wire(*dimensions: str, dtype: str = "real", ragged: bool = False, discloses: str | None = None) -> Any:
     """Declare a field: its axes by name, a dtype if it must not be rounded, and in a reply what it tells about the rows."""
-    if dtype != "real" and np.dtype(dtype).newbyteorder("<") not in _CODES:
-        raise ConfigError(f"messages cannot carry {dtype}: use real, float64, float32, int64, int32 or uint8")
+    if dtype not in ("real", "coded") and np.dtype(dtype).newbyteorder("<") not in _CODES:
+        raise ConfigError(f"messages cannot carry {dtype}: use real, coded, float64, float32, int64, int32 or uint8")
     if discloses is not None and discloses not in set(Discloses):
         raise ConfigError(f"discloses must be one of {', '.join(Discloses)}, got {discloses!r}")
     told = None if discloses is None else Discloses(discloses)
@@ -99,8 +104,10 @@ class Message:
     """Base of all messages; subclasses become frozen dataclasses by themselves."""
 
     kind: ClassVar[str]
-    # What is taken for the reply of a client that is away: "nothing", its own "last" one, or those of the "others".
+    # What is taken for the reply of a client that is away: "nothing", its own "last" one, those of the "others", or zeros
+    # where a reply says how something has changed: "unchanged".
     fallback: ClassVar[str] = "nothing"
+    compact: ClassVar[bool] = False  # a checksum of kind and fields travels in place of their names
     _specs: ClassVar[dict[str, FieldSpec]]
 
     def __init_subclass__(cls, **keywords: Any) -> None:
@@ -135,23 +142,49 @@ def encode(message: Message, envelope: Envelope, precision: np.dtype[Any]) -> by
     arrays = [
         np.asarray(getattr(message, name), dtype=wire_dtype(spec, precision)) for name, spec in message.specs().items()
     ]
-    return header(type(message), envelope, arrays) + b"".join(a.tobytes() for a in arrays)
+    return header(type(message), envelope, arrays) + b"".join(_body(array) for array in arrays)
+
+
+def _body(array: Array) -> bytes:
+    return encode_integers(array) if array.dtype == CODED else array.tobytes()
 
 
 def header(cls: type[Message], envelope: Envelope, arrays: list[Array]) -> bytes:
     """Everything that precedes the arrays. Only shapes and dtypes of the arrays matter."""
-    parts = [_PREFIX.pack(MAGIC, VERSION, envelope.round, envelope.client), _text(cls.kind), _text(envelope.handler)]
-    parts.append(bytes([len(arrays)]))
+    if cls.compact:
+        parts = [_compact_prefix(cls, envelope), layout_checksum(cls), _text(envelope.handler)]
+    else:
+        parts = [_PREFIX.pack(MAGIC, VERSION, envelope.round, envelope.client), _text(cls.kind), _text(envelope.handler)]
+        parts.append(bytes([len(arrays)]))
     for name, array in zip(cls.specs(), arrays, strict=True):
-        parts.append(_text(name) + bytes([_CODES[array.dtype] << 4 | array.ndim]))
+        parts.append((b"" if cls.compact else _text(name)) + bytes([_CODES[array.dtype] << 4 | array.ndim]))
         parts.extend(_varint(length) for length in array.shape)
     return b"".join(parts)
+
+
+def _compact_prefix(cls: type[Message], envelope: Envelope) -> bytes:
+    client = _SHORT_EVERYONE if envelope.client == EVERYONE else envelope.client
+    if envelope.round > 0xFFFF or (envelope.client != EVERYONE and client >= _SHORT_EVERYONE):
+        raise ConfigError(f"{cls.kind} messages are for up to 65535 rounds and clients")
+    return _COMPACT_PREFIX.pack(MAGIC, COMPACT_VERSION, envelope.round, client)
+
+
+def layout_checksum(cls: type[Message]) -> bytes:
+    """Four bytes that tell a kind of message with its fields from every other."""
+    fields = ";".join(f"{name}:{spec.kind}:{','.join(spec.dimensions)}" for name, spec in cls.specs().items())
+    return struct.pack("<I", zlib.crc32(f"{cls.kind};{fields}".encode()))
 
 
 def split_batch(batch: M, client: int) -> M:
     """One client's message out of a batch."""
     values = {name: getattr(batch, name) for name in batch.specs()}
     return type(batch)(**{n: v.part(client) if isinstance(v, Ragged) else v[client] for n, v in values.items()})
+
+
+def nothing_changed(like: M) -> M:
+    """The reply of a client that is away, where replies are changes: zeros in the shapes of another's, and no rows."""
+    values = {name: (np.asarray(getattr(like, name)), spec.ragged) for name, spec in like.specs().items()}
+    return type(like)(**{name: np.zeros_like(value[:0] if ragged else value) for name, (value, ragged) in values.items()})
 
 
 def as_batch(messages: Sequence[M]) -> M:
@@ -211,14 +244,17 @@ def batch_bytes(batch: Message, precision: np.dtype[Any]) -> NDArray[np.int64]:
             for spec, c, shape in zip(specs.values(), counts, shapes, strict=True)
         )
         lengths[case] = _encoded_length(type(batch), layout)  # type: ignore[arg-type]
-    return lengths[which.reshape(-1)]
+    return lengths[which.reshape(-1)] + sum(
+        coded_bytes(value.values, value.offsets) if isinstance(value, Ragged) else coded_bytes(value)
+        for value in (getattr(batch, name) for name, spec in specs.items() if spec.kind == "coded")
+    )
 
 
 @lru_cache(maxsize=256)
 def _encoded_length(cls: Any, layout: tuple[tuple[np.dtype[Any], tuple[int, ...]], ...]) -> int:
     """The length of a reply with arrays of these types and shapes. Round and client take the same room whatever they are."""
     arrays = [np.broadcast_to(np.zeros((), dtype=dtype), shape) for dtype, shape in layout]
-    return len(header(cls, Envelope(0, 0), arrays)) + sum(a.nbytes for a in arrays)
+    return len(header(cls, Envelope(0, 0), arrays)) + sum(a.nbytes for a in arrays if a.dtype != CODED)
 
 
 def batch_size(batch: Message) -> int:
@@ -249,14 +285,22 @@ def decode(cls: type[M], data: bytes, dimensions: Mapping[str, int] | None = Non
     `dimensions` fixes the lengths of named axes that the receiver knows.
     """
     reader = _Reader(data, cls.kind)
-    magic, version, round, client = reader.unpack(_PREFIX)
-    if magic != MAGIC or version != VERSION:
-        raise MessageError(f"not a fedns message of version {VERSION}: it starts with bytes {magic:#x}, {version}")
-    kind, handler = reader.text(), reader.text()
-    if kind != cls.kind:
-        raise MessageError(f"expected a {cls.kind} message, got {kind!r}")
+    magic, version, round, client = reader.unpack(_COMPACT_PREFIX if cls.compact else _PREFIX)
+    client = EVERYONE if cls.compact and client == _SHORT_EVERYONE else client
+    expected = COMPACT_VERSION if cls.compact else VERSION
+    if magic != MAGIC or version != expected:
+        raise MessageError(f"not a fedns message of version {expected}: it starts with bytes {magic:#x}, {version}")
     specs = cls.specs()
-    layout = [(reader.text(), *reader.shape()) for _ in range(reader.byte())]
+    if cls.compact:
+        if bytes(reader.take(4)) != layout_checksum(cls):
+            raise MessageError(f"expected a {cls.kind} message with fields {', '.join(specs)}, got another")
+        handler = reader.text()
+        layout = [(name, *reader.shape()) for name in specs]
+    else:
+        kind, handler = reader.text(), reader.text()
+        if kind != cls.kind:
+            raise MessageError(f"expected a {cls.kind} message, got {kind!r}")
+        layout = [(reader.text(), *reader.shape()) for _ in range(reader.byte())]
     names = [name for name, _, _ in layout]
     if names != list(specs):
         raise MessageError(f"{cls.kind} must have fields {', '.join(specs)}, got {', '.join(names) or 'none'}")
@@ -271,15 +315,18 @@ def decode(cls: type[M], data: bytes, dimensions: Mapping[str, int] | None = Non
 def handler_named_in(data: bytes) -> str:
     """The handler that an encoded request is for; nothing else of it is looked at."""
     reader = _Reader(data, "request")
-    reader.unpack(_PREFIX)
-    reader.text()
+    if data[1:2] == bytes([COMPACT_VERSION]):
+        reader.take(_COMPACT_PREFIX.size + 4)
+    else:
+        reader.unpack(_PREFIX)
+        reader.text()
     return reader.text()
 
 
 def _check_layout(
     kind: str, name: str, spec: FieldSpec, dtype: np.dtype[Any], shape: tuple[int, ...], lengths: dict[str, int]
 ) -> None:
-    allowed = list(WIRE_PRECISIONS.values()) if spec.kind == "real" else [np.dtype(spec.kind).newbyteorder("<")]
+    allowed = list(WIRE_PRECISIONS.values()) if spec.kind == "real" else [wire_dtype(spec, WIRE_PRECISIONS["float64"])]
     if dtype not in allowed:
         raise MessageError(
             f"field '{name}' of {kind} has dtype {dtype.name}, expected {' or '.join(a.name for a in allowed)}"
@@ -303,6 +350,8 @@ def refuse_non_finite(kind: str, name: str, array: Array, whose: str = "") -> No
 
 
 def wire_dtype(spec: FieldSpec, precision: np.dtype[Any]) -> np.dtype[Any]:
+    if spec.kind == "coded":
+        return CODED
     return precision if spec.kind == "real" else np.dtype(spec.kind).newbyteorder("<")
 
 
@@ -367,6 +416,13 @@ class _Reader:
         # Beside an axis of length 0 no other needs any bytes.
         if count == 0 and math.prod(max(1, length) for length in shape) >= _MOST_ENTRIES:
             raise MessageError(f"field '{name}' of {self.kind} has the impossible shape {shape}")
+        if dtype == CODED:
+            try:
+                array, used = decode_integers(self.data[self.at :], min(count, 8 * len(self.data) + 1))
+            except ValueError as error:
+                raise MessageError(f"field '{name}' of {self.kind}: {error}") from None
+            self.take(used)
+            return array.reshape(shape)
         array = np.frombuffer(self.take(count * dtype.itemsize), dtype=dtype)
         refuse_non_finite(self.kind, name, array)
         wide = array.astype(np.float64) if dtype.kind == "f" else array.copy()

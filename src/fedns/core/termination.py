@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from operator import index
 from typing import TYPE_CHECKING
 
+from fedns.core.checked import Checked
 from fedns.core.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Stop:
+class Stop(Checked):
     """When to stop: after so many rounds, or once a tolerance is met."""
 
     rounds: int
@@ -71,15 +71,11 @@ class Stop:
     newton_decrement: float | None = None  # where the last step began: free of the units of the columns
 
     def __post_init__(self) -> None:
-        try:
-            index(self.rounds)
-        except TypeError:
-            raise ConfigError(f"rounds must be a whole number, got {self.rounds!r}") from None
         if self.rounds < 0:
             raise ConfigError(f"rounds must be >= 0, got {self.rounds}")
         for name in ("suboptimality", "gradient_norm", "newton_decrement"):
             value = getattr(self, name)
-            if value is not None and not value >= 0:
+            if value is not None and value < 0:
                 raise ConfigError(f"the tolerance on {name} must be >= 0, got {value}")
 
     def verdict(self, records: Sequence[Record]) -> Verdict | None:

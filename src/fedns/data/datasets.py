@@ -7,12 +7,13 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
+from fedns.core.checked import checked
 from fedns.core.errors import DataError
 from fedns.data import synthetic
 from fedns.data.catalogue import (
@@ -40,6 +41,7 @@ _DTYPES = {"float64": np.float64, "float32": np.float32}
 class Dataset:
     """Rows and targets, not yet given to clients; iterates as `features, targets`."""
 
+    example: ClassVar[str] = "fedns.load(NAME)"
     name: str
     features: Any  # (rows, columns), ndarray or scipy csr_matrix, float64 or float32
     targets: NDArray[np.float64]  # (rows,), -1 and +1 where the task is binary
@@ -64,6 +66,7 @@ class Dataset:
         return int(self.features.shape[1])
 
 
+@checked
 def load(
     name: str | Path,
     *,

@@ -7,12 +7,14 @@ from typing import Any, Literal, cast, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fedns.core.checked import checked
 from fedns.core.errors import DataError
 
 Task = Literal["binary", "regression", "multiclass"]
 MOST_CLASSES = 20  # whole numbers with more values than this are taken for a quantity, not for classes
 
 
+@checked
 def as_binary(targets: ArrayLike, positive: float | str | None = None) -> NDArray[np.float64]:
     """Labels as -1 and +1: +1 where equal to `positive`, by default to the larger of two values.
 

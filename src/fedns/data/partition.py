@@ -9,10 +9,11 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 
+from fedns.core.checked import checked
 from fedns.core.errors import DataError
 from fedns.core.shards import Shards
 from fedns.data.datasets import Dataset
-from fedns.data.labels import infer_task
+from fedns.data.labels import Task, infer_task
 from fedns.numerics.rng import generator
 
 SPLITS = ("iid", "contiguous", "sorted", "dirichlet:ALPHA", "quantity:ALPHA", "group")
@@ -29,10 +30,11 @@ class _Deal(NamedTuple):
     sizes: IntArray  # (clients,)
 
 
+@checked
 def split(
     features: Any,
     targets: ArrayLike,
-    clients: int | None,
+    clients: int | None = None,
     how: str = "iid",
     seed: int = 0,
     *,
@@ -40,7 +42,7 @@ def split(
     group_names: tuple[str, ...] | None = None,
     sample_weights: ArrayLike | None = None,
     columns: tuple[str, ...] | None = None,
-    task: str | None = None,
+    task: Task | None = None,
 ) -> Shards:
     """Give every row to exactly one client, and every client at least one row.
 
@@ -50,7 +52,7 @@ def split(
     Where a draw leaves a client empty, it gets the last row of the client that is largest at that moment.
     """
     y = np.asarray(targets, dtype=np.float64)
-    num_rows = int(features.shape[0]) if hasattr(features, "shape") else len(features)
+    num_rows = _count_rows(features)
     if y.shape != (num_rows,):
         raise DataError(f"targets have shape {y.shape}, but there are {num_rows} rows: give one target per row")
     kind, alpha = _parse(how)
@@ -62,13 +64,21 @@ def split(
     if deal.order is None or np.array_equal(deal.order, np.arange(num_rows)):  # nothing to move, nothing to copy
         return Shards.from_arrays(features, y, deal.sizes, sample_weights=sample_weights, names=names, columns=columns)
     matrix = features.tocsr() if scipy.sparse.issparse(features) else np.asarray(features)
-    weights = np.asarray(sample_weights)[deal.order] if sample_weights is not None else None
+    weights = None if sample_weights is None else np.asarray(sample_weights, dtype=np.float64)
+    if weights is not None and weights.shape != y.shape:
+        raise DataError(f"sample weights have shape {weights.shape}, but there are {num_rows} rows: give one per row")
     return Shards.from_arrays(
-        matrix[deal.order], y[deal.order], deal.sizes, sample_weights=weights, names=names, columns=columns
+        matrix[deal.order],
+        y[deal.order],
+        deal.sizes,
+        sample_weights=None if weights is None else weights[deal.order],
+        names=names,
+        columns=columns,
     )
 
 
-def split_dataset(dataset: Dataset, clients: int | None, how: str = "iid", seed: int = 0) -> Shards:
+@checked
+def split_dataset(dataset: Dataset, clients: int | None = None, how: str = "iid", seed: int = 0) -> Shards:
     """`split`, with everything the data set knows about its rows."""
     return split(
         dataset.features,
@@ -82,6 +92,14 @@ def split_dataset(dataset: Dataset, clients: int | None, how: str = "iid", seed:
         columns=dataset.columns,
         task=dataset.task,
     )
+
+
+def _count_rows(features: Any) -> int:
+    try:
+        rows, _ = np.shape(features)
+    except ValueError:  # not two axes, or rows of unequal lengths
+        raise DataError(f"features must be a table of rows and columns, got a {type(features).__name__}") from None
+    return int(rows)
 
 
 def _parse(how: str) -> tuple[str, float]:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedns.core.checked import checked
 from fedns.core.errors import DataError
 from fedns.core.shards import Shards
 from fedns.numerics.rows import DenseRows, Rows, SparseRows
@@ -82,6 +83,7 @@ def scaling_from(summary: ColumnSummary, how: str) -> Scaling:
             raise DataError(f"unknown scaling '{how}': use {', '.join(SCALINGS)}")
 
 
+@checked
 def scale(shards: Shards, how: str) -> tuple[Shards, Scaling]:
     """Summarise, merge and apply, as the sites and the server would together."""
     if how == "none":

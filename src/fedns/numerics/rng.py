@@ -102,6 +102,14 @@ def stream_keys(seed: int, purpose: str, round: int, clients: ArrayLike) -> NDAr
     return keys
 
 
+def uniforms(keys: NDArray[np.uint64], count: int) -> NDArray[np.float64]:
+    """Numbers between 0 and 1, the first `count` of each stream: (streams, count)."""
+    counter = np.arange(count, dtype=np.uint64)
+    with np.errstate(over="ignore"):
+        bits = mix_array(mix_array(keys[:, :1] + counter * _GOLDEN) ^ keys[:, 1:])
+    return np.asarray(bits >> np.uint64(11), dtype=np.float64) * 2.0**-53
+
+
 def generator(seed: int, purpose: str, round: int = 0, client: int = 0) -> np.random.Generator:
     """A numpy generator of its own for this key, for draws made outside kernels."""
     key = stream_keys(seed, purpose, round, np.array([client]))[0]

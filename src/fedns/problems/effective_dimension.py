@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 
+from fedns.core.checked import checked
 from fedns.core.clients import Clients, on_client
 from fedns.core.cohort import Cohort
 from fedns.core.errors import ConfigError
@@ -56,6 +57,7 @@ class CurvatureSample(Message):
     sketched_root: Payload = wire("rows", "features", ragged=True, discloses="sketch")
 
 
+@checked
 def effective_dimension(problem: Problem, shards: Shards, w: FloatArray | None = None) -> float:
     """Tr(H (H + P)^-1) from the Hessian of all rows, at w = 0, where it is largest, unless another w is given.
 
@@ -63,13 +65,20 @@ def effective_dimension(problem: Problem, shards: Shards, w: FloatArray | None =
     """
     problem, shards = problem.linearised(shards)
     features = problem.num_features(shards.num_columns)
-    point = np.zeros(features) if w is None else np.asarray(w, dtype=np.float64)
+    point = _point(w, features)
     weights = shards.total_weights / shards.total_weights.sum()
     total = np.zeros(features * (features + 1) // 2)
     for first in range(0, shards.num_clients, _CLIENTS_AT_ONCE):
         chosen = np.arange(first, min(first + _CLIENTS_AT_ONCE, shards.num_clients))
         total += weights[chosen] @ problem.gradient_and_hessian(point, shards.select(chosen))[1]
     return _dimension(problem, unpack_symmetric(total, features))
+
+
+def _point(w: FloatArray | None, features: int) -> FloatArray:
+    point = np.zeros(features) if w is None else np.asarray(w, dtype=np.float64)
+    if point.shape != (features,) or not np.isfinite(point).all():
+        raise ConfigError(f"w must be {features} finite numbers, got an array of shape {point.shape}")
+    return point
 
 
 class _Gaussian(Formulas):
@@ -89,6 +98,7 @@ def curvature_sample(problem: Problem, clients: Clients, request: CurvatureProbe
     return CurvatureSample(sketched_root=Ragged(rows, offsets))
 
 
+@checked
 def estimate_effective_dimension(
     problem: Problem,
     cohort: Cohort,
@@ -108,7 +118,7 @@ def estimate_effective_dimension(
         raise ConfigError(f"estimate_effective_dimension needs rows >= 1, got {rows}")
     if not rows_per_dimension >= 1.5:
         raise ConfigError(f"rows_per_dimension must be >= 1.5 for the correction to be stable, got {rows_per_dimension}")
-    point = np.zeros(cohort.num_features) if w is None else np.asarray(w, dtype=np.float64)
+    point = _point(w, cohort.num_features)
     samples = np.empty((0, cohort.num_features))
     owners = np.empty(0, dtype=np.int64)
     attempt = 0

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 from scipy.special import ndtri
 
+from fedns.core.checked import Checked
 from fedns.core.errors import ConfigError
 from fedns.core.shards import Shards, as_rows
 from fedns.numerics import parallel
@@ -38,9 +39,10 @@ _MOST_MONOMIALS = 100_000  # already 40 GB of packed Hessian
 _SMALLEST_EIGENVALUE = 1e-12  # as in scikit-learn
 
 
-class FeatureMap(ABC):
+class FeatureMap(Checked, ABC):
     """A function of one row. Its results are dense float64, (rows, num_features)."""
 
+    example: ClassVar[str] = "fedns.RandomFourier(200)"
     name: ClassVar[str]
 
     @abstractmethod

@@ -16,6 +16,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist, pdist
 
+from fedns.core.checked import checked
 from fedns.core.clients import Clients, on_client
 from fedns.core.cohort import Cohort
 from fedns.core.errors import ConfigError, DataError
@@ -124,6 +125,7 @@ def distance_histogram(problem: Any, clients: Clients, request: WidthRequest) ->
     return DistanceHistogram(bins=_ragged([a[0] for a in answers]), counts=_ragged([a[1] for a in answers]))
 
 
+@checked
 def federated_landmarks(
     cohort: Cohort, size: int, *, how: str = "groups", smallest_group: int = SMALLEST_GROUP, seed: int = 0
 ) -> FloatArray:
@@ -150,6 +152,7 @@ def federated_landmarks(
     raise ConfigError(f"federated_landmarks knows no way {how!r}: use groups or moments")
 
 
+@checked
 def federated_width(cohort: Cohort, kernel: str = "gaussian", *, seed: int = 0) -> float:
     """The median distance between rows of the same site, sites weighted like their data, from one histogram each.
 

@@ -25,6 +25,7 @@ class Loss(Formulas, ABC):
     which makes eight rows of them at a time; with the functions of `math` and with `if` they are for one row at a time.
     """
 
+    example: ClassVar[str] = "fedns.Logistic()"
     name: ClassVar[str]
     curvature_bound: ClassVar[float] = math.inf  # the second derivative is nowhere larger
 

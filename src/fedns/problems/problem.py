@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedns.core.checked import Checked
 from fedns.core.run import Evaluation
 from fedns.core.shards import Shards
 from fedns.numerics.backend import Backend, Keys, LocalSteps, SketchPlan, cpu
@@ -32,13 +33,14 @@ class NewtonStep(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Problem:
+class Problem(Checked):
     """Loss, penalty and model. With an intercept, the last coefficient belongs to a constant 1 and is not penalised.
 
     Methods that take shards return the data term of each client, with a leading client axis; the penalty is the server's.
     Their coefficients are one vector for all clients, (features,), or one for each, (clients, features).
     """
 
+    example: ClassVar[str] = "fedns.Problem()"
     loss: Loss = field(default_factory=Logistic)
     penalty: Ridge = field(default_factory=Ridge)
     intercept: bool = False

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fedns.core.checked import checked
 from fedns.core.errors import DataError
 from fedns.core.shards import Shards
 from fedns.numerics.linalg import unpack_symmetric
@@ -28,6 +29,7 @@ class Optimum:
     rounds: int
 
 
+@checked
 def pooled_optimum(problem: Problem, shards: Shards, tolerance: float = 1e-12) -> Optimum:
     """Newton's method with a line search on all rows, until the gradient is below the tolerance and stops shrinking."""
     problem.loss.check_targets(shards)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedns.core.checked import checked
 from fedns.core.errors import ConfigError
 from fedns.core.history import History
 from fedns.reporting.charts import Chart, Line, Scale
@@ -51,6 +52,7 @@ def marked_points(number: int, size: int) -> tuple[int, int]:
     return number % every, every
 
 
+@checked
 def plot_histories(
     runs: Mapping[str, HasRecords | Sequence[HasRecords]] | Sequence[History],
     against: str = "rounds",
@@ -69,6 +71,8 @@ def plot_histories(
         raise ConfigError(f"a figure can be against {', '.join(AXES)}, not '{against}'")
     if not runs:
         raise ConfigError("there is no run to draw")
+    if clients < 1 or (tol is not None and tol <= 0):
+        raise ConfigError(f"clients must be >= 1 and tol above 0, got clients {clients} and tol {tol}")
     figure = draw_chart(gap_chart(_grouped(runs), clients, title, tol), against)
     if path is not None:
         with _style():

@@ -21,7 +21,7 @@ from fedns.runs.policy import Policy
 from fedns.runs.settings import filled, located, read_toml
 
 DEFAULT_CLIENTS = 10
-DEFAULT_METHODS = ("fednewton", "fedns", "fedndes")
+DEFAULT_METHODS = ("auto", "fednewton", "fedns", "fedndes")
 _STUDY = ("study", "agreement")  # no settings of a file: a study has its own
 AGREED = ("method", "sketch", "sketch_size", "loss", "strength", "intercept", "seed", "wire", "rounds", "sites", *_STUDY)
 _SHARED = ("sketch", "sketch_size", "loss", "strength", "intercept", "rounds", "seed", "wire", "out")

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedns.core.algorithm import Algorithm
+from fedns.core.checked import checked
 from fedns.core.clients import ClientMemory, Clients, Handler, Ids, messages_of
 from fedns.core.cohort import Cohort, Session
 from fedns.core.errors import ConfigError
@@ -40,6 +41,8 @@ class SimulatedCohort(Cohort):
         super().__init__(session, np.arange(shards.num_clients, dtype=np.int64))
         if chunk_clients is not None and chunk_clients < 1:
             raise ConfigError(f"chunk_clients must be >= 1, got {chunk_clients}")
+        if memory_budget_bytes < 1:
+            raise ConfigError(f"memory_budget_bytes must be >= 1, got {memory_budget_bytes}")
         self.shards = shards
         self.memory = ClientMemory(self.ids)
         self._chunk_clients = chunk_clients
@@ -72,6 +75,7 @@ class SimulatedCohort(Cohort):
         self._reply_bytes[handler.__name__] = max(size, self._reply_bytes.get(handler.__name__, 0))
 
 
+@checked
 def simulated_cohort(problem: Problem, shards: Shards, *, seed: int = 0, wire: str = "float64") -> Cohort:
     """Clients with these shards in this process, registered and ready to be asked.
 
@@ -82,6 +86,7 @@ def simulated_cohort(problem: Problem, shards: Shards, *, seed: int = 0, wire: s
     return SimulatedCohort(shards, Session(problem, seed, wire))
 
 
+@checked
 def simulate(
     algorithm: Algorithm,
     problem: Problem,
@@ -149,7 +154,7 @@ def _checked_start(start: ArrayLike, num_features: int) -> NDArray[np.float64]:
     try:
         coefficients = np.array(start, dtype=np.float64)
     except (TypeError, ValueError):
-        raise ConfigError(f"start must be {num_features} numbers, got {start!r}") from None
+        raise ConfigError(f"start must be {num_features} numbers, got a {type(start).__name__} of something else") from None
     if coefficients.shape != (num_features,):
         raise ConfigError(f"start must have {num_features} coefficients, got an array of shape {coefficients.shape}")
     if not np.isfinite(coefficients).all():

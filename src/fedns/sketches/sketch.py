@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from fedns.core.checked import Checked
 from fedns.core.errors import ConfigError
 from fedns.core.messages import Ragged
 from fedns.core.shards import Shards
@@ -20,7 +21,7 @@ Keys = NDArray[np.uint64]
 
 
 @dataclass(frozen=True)
-class Sketch(Formulas, ABC):
+class Sketch(Checked, Formulas, ABC):
     """Kind and size. The matrix S is drawn from a key and never formed: passes over rows apply it while they read them.
 
     A sketch gives a formula for its columns, which is compiled; or a plan for which there is a faster way.
@@ -28,6 +29,7 @@ class Sketch(Formulas, ABC):
 
     size: int
     name: ClassVar[str]
+    example: ClassVar[str] = "fedns.SRHT(16)"
 
     def __post_init__(self) -> None:
         if self.size < 1:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedns.core.checked import checked
 from fedns.core.cohort import Session
 from fedns.core.errors import ConfigError, DataError
 from fedns.core.meter import Meter
@@ -28,6 +29,7 @@ from fedns.studies.study import Study
 FloatArray = NDArray[np.float64]
 
 
+@checked
 def fit_study(
     study: Study,
     tables: Mapping[str, Any],

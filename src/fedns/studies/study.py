@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from fedns.core.checked import Checked
 from fedns.core.errors import ConfigError
 from fedns.core.suggestions import unknown
 from fedns.data.files.frames import label_of
@@ -25,7 +26,7 @@ _MOST_LEVELS, _LONGEST_TEXT = 1000, 200
 
 
 @dataclass(frozen=True)
-class ColumnRule:
+class ColumnRule(Checked):
     """What the study says of one column; whatever is left out is found in the handshake."""
 
     kind: str = "auto"
@@ -50,7 +51,7 @@ class ColumnRule:
 
 
 @dataclass(frozen=True)
-class Study:
+class Study(Checked):
     """Everything that sites and coordinator must agree on before a model is fitted; making one checks it."""
 
     formula: str

@@ -82,7 +82,9 @@ def summary_of(study: Study, site: str, description: Description) -> Summary:
     """A site's description, refused unless every part is of the kind that it must be."""
     try:
         return _summary(study, site, description)
-    except (KeyError, TypeError, ValueError, IndexError) as error:
+    except MessageError:
+        raise
+    except (AttributeError, KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
         raise MessageError(f"site '{site}' sent a description that cannot be read: {error!r}") from None
 
 

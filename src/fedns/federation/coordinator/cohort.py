@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from fedns.core.algorithm import Outcome
 from fedns.core.clients import Handler, Ids, messages_of
 from fedns.core.cohort import Cohort
-from fedns.core.messages import Message, as_batch
+from fedns.core.messages import Message, as_batch, nothing_changed
 from fedns.core.meter import Meter
 from fedns.core.run import Evaluation
 from fedns.federation.coordinator.link import PAUSE_SECONDS, Link
@@ -44,17 +44,20 @@ class NetworkedCohort(Cohort):
         # above their median or of another shape, must not be added to anything, and a sum cannot be taken apart again.
         replies, reasons = self.link.ask(handler, frame, self._reached(ids).tolist(), self.session.round)
         self.state.away |= set(reasons)
+        present = next(iter(replies.values()), None)
         for client in ids.tolist():
             if client not in replies:
-                replies[client] = self._fallback(handler, client, reasons)
+                replies[client] = self._fallback(handler, client, reasons, present)
         for client in ids.tolist():  # each is let go of as soon as it is folded
             yield np.array([client]), as_batch([replies.pop(client)])
 
-    def _fallback(self, handler: Handler, client: int, reasons: dict[int, str]) -> Message:
-        """The client's last reply of this kind; where there may be none, the round cannot go on as it is."""
+    def _fallback(self, handler: Handler, client: int, reasons: dict[int, str], present: Message | None) -> Message:
+        """The client's last reply of this kind, or no change; where neither will do, the round cannot go on as it is."""
         old = self.link.last.get((handler.__name__, client))
         if old is not None:
             return old
+        if present is not None and present.fallback == "unchanged" and self._reuses:
+            return nothing_changed(present)
         lost = reasons or {client: f"site '{self.link.sites[client]}' is away"}
         # Where others may speak for it the next try leaves it out of this exchange only.
         raise SitesLost(lost, exclude=not (self._reuses and messages_of(handler)[1].fallback == "others"))

@@ -1,0 +1,282 @@
+"""What `auto` sends, and the clients' half of it: changes of what was sent before, rounded at random to a few bits.
+
+Columns are measured in units of their root mean squares s, rounded to powers of two: a gradient is sent as g / s, a step as
+d s, a row of a sketch as y / s. Without that, one scale for all columns would round small ones to zero.
+
+What a client remembers is what the server believes of it, number for number: its point, its gradient, its mean loss and its
+Hessian. Both ends add the same rounded changes to it, so that what one message rounds away the next one sends.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedns.algorithms.curvature import newton_steps
+from fedns.core.clients import Clients, Handler, on_client
+from fedns.core.messages import Message, Payload, Ragged, wire
+from fedns.numerics.rng import uniforms
+from fedns.problems.problem import Problem
+from fedns.sketches import SRHT
+
+FloatArray = NDArray[np.float64]
+Integers = NDArray[np.int16]
+MOST_EXPONENT = 40
+_EIGHTHS = 2.0 ** (np.arange(8) / 8.0)
+
+
+class ScalesRequest(Message):
+    """The server asks how large the columns are."""
+
+    compact: ClassVar[bool] = True
+
+    whole_powers: Payload = wire(dtype="uint8")
+
+
+class ColumnScales(Message):
+    """The root mean square of every column, as the exponent of the nearest power of two."""
+
+    compact: ClassVar[bool] = True
+    fallback: ClassVar[str] = "others"
+
+    exponents: Payload = wire("features", dtype="coded", discloses="moments")
+
+
+class Move(Message):
+    """A step from the point where the clients are, and what to send from there."""
+
+    compact: ClassVar[bool] = True
+
+    step: Payload = wire("features", dtype="coded")
+    unit: Payload = wire(dtype="float32")
+    attempt: Payload = wire(dtype="uint8")  # counts the moves of a round: each draws random numbers of its own
+    rows: Payload = wire(dtype="int32")  # of a sketch, where one is asked for
+    exponents: Payload = wire("scales", dtype="coded")  # of the columns, in the first move and with a whole point
+    point: Payload = wire("whole", dtype="float64")  # the whole point, where somebody has missed a move
+
+
+class Change(Message):
+    """How a client's gradient and mean loss have changed since it was last asked."""
+
+    compact: ClassVar[bool] = True
+    fallback: ClassVar[str] = "unchanged"
+
+    answered: Payload = wire(dtype="uint8", discloses="nothing")  # 1; 0 where a client was away and nothing changed
+    loss: Payload = wire(dtype="float32", discloses="loss")
+    unit: Payload = wire(dtype="float32", discloses="gradient")
+    gradient: Payload = wire("features", dtype="coded", discloses="gradient")
+
+
+class ChangeAndSketch(Change):
+    """The same, and a sketch of the root of the Hessian at the new point."""
+
+    row_units: Payload = wire("rows", dtype="coded", ragged=True, discloses="sketch")  # in eighths of powers of two
+    sketched_root: Payload = wire("rows", "features", dtype="coded", ragged=True, discloses="sketch")
+
+
+class ChangeAndHessian(Change):
+    """The same, and how the Hessian has changed."""
+
+    hessian_unit: Payload = wire(dtype="float32", discloses="hessian")
+    packed_hessian: Payload = wire("entries", dtype="coded", discloses="hessian")
+
+
+class Solve(Message):
+    """A vector for the clients to multiply by the inverses of their own Hessians."""
+
+    compact: ClassVar[bool] = True
+
+    vector: Payload = wire("features", dtype="coded")
+    unit: Payload = wire(dtype="float32")
+
+
+class Solved(Message):
+    """That vector times the inverse of a client's Hessian, penalty included."""
+
+    compact: ClassVar[bool] = True
+    fallback: ClassVar[str] = "others"
+
+    unit: Payload = wire(dtype="float32", discloses="direction")
+    solution: Payload = wire("features", dtype="coded", discloses="direction")
+
+
+class BackRequest(Message):
+    """The last move went too far: the clients are to look at points on the way back."""
+
+    compact: ClassVar[bool] = True
+
+    fractions: Payload = wire("fractions", dtype="float64")
+
+
+class LossesBack(Message):
+    """How much lower a client's mean loss was on the way, point by point."""
+
+    compact: ClassVar[bool] = True
+    fallback: ClassVar[str] = "others"
+
+    losses: Payload = wire("fractions", dtype="float32", discloses="loss")
+
+
+@dataclass(frozen=True)
+class ClientHalf:
+    """The handlers of `auto`."""
+
+    gradient_bits: int = 6
+    sketch_bits: int = 5
+    hessian_bits: int = 10
+    direction_bits: int = 7
+
+    def handlers(self) -> tuple[Handler, ...]:
+        return (column_scales, self.change, self.change_and_sketch, self.change_and_hessian, self.solve, losses_back)
+
+    @on_client(Move, Change)
+    def change(self, problem: Problem, clients: Clients, request: Move) -> Change:
+        w, scales = _moved(clients, request)
+        return Change(**self._change(problem, clients, request, w, scales))
+
+    @on_client(Move, ChangeAndSketch)
+    def change_and_sketch(self, problem: Problem, clients: Clients, request: Move) -> ChangeAndSketch:
+        w, scales = _moved(clients, request)
+        sketch, keys = SRHT(int(request.rows)), clients.keys(f"auto sketch {request.attempt}")
+        _, rows, offsets = problem.gradient_and_sketch(w, clients.shards, sketch.plan(clients.shards.sizes), keys)
+        owner = np.repeat(np.arange(clients.ids.size), np.diff(offsets))
+        scaled = rows / scales[owner]
+        units = _eighths_above(np.abs(scaled).max(axis=1) / _levels(self.sketch_bits))
+        draws = uniforms(clients.keys(f"auto sketch rounding {request.attempt}"), int(np.diff(offsets).max()) * w.shape[-1])
+        within = (np.arange(len(rows)) - offsets[owner])[:, None] * w.shape[-1] + np.arange(w.shape[-1])
+        rounded = _rounded_by(scaled, eighths(units), draws[owner[:, None], within])
+        return ChangeAndSketch(
+            **self._change(problem, clients, request, w, scales),
+            row_units=Ragged(units, offsets),
+            sketched_root=Ragged(rounded, offsets),
+        )
+
+    @on_client(Move, ChangeAndHessian)
+    def change_and_hessian(self, problem: Problem, clients: Clients, request: Move) -> ChangeAndHessian:
+        w, scales = _moved(clients, request)
+        _, packed = problem.gradient_and_hessian(w, clients.shards)
+        believed, products = clients.recall("auto_hessian", packed.shape[1]), products_of(scales)
+        rounded, unit = round_at_random(
+            (packed - believed) / products, self.hessian_bits, clients.keys(f"auto Hessian {request.attempt}")
+        )
+        clients.remember("auto_hessian", believed + _times(rounded, unit) * products)
+        change = self._change(problem, clients, request, w, scales)
+        return ChangeAndHessian(**change, hessian_unit=unit, packed_hessian=rounded)
+
+    @on_client(Solve, Solved)
+    def solve(self, problem: Problem, clients: Clients, request: Solve) -> Solved:
+        features = request.vector.size
+        w, scales = clients.recall("auto_point", features), _scales(clients, features)
+        vector = request.vector * float(request.unit) * scales[0]
+        steps, _ = newton_steps(problem, w, clients.shards, vector)
+        rounded, unit = round_at_random(-steps * scales, self.direction_bits, clients.keys("auto direction"))
+        return Solved(unit=unit, solution=rounded)
+
+    def _change(
+        self, problem: Problem, clients: Clients, request: Move, w: FloatArray, scales: FloatArray
+    ) -> dict[str, NDArray[Any]]:
+        value, gradient = problem.value_and_gradient(w, clients.shards)
+        believed, believed_loss = clients.recall("auto_gradient", w.shape[-1]), clients.recall("auto_loss")
+        keys = clients.keys(f"auto gradient {request.attempt}")
+        rounded, unit = round_at_random((gradient - believed) / scales, self.gradient_bits, keys)
+        clients.remember("auto_gradient", believed + _times(rounded, unit) * scales)
+        with np.errstate(over="ignore"):  # a diverging loss is refused as not finite when it is sent
+            loss = (value - believed_loss).astype(np.float32)
+        clients.remember("auto_loss", believed_loss + loss)
+        return {"answered": np.ones(clients.ids.size, np.uint8), "loss": loss, "unit": unit, "gradient": rounded}
+
+
+@on_client(ScalesRequest, ColumnScales)
+def column_scales(problem: Problem, clients: Clients, request: ScalesRequest) -> ColumnScales:
+    squares = clients.shards.mean_squares()
+    if problem.intercept:
+        squares = np.column_stack([squares, np.ones(len(squares))])
+    return ColumnScales(exponents=exponents_of(squares))
+
+
+@on_client(BackRequest, LossesBack)
+def losses_back(problem: Problem, clients: Clients, request: BackRequest) -> LossesBack:
+    features = problem.num_features(clients.shards.num_columns)
+    w, step = clients.recall("auto_point", features), clients.recall("auto_step", features)
+    losses = problem.losses_along(w, -step, np.concatenate([[0.0], request.fractions]), clients.shards)
+    with np.errstate(over="ignore"):
+        return LossesBack(losses=(losses[:, 1:] - losses[:, :1]).astype(np.float32))
+
+
+def exponents_of(mean_squares: FloatArray) -> Integers:
+    """The power of two nearest to the root of each, within bounds; the lowest for a column of zeros."""
+    known = mean_squares > 0
+    exponents = np.round(0.5 * np.log2(np.where(known, mean_squares, 1.0)))
+    return np.clip(np.where(known, exponents, -MOST_EXPONENT), -MOST_EXPONENT, MOST_EXPONENT).astype(np.int16)
+
+
+def products_of(scales: FloatArray) -> FloatArray:
+    """s_a s_b for each entry of a packed Hessian: (..., features) to (..., entries)."""
+    first, second = np.triu_indices(scales.shape[-1])
+    return scales[..., first] * scales[..., second]
+
+
+def round_to_nearest(values: FloatArray, bits: int) -> tuple[Integers, np.float32]:
+    """Integers of so many bits and their unit; what the server sends needs no chance."""
+    unit = _unit(np.abs(values).max(initial=0.0), bits)
+    return np.rint(np.divide(values, float(unit), out=np.zeros_like(values), where=unit > 0)).astype(np.int16), unit
+
+
+def round_at_random(values: FloatArray, bits: int, keys: NDArray[np.uint64]) -> tuple[Integers, NDArray[np.float32]]:
+    """Each client's numbers as integers of so many bits times a unit, rounded up or down so that the mean is right."""
+    unit = _unit(np.abs(values).max(axis=1), bits)
+    return _rounded_by(values, unit.astype(np.float64), uniforms(keys, values.shape[1])), unit
+
+
+def eighths(units: Integers) -> FloatArray:
+    """2^(units / 8), the same to the last bit on every machine."""
+    whole = units.astype(np.int64)
+    return np.ldexp(_EIGHTHS[whole % 8], whole // 8)
+
+
+def _eighths_above(values: FloatArray) -> Integers:
+    known = values > 0
+    return np.where(known, np.ceil(8.0 * np.log2(np.where(known, values, 1.0)) + 1e-9), 0).astype(np.int16)
+
+
+def _levels(bits: int) -> int:
+    return (1 << (bits - 1)) - 1
+
+
+def _unit(largest: Any, bits: int) -> Any:
+    with np.errstate(over="ignore"):
+        unit = np.asarray(largest / _levels(bits), dtype=np.float32)
+    return np.where(unit > 0, np.nextafter(unit, np.float32(np.inf)), unit)  # the next number above still spans all
+
+
+def _rounded_by(values: FloatArray, units: FloatArray, draws: FloatArray) -> Integers:
+    with np.errstate(over="ignore", invalid="ignore"):  # infinite units are refused when they are sent
+        position = np.divide(values, units[:, None], out=np.zeros_like(values), where=units[:, None] > 0)
+        below = np.floor(position)
+        return (below + (draws < position - below)).astype(np.int16)
+
+
+def _times(rounded: Integers, unit: NDArray[np.float32]) -> FloatArray:
+    return rounded * unit.astype(np.float64)[:, None]
+
+
+def _scales(clients: Clients, features: int) -> FloatArray:
+    return np.ldexp(1.0, clients.recall("auto_exponents", features).astype(np.int64))
+
+
+def _moved(clients: Clients, request: Move) -> tuple[FloatArray, FloatArray]:
+    """The clients' point after the move, one vector where all are at the same, and the scales of the columns."""
+    features = request.step.size
+    if request.exponents.size:
+        clients.remember("auto_exponents", np.tile(request.exponents.astype(np.float64), (clients.ids.size, 1)))
+    scales = _scales(clients, features)
+    step = request.step * float(request.unit) / scales
+    w = clients.recall("auto_point", features) + step
+    if request.point.size:
+        w = np.tile(request.point, (clients.ids.size, 1))
+    clients.remember("auto_point", w)
+    clients.remember("auto_step", step)
+    return (w[0] if (w == w[0]).all() else w), scales

@@ -1,0 +1,158 @@
+"""Settings and arguments checked against their declared types, so that a mistake is answered with a sentence."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+import types
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from numbers import Integral, Real
+from pathlib import Path
+from typing import Any, Literal, TypeVar, Union
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fedns.core.errors import ConfigError
+
+F = TypeVar("F", bound=Callable[..., Any])
+_WORDS: dict[Any, str] = {
+    int: "a whole number",
+    float: "a finite number",
+    bool: "True or False",
+    str: "a text",
+    Path: "a path",
+    type(None): "None",
+}
+
+
+class Checked:
+    """A dataclass whose fields are of their declared types. Its own `__post_init__` runs after that is certain."""
+
+    def __post_init__(self) -> None:
+        kind: Any = type(self)
+        hints = _hints(kind)
+        for field in fields(kind):
+            _check(kind.__name__, field.name, getattr(self, field.name), hints[field.name])
+
+    def __init_subclass__(cls, **settings: Any) -> None:
+        super().__init_subclass__(**settings)
+        own = cls.__dict__.get("__post_init__")
+        if own is None:
+            return
+
+        @functools.wraps(own)
+        def check_first(self: Checked) -> None:
+            Checked.__post_init__(self)
+            own(self)
+
+        cls.__post_init__ = check_first  # type: ignore[method-assign]
+
+
+def checked(function: F) -> F:
+    """A public function that refuses arguments which are not of their declared types."""
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def call(*arguments: Any, **settings: Any) -> Any:
+        hints = _hints(function)
+        for name, value in signature.bind(*arguments, **settings).arguments.items():
+            if name in hints:
+                _check(function.__name__, name, value, hints[name])
+        return function(*arguments, **settings)
+
+    return typing.cast("F", call)
+
+
+@functools.cache
+def _hints(owner: Any) -> dict[str, Any]:
+    """The declared types of a class's fields or a function's parameters; what it returns need not be importable."""
+    if isinstance(owner, type):
+        return typing.get_type_hints(owner)
+    declared = {name: kind for name, kind in owner.__annotations__.items() if name != "return"}
+    return typing.get_type_hints(types.SimpleNamespace(__annotations__=declared), owner.__globals__)
+
+
+def _check(owner: str, name: str, value: Any, declared: Any) -> None:
+    if not _fits(value, declared):
+        raise ConfigError(f"{name} of {owner} must be {_in_words(declared)}, got {_shown(value)}")
+
+
+def _options(declared: Any) -> list[Any]:
+    """The types of a union; `ArrayLike`, a union itself, remains one of them."""
+    options = list(typing.get_args(declared))
+    array_like = typing.get_args(ArrayLike)
+    if set(array_like) <= set(options):
+        return [ArrayLike, *(option for option in options if option not in array_like)]
+    return options
+
+
+def _is_array(declared: Any) -> bool:
+    return declared is ArrayLike or typing.get_origin(declared) is np.ndarray
+
+
+def _is_array_like(value: Any) -> bool:
+    try:
+        return not isinstance(value, str | bytes | Mapping) and np.ndim(value) > 0
+    except ValueError:  # rows of unequal lengths
+        return False
+
+
+def _fits(value: Any, declared: Any) -> bool:
+    origin = typing.get_origin(declared)
+    if _is_array(declared):
+        return _is_array_like(value)
+    if origin in (Union, types.UnionType):
+        return any(_fits(value, option) for option in _options(declared))
+    if origin is Literal:
+        return value in typing.get_args(declared)
+    if declared is float:
+        return isinstance(value, Real) and value is not True and value is not False and math.isfinite(value)
+    if declared is int:
+        return isinstance(value, Integral) and value is not True and value is not False
+    if declared is bool:
+        return isinstance(value, bool | np.bool_)
+    if origin is not None:
+        return _fits_container(value, origin, typing.get_args(declared))
+    if declared is Any or not isinstance(declared, type) or getattr(declared, "_is_protocol", False):
+        return True  # nothing can be said about it
+    if issubclass(declared, tuple) and hasattr(declared, "__orig_bases__"):
+        return _fits(value, declared.__orig_bases__[0])
+    return isinstance(value, declared)
+
+
+def _fits_container(value: Any, kind: type, inside: tuple[Any, ...]) -> bool:
+    """Lists may stand for tuples; a text is not a list of letters."""
+    accepted = (list, tuple) if kind is tuple else kind
+    if not isinstance(value, accepted) or isinstance(value, str):
+        return False
+    if isinstance(value, Mapping):
+        return all(_fits(key, inside[0]) and _fits(item, inside[1]) for key, item in value.items())
+    return len(inside) == 0 or not hasattr(value, "__iter__") or all(_fits(item, inside[0]) for item in value)
+
+
+def _in_words(declared: Any) -> str:
+    origin, inside = typing.get_origin(declared), typing.get_args(declared)
+    if _is_array(declared):
+        return "a list or an array"
+    if origin in (Union, types.UnionType):
+        return " or ".join(_in_words(option) for option in _options(declared))
+    if origin is Literal:
+        return " or ".join(repr(option) for option in inside)
+    if origin is not None:
+        entries = f", each entry {_in_words(inside[-1 if issubclass(origin, Mapping) else 0])}" if inside else ""
+        return f"a {origin.__name__.lower()}{entries}"
+    if issubclass(declared, tuple) and hasattr(declared, "__orig_bases__"):
+        return _in_words(declared.__orig_bases__[0])
+    if declared in _WORDS:
+        return _WORDS[declared]
+    example = getattr(declared, "example", "")
+    return f"{declared.__name__}, such as {example}" if example else str(declared.__name__)
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 and "\n" not in text else f"a {type(value).__name__}"

@@ -1,0 +1,131 @@
+"""auto: the pooled answer from a few bits a number."""
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+from tests.conftest import dense_features, make_shards
+from tests.federation.in_process import Federation, run_of
+
+import fedns
+from fedns.algorithms.auto import HESSIAN, LOCAL, SKETCH
+from fedns.algorithms.auto.exchanges import eighths, exponents_of, round_at_random, round_to_nearest
+from fedns.core.shards import Shards
+from fedns.numerics.rng import stream_keys
+from fedns.runs.policy import Policy
+
+PROBLEM = fedns.Problem(penalty=fedns.Ridge(1e-3))
+
+
+def many_columns(clients: int, *, rows: int = 3000, columns: int = 70, seed: int = 0) -> Shards:
+    """Correlated columns whose sizes differ by factors of up to a million."""
+    random = np.random.default_rng(seed)
+    features = random.normal(size=(rows, columns)) @ (np.eye(columns) + 0.3 * random.normal(size=(columns, columns)))
+    targets = np.where(features @ random.normal(size=columns) / 8 + random.logistic(size=rows) > 0, 1.0, -1.0)
+    sizes = np.full(clients, rows // clients)
+    return Shards.from_arrays(features * 10.0 ** random.uniform(-3, 3, columns), targets, sizes)
+
+
+@pytest.mark.parametrize("prefer", ["bytes", "balanced", "rounds"])
+@pytest.mark.parametrize("clients", [4, 40])
+def test_it_reaches_the_optimum_of_badly_scaled_columns(prefer, clients):
+    shards = many_columns(clients)
+    history = fedns.simulate(fedns.Auto(prefer=prefer), PROBLEM, shards, rounds=60, tol=1e-12)
+    assert history.converged, history.stop_reason
+
+
+@pytest.mark.parametrize(
+    ("clients", "prefer", "source"), [(4, "bytes", LOCAL), (40, "bytes", SKETCH), (4, "rounds", HESSIAN)]
+)
+def test_where_the_metric_comes_from(clients, prefer, source):
+    history = fedns.simulate(fedns.Auto(prefer=prefer), PROBLEM, many_columns(clients), rounds=3)
+    assert {record.diagnostics["source"] for record in history.records[1:]} == {float(source)}
+
+
+def test_it_agrees_with_scikit_learn():
+    shards = make_shards(weighted=True)
+    problem = fedns.Problem(penalty=fedns.Ridge(1e-2), intercept=True)
+    history = fedns.simulate(fedns.Auto(), problem, shards, rounds=60, gradient_tol=1e-12)
+    total = shards.sample_weights.sum()
+    oracle = LogisticRegression(C=1 / (total * 1e-2), solver="newton-cholesky", tol=1e-12)
+    oracle.fit(dense_features(shards), shards.targets, shards.sample_weights)
+    expected = np.append(oracle.coef_, oracle.intercept_)
+    np.testing.assert_allclose(history.coefficients, expected, rtol=1e-8, atol=1e-9)
+
+
+@pytest.mark.parametrize("clients", [4, 40])
+def test_it_sends_less_than_every_other_method(clients):
+    shards = many_columns(clients)
+    optimum = fedns.pooled_optimum(PROBLEM, shards)
+
+    def sent(method):
+        history = fedns.simulate(method, PROBLEM, shards, rounds=100, tol=1e-10, optimum=optimum, wire="float32")
+        return history.uplink_bytes[-1] if history.converged else np.inf
+
+    rivals = [fedns.FedNewton(), fedns.FedNS(fedns.SRHT(16)), fedns.FedNDES(fedns.SRHT(16)), fedns.GIANT(), fedns.LBFGS()]
+    assert sent(fedns.Auto()) < 0.5 * min(map(sent, rivals))
+
+
+def test_for_few_rounds_it_is_newtons_method_in_half_the_bytes():
+    shards = many_columns(10)
+    optimum = fedns.pooled_optimum(PROBLEM, shards)
+    ours, newton = (
+        fedns.simulate(method, PROBLEM, shards, rounds=50, tol=1e-10, optimum=optimum, wire="float32")
+        for method in (fedns.Auto(prefer="rounds"), fedns.FedNewton())
+    )
+    assert ours.round[-1] <= newton.round[-1] + 1
+    assert ours.uplink_bytes[-1] < 0.5 * newton.uplink_bytes[-1]
+
+
+def test_a_start_far_away_converges():
+    shards = make_shards()
+    optimum = fedns.pooled_optimum(PROBLEM, shards)
+    start = 1000 * np.linalg.norm(optimum.coefficients) * np.ones(13) / np.sqrt(13)
+    for prefer in ("bytes", "rounds"):
+        history = fedns.simulate(fedns.Auto(prefer=prefer), PROBLEM, shards, rounds=100, tol=1e-10, start=start)
+        assert history.converged, history.stop_reason
+
+
+def test_part_of_the_clients_at_a_time_reaches_the_optimum_of_all():
+    history = fedns.simulate(fedns.Auto(), PROBLEM, many_columns(20, columns=30), rounds=150, tol=1e-8, participation=0.7)
+    assert history.converged, history.stop_reason
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_absent_sites_count_as_they_were(seed, tmp_path):
+    shards, random = make_shards(sizes=(90, 60, 50, 40, 60)), np.random.default_rng(seed)
+    federation = Federation(shards, tmp_path, run_of("auto", 5, rounds=80), Policy(absent="reuse"))
+    away: dict[int, set[int]] = {}
+
+    def before(site, exchange):
+        number = federation.cohort.session.round if hasattr(federation, "cohort") else 0
+        chosen = away.setdefault(number, {int(random.integers(5))} if number else set())
+        return "no answer within 1 s" if int(site.removeprefix("site-")) in chosen else ""
+
+    federation.transport.before = before
+    history = federation.start(watched=False)
+    problem = fedns.Problem(penalty=fedns.Ridge(federation.spec.strength))
+    best = fedns.pooled_optimum(problem, shards)
+    assert problem.evaluate(history.coefficients, shards).objective - best.value < 1e-8
+
+
+def test_rounding_at_random_has_the_right_mean_and_never_overflows():
+    values = np.random.default_rng(0).normal(size=(1, 50)) * 10.0 ** np.arange(50)[None] / 1e40
+    draws = [round_at_random(values, 6, stream_keys(seed, "test", 0, [0])) for seed in range(4000)]
+    assert max(np.abs(integers).max() for integers, _ in draws) == 31
+    means = np.mean([integers * float(unit[0]) for integers, unit in draws], axis=0)
+    assert np.abs(means - values).max() < 6 * 0.5 * float(draws[0][1][0]) / np.sqrt(4000)  # six standard errors
+
+
+def test_units_and_exponents():
+    integers, unit = round_to_nearest(np.array([1.0, -0.5, 0.0]), 8)
+    np.testing.assert_allclose(integers * unit, [1.0, -0.5, 0.0], atol=0.5 * unit)
+    assert round_to_nearest(np.zeros(3), 8)[0].tolist() == [0, 0, 0]
+    np.testing.assert_allclose(eighths(np.array([-9, -8, 0, 3, 8], np.int16)), 2.0 ** (np.array([-9, -8, 0, 3, 8]) / 8))
+    assert exponents_of(np.array([1.0, 4.0, 1e-6, 0.0])).tolist() == [0, 1, -10, -40]
+
+
+def test_settings_are_checked():
+    with pytest.raises(fedns.ConfigError, match="prefer must be"):
+        fedns.Auto(prefer="speed")
+    with pytest.raises(fedns.ConfigError, match="gradient_bits must be"):
+        fedns.Auto(gradient_bits=1)
