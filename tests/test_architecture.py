@@ -1,6 +1,8 @@
 """Dependencies point one way, and heavy packages are imported where they belong."""
 
 import ast
+import importlib
+import importlib.util
 import re
 import subprocess
 import sys
@@ -122,3 +124,26 @@ def test_no_module_touches_the_private_names_of_another():
         used |= {alias.name for node in nodes if isinstance(node, ast.ImportFrom) for alias in node.names}
         wrong += [f"{path.relative_to(ROOT)}: {name}" for name in used if name.startswith("_") and not name.endswith("__")]
     assert not wrong
+
+
+def test_every_hop_in_the_picture_exists():
+    """The way of a row in docs/architecture.md names modules, classes and functions."""
+    text = (ROOT.parents[1] / "docs" / "architecture.md").read_text(encoding="utf-8")
+    picture = text.split("```")[1]
+    names = [name for name in re.findall(r"\b[a-z]+(?:\.\w+)+", picture) if (ROOT / name.split(".")[0]).is_dir()]
+    assert len(names) > 12
+    for name in names:
+        module, rest = f"fedns.{name}", []
+        while find_spec_or_none(module) is None:
+            module, _, last = module.rpartition(".")
+            rest.insert(0, last)
+        found = importlib.import_module(module)
+        for part in rest:
+            found = getattr(found, part)
+
+
+def find_spec_or_none(module: str) -> object:
+    try:
+        return importlib.util.find_spec(module)
+    except ModuleNotFoundError:
+        return None

@@ -51,7 +51,7 @@ _HOMES = {
     "fedns.problems.effective_dimension": ("effective_dimension", "estimate_effective_dimension"),
     "fedns.problems.feature_maps": ("Identity", "Nystroem", "OrthogonalRandom", "Polynomial", "RandomFourier"),
     "fedns.problems.landmarks": ("federated_landmarks", "federated_width"),
-    "fedns.problems.losses": ("Logistic", "Loss", "Squared"),
+    "fedns.problems.losses": ("Logistic", "Loss", "Poisson", "Squared"),
     "fedns.problems.penalties": ("Ridge",),
     "fedns.problems.problem": ("Problem",),
     "fedns.problems.reference": ("Optimum", "pooled_optimum"),
@@ -105,7 +105,7 @@ if TYPE_CHECKING:
     from fedns.problems.effective_dimension import effective_dimension, estimate_effective_dimension
     from fedns.problems.feature_maps import Identity, Nystroem, OrthogonalRandom, Polynomial, RandomFourier
     from fedns.problems.landmarks import federated_landmarks, federated_width
-    from fedns.problems.losses import Logistic, Loss, Squared
+    from fedns.problems.losses import Logistic, Loss, Poisson, Squared
     from fedns.problems.penalties import Ridge
     from fedns.problems.problem import Problem
     from fedns.problems.reference import Optimum, pooled_optimum

@@ -2,18 +2,18 @@
 
 import pytest
 
-from fedns.numerics import parallel
+from fedns.numerics.cpu import backend
 
 
 @pytest.fixture
 def passes(monkeypatch):
     """Every pass over rows that is made: a site that refuses before it computes makes none."""
     made = []
-    launch = parallel.launch
+    start = backend.on_threads
 
     def noting(kernel, *arguments):
         made.append(kernel)
-        return launch(kernel, *arguments)
+        return start(kernel, *arguments)
 
-    monkeypatch.setattr(parallel, "launch", noting)
+    monkeypatch.setattr(backend, "on_threads", noting)
     return made

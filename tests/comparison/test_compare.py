@@ -15,7 +15,7 @@ from fedns.runs.spec import Spec
 
 KEYS = [
     "method", "trial", "round", "exchanges", "seconds", "uplink_bytes", "downlink_bytes", "objective", "suboptimality",
-    "gradient_norm",
+    "gradient_norm", "evaluation_bytes",
 ]  # fmt: skip
 DIAGNOSTICS = {
     "newton": ["newton_decrement", "step_size"],

@@ -95,3 +95,38 @@ def test_its_method_is_what_five_lines_of_numpy_say(installed, monkeypatch):
     problem = fedns.Problem(fedns.Squared(), fedns.Ridge(0.01))
     history = fedns.simulate(HeavyBall(step_size=0.2, momentum=0.3), problem, shards, rounds=6)
     np.testing.assert_allclose(history.coefficients, w, rtol=1e-12)
+
+
+LOSS_AND_SKETCH = """
+import numpy as np, scipy.sparse
+import fedns
+from fedns.numerics.rng import stream_keys
+from fedns.problems.losses import LOSSES
+
+huber, random = LOSSES["huber"](delta=0.7), np.random.default_rng(0)
+x, y = random.normal(size=(240, 6)), random.normal(size=240) * 2.0
+w, keys = random.normal(size=6), stream_keys(0, "sketch", 1, np.arange(2))
+for features in (x, x * (np.abs(x) > 1.3), scipy.sparse.csr_matrix(x * (np.abs(x) > 1.3))):
+    dense = features.toarray() if scipy.sparse.issparse(features) else features
+    r = dense @ w - y
+    slope, curvature = np.clip(r, -0.7, 0.7), (np.abs(r) <= 0.7) * 1.0
+    shards = fedns.Shards.from_arrays(features, y, [100, 140])
+    problem = fedns.Problem(huber)
+    value = np.where(np.abs(r) <= 0.7, r * r / 2, 0.7 * (np.abs(r) - 0.35))
+    np.testing.assert_allclose(problem.value(w, shards), [value[:100].mean(), value[100:].mean()], rtol=1e-13)
+    root = np.sqrt(curvature)[:, None] * dense
+    for name in fedns.SKETCHES:  # its own among them; SJLT takes six columns eight rows at a time
+        sketch = fedns.SKETCHES[name](30)
+        gradient, table, offsets = problem.gradient_and_sketch(w, shards, sketch.plan(shards.sizes), keys)
+        np.testing.assert_allclose(gradient[0], dense[:100].T @ slope[:100] / 100, atol=1e-13)
+        expected = sketch.matrix(100, keys[0]) @ root[:100] / 10.0
+        np.testing.assert_allclose(table[: offsets[1]], expected, atol=1e-13)
+for method in (fedns.FedAvg(batch_size=16), fedns.FedNS(fedns.SKETCHES["sparsesigns"](30)), fedns.FedNewton()):
+    history = fedns.simulate(method, fedns.Problem(huber, fedns.Ridge(1e-2)), shards, rounds=5)
+    assert history.objective[-1] < history.objective[0]
+print("as it should be")
+"""
+
+
+def test_a_loss_for_one_row_at_a_time_works_with_every_sketch(installed):
+    assert run([sys.executable, "-W", "error", "-c", LOSS_AND_SKETCH], installed) == "as it should be\n"

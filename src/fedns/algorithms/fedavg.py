@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
 from fedns.algorithms.curvature import FloatArray
+from fedns.algorithms.searches import refusable
 from fedns.core.algorithm import Algorithm, Outcome
 from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
@@ -21,6 +23,7 @@ from fedns.problems.problem import Problem
 
 # Learning rates that the search races, in units of 1 / L: below 2 the local steps are sure to descend.
 CANDIDATES = (1.0, 1.9, 4.0, 8.0)
+CAUTIOUS_CANDIDATES = (1 / 64, 1 / 16, 1 / 4, 1.0)  # where the curvature has no bound and L is that at the start
 _HUGE = 1e30  # what a diverged candidate is sent as: numbers that are not finite cannot travel
 _POWER_ITERATIONS = 30
 
@@ -77,12 +80,13 @@ class AveragingState(Message):
 
 @on_client(SmoothnessRequest, LocalSmoothness)
 def local_smoothness(problem: Problem, clients: Clients, request: SmoothnessRequest) -> LocalSmoothness:
-    """Power iteration on Phi' Phi / n, times the bound on the loss's curvature.
+    """Power iteration on Phi' Phi / n, times the bound on the loss's curvature; on the Hessian at 0 where it has none.
 
-    That is the Hessian of the squared loss, and no M x M matrix is formed. The Rayleigh quotient is at most the eigenvalue;
-    adding the norm of its residual errs on the other, safe side.
+    The former is the Hessian of the squared loss, and no M x M matrix is formed. The Rayleigh quotient is at most the
+    eigenvalue; adding the norm of its residual errs on the other, safe side.
     """
-    shards, linear = clients.shards, replace(problem, loss=Squared())
+    bound, bounded = problem.loss.curvature_bound, math.isfinite(problem.loss.curvature_bound)
+    shards, linear = clients.shards, replace(problem, loss=Squared()) if bounded else problem
     v = generator(0, "power iteration").standard_normal(problem.num_features(shards.num_columns))
     directions = np.tile(v / np.linalg.norm(v), (shards.num_clients, 1))
     quotients = residuals = np.zeros(shards.num_clients)
@@ -92,7 +96,7 @@ def local_smoothness(problem: Problem, clients: Clients, request: SmoothnessRequ
         residuals = np.sqrt(np.sum((images - quotients[:, None] * directions) ** 2, axis=1))
         norms = np.sqrt(np.sum(images**2, axis=1, keepdims=True))
         directions = images / np.where(norms > 0, norms, 1.0)
-    return LocalSmoothness(smoothness=problem.loss.curvature_bound * (quotients + residuals))
+    return LocalSmoothness(smoothness=(bound if bounded else 1.0) * (quotients + residuals))
 
 
 def ask_smoothness(problem: Problem, cohort: Cohort) -> float:
@@ -166,7 +170,7 @@ class FedAvg(Algorithm):
     @on_client(CandidateModels, CandidateLosses)
     def candidate_losses(self, problem: Problem, clients: Clients, request: CandidateModels) -> CandidateLosses:
         losses = [problem.value(w, clients.shards) for w in request.coefficients]
-        return CandidateLosses(losses=np.stack(losses, axis=1))
+        return CandidateLosses(losses=refusable(np.stack(losses, axis=1)))
 
     def round(self, problem: Problem, state: AveragingState, cohort: Cohort) -> Outcome:
         diagnostics = {}
@@ -174,7 +178,8 @@ class FedAvg(Algorithm):
         if rates.size == 0:
             smoothness = ask_smoothness(problem, cohort)
             diagnostics["smoothness"] = smoothness
-            rates = np.array(CANDIDATES) / (smoothness if smoothness > 0 else 1.0)
+            bounded = math.isfinite(problem.loss.curvature_bound)
+            rates = np.array(CANDIDATES if bounded else CAUTIOUS_CANDIDATES) / (smoothness if smoothness > 0 else 1.0)
             starts = np.tile(state.coefficients, (rates.size, 1))
         diagnostics["candidates"] = float(rates.size)
         (models,) = cohort.ask(self.local_models, Candidates(starts, rates)).fold(mean("coefficients"))

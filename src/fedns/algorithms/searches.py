@@ -20,6 +20,8 @@ from fedns.problems.problem import NewtonStep, Problem
 FloatArray = NDArray[np.float64]
 _SEARCHES = 4
 
+_OVERFLOWED = 1e90  # more than any search accepts; numbers that are not finite cannot travel
+
 
 class Ray(Message):
     """A point, a direction and the slope there."""
@@ -69,6 +71,11 @@ class Search(Checked, ABC):
         """A step size, and whether its decrease is enough."""
 
 
+def refusable(losses: FloatArray) -> FloatArray:
+    """Losses of trial points as they travel: a point where a loss overflows is no failure, it is only not taken."""
+    return np.minimum(np.nan_to_num(losses, nan=_OVERFLOWED, posinf=_OVERFLOWED), _OVERFLOWED)
+
+
 @dataclass(frozen=True)
 class ArmijoSearch(Search):
     """Backtracking on the aggregate objective: one exchange, in which clients report their losses on a grid of steps."""
@@ -93,7 +100,7 @@ class ArmijoSearch(Search):
     @on_client(Ray, LossesAlong)
     def losses_along(self, problem: Problem, clients: Clients, request: Ray) -> LossesAlong:
         losses = problem.losses_along(request.coefficients, request.direction, self.steps, clients.shards)
-        return LossesAlong(losses=losses)
+        return LossesAlong(losses=np.column_stack([losses[:, 0], refusable(losses[:, 1:])]))
 
     def step_size(
         self, problem: Problem, w: FloatArray, newton: NewtonStep, cohort: Cohort, unresolved: float | None = None

@@ -48,8 +48,7 @@ def coordinate(
     """
     from fedns.cli.federation_commands import run_coordinator
 
-    if not run_coordinator(config, resume=resume, metrics_port=metrics_port, quiet=quiet, console=make_console()):
-        raise typer.Exit(1)
+    raise typer.Exit(run_coordinator(config, resume=resume, metrics_port=metrics_port, quiet=quiet, console=make_console()))
 
 
 def init_federation(

@@ -24,9 +24,11 @@ from fedns.studies.estimate import StudyFit
 from fedns.studies.federated import fit_federation
 from fedns.studies.study import Study
 
+DECIDED = 3  # exit status: trained, but one site decides the model
 
-def run_coordinator(path: Path, *, resume: bool, metrics_port: int | None, quiet: bool, console: Console) -> bool:
-    """Run an experiment file; whether it converged."""
+
+def run_coordinator(path: Path, *, resume: bool, metrics_port: int | None, quiet: bool, console: Console) -> int:
+    """Run an experiment file; the exit status: 0 if it converged, 3 if a site decides the model, else 1."""
     experiment = read_experiment(path)
     with ended_by_sigterm(), contextlib.ExitStack() as stack:
         watchers: list[Watcher] = []
@@ -39,8 +41,10 @@ def run_coordinator(path: Path, *, resume: bool, metrics_port: int | None, quiet
     if not quiet:
         console.print(site_table(result.statuses))
         console.print(result.history.stop_reason, markup=False)
+        for site in result.deciding:
+            console.print(f"{site}: it decides this model", markup=False, soft_wrap=True, style="bold red")
         console.print(f"report: {report}", markup=False, soft_wrap=True)
-    return result.history.converged
+    return DECIDED if result.deciding else 0 if result.history.converged else 1
 
 
 def fit_over_sites(study: Study, federation: Path, out: Path) -> StudyFit:

@@ -19,7 +19,7 @@ SETTINGS = {
     "split": "iid, contiguous, sorted, dirichlet:ALPHA, quantity:ALPHA or group.",
     "missing": "Missing values: refuse, drop the rows, or fill in the mean.",
     "scale": "Column scaling: none, maxabs or standardise.",
-    "loss": "logistic, squared, or auto by the targets.",
+    "loss": "logistic, squared, poisson, or auto by the targets.",
     "strength": "Ridge strength s of the penalty (s/2)|w|^2.",
     "intercept": "Add an unpenalised intercept.",
     "positive": "The label that becomes +1, all others -1.",

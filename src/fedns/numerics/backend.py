@@ -70,6 +70,9 @@ class Backend(Protocol):
     number of threads, nor on which clients are in a batch.
     """
 
+    def derivatives(self, loss: Formulas, targets: FloatArray, margins: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Slope and curvature of rows whose margins are known: all (rows,)."""
+
     def losses_along(
         self, loss: Formulas, batch: Batch, w: FloatArray, direction: FloatArray, steps: FloatArray
     ) -> FloatArray:

@@ -1,8 +1,8 @@
 """The effective dimension d_lambda = sup_w Tr(H(w) (H(w) + lambda I)^-1), with H(w) the Hessian of the mean loss.
 
 The trace grows with H, and the curvature of a loss is largest at margin 0 (logistic: 1/4) or constant (squared: 1), so that
-H(w) <= H(0) and w = 0 attains the supremum. The paper prints the penalty as lambda |w|^2; here lambda is the strength of
-(strength / 2) |w|^2, whose Hessian is strength I.
+H(w) <= H(0) and w = 0 attains the supremum; that of the Poisson loss has no bound, and w must be given. The paper prints the
+penalty as lambda |w|^2; here lambda is the strength of (strength / 2) |w|^2, whose Hessian is strength I.
 
 An intercept is not penalised: with P the Hessian of the penalty, d = Tr(H (H + P)^-1) counts it as one whole dimension, plus
 the effective dimension of the other columns after the intercept has been projected out of them.

@@ -13,7 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 from fedns.core.errors import DataError
 from fedns.core.registry import Registry
 from fedns.core.shards import Shards
-from fedns.numerics.formulas import Formulas, exp_of_nonpositive, log1p_of_unit, where_positive
+from fedns.numerics.backend import cpu
+from fedns.numerics.formulas import Formulas, exp, exp_of_nonpositive, log1p_of_unit, where_positive
 
 FloatArray = NDArray[np.float64]
 
@@ -43,16 +44,11 @@ class Loss(Formulas, ABC):
 
     def slope(self, y: ArrayLike, z: ArrayLike) -> FloatArray:
         """The first derivatives of many rows."""
-        return self._both(y, z)[0]
+        return cpu().derivatives(self, *_pair(y, z))[0]
 
     def curvature(self, y: ArrayLike, z: ArrayLike) -> FloatArray:
         """The second derivatives of many rows."""
-        return self._both(y, z)[1]
-
-    def _both(self, y: ArrayLike, z: ArrayLike) -> tuple[FloatArray, FloatArray]:
-        both = self.derivatives(np.asarray(y, dtype=np.float64), np.asarray(z, dtype=np.float64))
-        slope, curvature, _ = np.broadcast_arrays(*both, z)
-        return slope, curvature
+        return cpu().derivatives(self, *_pair(y, z))[1]
 
 
 @dataclass(frozen=True)
@@ -101,5 +97,29 @@ class Squared(Loss):
         """Any number will do."""
 
 
-_OWN: tuple[type[Loss], ...] = (Logistic, Squared)
+@dataclass(frozen=True)
+class Poisson(Loss):
+    """exp(z) - y z, y >= 0: counts whose logarithm is expected to be z."""
+
+    name: ClassVar[str] = "poisson"
+
+    def value(self, y: Any, z: Any) -> Any:
+        return exp(z) - y * z
+
+    def derivatives(self, y: Any, z: Any) -> tuple[Any, Any]:
+        mean = exp(z)
+        return mean - y, mean
+
+    def check_targets(self, shards: Shards) -> None:
+        if not (shards.targets >= 0.0).all():
+            raise DataError(
+                f"poisson loss needs targets >= 0, found {shards.targets.min():g}: choose another loss, or fix them"
+            )
+
+
+_OWN: tuple[type[Loss], ...] = (Logistic, Squared, Poisson)
 LOSSES: Registry[type[Loss]] = Registry("loss", "fedns.losses", Loss, _OWN)
+
+
+def _pair(y: ArrayLike, z: ArrayLike) -> tuple[FloatArray, FloatArray]:
+    return np.ascontiguousarray(y, dtype=np.float64).ravel(), np.ascontiguousarray(z, dtype=np.float64).ravel()

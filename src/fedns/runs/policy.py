@@ -8,6 +8,7 @@ from fedns.core.errors import ConfigError
 
 LARGEST_BYTES = 256 * 2**20  # of one message
 ABSENT = ("wait", "renormalise", "reuse")
+AGGREGATES = ("mean", "median", "trimmed", "geometric")
 WORDS = {
     "wait": "every site took part in every round",
     "renormalise": "each round optimised the objective over the sites present in it, weighted among themselves",
@@ -24,11 +25,17 @@ class Policy:
     absent: str = "wait"
     patience_seconds: float = 600.0  # how long to wait for sites before giving up
     largest_bytes: int = LARGEST_BYTES
+    largest_rows: int | None = None  # that a site may state, its weights included; more ends the run
+    aggregate: str = "mean"  # how gradients are put together; the others keep one site from turning them at will
 
     def __post_init__(self) -> None:
         if self.absent not in ABSENT:
             raise ConfigError(f"absent must be one of {', '.join(ABSENT)}, got {self.absent!r}")
         if not (self.timeout_seconds > 0 and self.patience_seconds >= 0):
             raise ConfigError("timeout_seconds must be above 0 and patience_seconds at least 0")
+        if self.aggregate not in AGGREGATES:
+            raise ConfigError(f"aggregate must be one of {', '.join(AGGREGATES)}, got {self.aggregate!r}")
+        if self.largest_rows is not None and self.largest_rows < 1:
+            raise ConfigError(f"largest_rows must be at least 1, got {self.largest_rows}")
         if self.quorum < 1:
             raise ConfigError(f"quorum must be at least 1, got {self.quorum}")

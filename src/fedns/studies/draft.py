@@ -107,7 +107,11 @@ def draft_text(draft: Draft) -> str:
         "[penalty]  # (strength / 2) b^2 on every coefficient but the intercept; scikit-learn's C is 1 / (rows * strength)",
     ]
     lines += [f"strength = {study.strength!r}", "# [penalty.terms]", '# "age" = 0.1  # for one term alone']
-    lines += ["", "[fit]", f"method = {_text(study.method)}  # auto, or a method that `fedns methods` lists"]
+    lines += [
+        "",
+        "[fit]",
+        f"method = {_text(study.method)}  # default (exact Newton steps), or one that `fedns methods` lists",
+    ]
     lines += [f"tolerance = {study.tolerance!r}  # of the Newton decrement, in standard errors", f"rounds = {study.rounds}"]
     lines += [f"aliased = {_text(study.aliased)}  # columns that say what others say: drop the later one, or refuse"]
     return "\n".join(lines) + "\n"

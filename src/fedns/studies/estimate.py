@@ -121,7 +121,7 @@ def method_text(study: Study, num_features: int, num_sites: int) -> str:
 
     A sketch that does not slow a run down has four times as many rows, over all sites, as there are coefficients.
     """
-    if study.method != "auto":
+    if study.method != "default":
         return study.method
     sketch_size = max(SMALLEST_SKETCH, math.ceil(4 * num_features / num_sites))
     if num_features * (num_features + 1) // 2 <= sketch_size * num_features:

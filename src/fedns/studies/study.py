@@ -64,7 +64,7 @@ class Study(Checked):
     weights: str = ""  # a column of row weights
     strength: float = 0.0  # s of the penalty (s/2) b^2 on every coefficient b but the intercept
     strengths: Mapping[str, float] = field(default_factory=dict)  # by term, in place of that
-    method: str = "auto"
+    method: str = "default"  # exact Newton steps, unless there are very many coefficients
     tolerance: float = 1e-8  # of the Newton decrement in units of standard errors
     rounds: int = 50
     aliased: str = "drop"

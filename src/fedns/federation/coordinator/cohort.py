@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Self, TypeVar
 
 import numpy as np
@@ -12,11 +12,14 @@ from numpy.typing import NDArray
 
 from fedns.core.algorithm import Outcome
 from fedns.core.clients import Handler, Ids, messages_of
-from fedns.core.cohort import Cohort
+from fedns.core.cohort import Cohort, Registration
 from fedns.core.messages import Message, as_batch, nothing_changed
 from fedns.core.meter import Meter
 from fedns.core.run import Evaluation
+from fedns.federation.coordinator.evidence import Evidence
+from fedns.federation.coordinator.influence import SiteInfluence
 from fedns.federation.coordinator.link import PAUSE_SECONDS, Link
+from fedns.federation.coordinator.robust import combined
 from fedns.federation.protocol.absence import FederationError, SitesLost
 from fedns.problems.evaluation import evaluate
 
@@ -28,7 +31,8 @@ class NetworkedCohort(Cohort):
 
     def __init__(self, link: Link) -> None:
         super().__init__(link.state.session, np.arange(len(link.sites), dtype=np.int64))
-        self.link, self.state = link, link.state
+        self.link, self.state, self.evidence = link, link.state, Evidence()
+        self._evaluating: NDArray[np.float64] | None = None  # where, while the objective is asked for
         if self.state.total_weights is None:  # a run that goes on knows its sites already
             link.open()
             try:
@@ -44,12 +48,28 @@ class NetworkedCohort(Cohort):
         # above their median or of another shape, must not be added to anything, and a sum cannot be taken apart again.
         replies, reasons = self.link.ask(handler, frame, self._reached(ids).tolist(), self.session.round)
         self.state.away |= set(reasons)
+        self._noticed(handler, replies)
         present = next(iter(replies.values()), None)
         for client in ids.tolist():
             if client not in replies:
                 replies[client] = self._fallback(handler, client, reasons, present)
+        replies = combined(self.link.policy.aggregate, replies)
         for client in ids.tolist():  # each is let go of as soon as it is folded
             yield np.array([client]), as_batch([replies.pop(client)])
+
+    def _noticed(self, handler: Handler, replies: Mapping[int, Message]) -> None:
+        """Keep what tells of a site's influence, and end a run in which a site states more rows than were agreed."""
+        if self._evaluating is not None:
+            self.evidence.evaluated(self._evaluating, handler, replies)
+        else:
+            self.evidence.heard(handler, replies, self.num_features)
+        most = self.link.policy.largest_rows
+        for client, reply in replies.items():
+            if most is not None and isinstance(reply, Registration) and max(reply.num_rows, reply.total_weight) > most:
+                stated = f"{int(reply.num_rows)} rows with a weight of {float(reply.total_weight):g}"
+                raise FederationError(
+                    f"{self._label(client)} states {stated}, and at most {most} were agreed on (largest_rows): the run ends"
+                )
 
     def _fallback(self, handler: Handler, client: int, reasons: dict[int, str], present: Message | None) -> Message:
         """The client's last reply of this kind, or no change; where neither will do, the round cannot go on as it is."""
@@ -100,6 +120,7 @@ class NetworkedCohort(Cohort):
         session = self.session
         meter, session.meter = session.meter, Meter()
         reasons: dict[int, str] = {}
+        self._evaluating = w
         try:
             for _ in range(self.num_clients + 1):
                 try:
@@ -111,8 +132,14 @@ class NetworkedCohort(Cohort):
                     reasons = lost.reasons | reasons  # the first word on a site tells most
             raise FederationError(f"no site can be asked for the objective: {'; '.join(reasons.values())}")
         finally:
+            self._evaluating = None
             meter.evaluation_bytes += session.meter.uplink_bytes + session.meter.downlink_bytes
             session.meter = meter
+
+    def influences(self, w: NDArray[np.float64]) -> list[SiteInfluence]:
+        """What each site did to the model w, from what was sent anyway."""
+        agreed = self.link.policy.largest_rows is not None
+        return self.evidence.influences(self.session.problem, w, self.link.sites, self.total_weights, agreed=agreed)
 
     @property
     def _reuses(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from fedns.core.algorithm import Algorithm
@@ -16,6 +16,7 @@ from fedns.core.run import run
 from fedns.core.termination import Stop
 from fedns.federation.config import CREDENTIALS_FOLDER, engine_named
 from fedns.federation.coordinator.cohort import NetworkedCohort
+from fedns.federation.coordinator.influence import SiteInfluence
 from fedns.federation.coordinator.link import Link, SiteStatus
 from fedns.federation.coordinator.recorder import Recorder
 from fedns.federation.coordinator.state import RunState
@@ -36,10 +37,16 @@ class Watcher(Observer):
 
 @dataclass(frozen=True)
 class Result:
-    """A run that has ended: its history, and what is known of the sites."""
+    """A run that has ended: its history, what is known of the sites, and what each did to the model."""
 
     history: History
     statuses: list[SiteStatus]
+    influences: list[SiteInfluence] = field(default_factory=list)
+
+    @property
+    def deciding(self) -> list[SiteInfluence]:
+        """The sites, if any, that decide the model."""
+        return [site for site in self.influences if site.named]
 
 
 def coordinate(spec: Spec, transport: Transport, *, resume: bool = False, watchers: Sequence[Watcher] = ()) -> Result:
@@ -54,7 +61,12 @@ def coordinate(spec: Spec, transport: Transport, *, resume: bool = False, watche
         watcher.on_start(link.statuses)
     try:
         with single_threaded_blas():
-            history = train(algorithm, NetworkedCohort(link), observers=[state, recorder, *watchers])
+            cohort = NetworkedCohort(link)
+            history = train(algorithm, cohort, observers=[state, recorder, *watchers])
+            influences = cohort.influences(history.coefficients)
+        for site in influences:
+            if site.named:
+                recorder.event("decides", site=site.name, reason=site.named)
         recorder.event("ended", reason=history.stop_reason, converged=history.converged)
     except BaseException as error:
         recorder.event("stopped", reason=f"{type(error).__name__}: {error}")
@@ -63,7 +75,7 @@ def coordinate(spec: Spec, transport: Transport, *, resume: bool = False, watche
         recorder.close()
         write_whole(folder / SITES_FILE, json.dumps([asdict(status) for status in link.statuses]).encode())
     history.save(folder / HISTORY_FILE)
-    return Result(history, link.statuses)
+    return Result(history, link.statuses, influences)
 
 
 def train(algorithm: Algorithm, cohort: NetworkedCohort, observers: Sequence[Observer]) -> History:

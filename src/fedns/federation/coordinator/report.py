@@ -10,6 +10,7 @@ from pathlib import Path
 
 from fedns.core.history import History
 from fedns.federation.coordinator.coordinate import Result
+from fedns.federation.coordinator.influence_report import deciding_sentence, influence_table, write_left_out
 from fedns.federation.coordinator.recorder import LEDGER_FILE, LOG_FILE
 from fedns.reporting.charts import Chart, Line, Scale
 from fedns.reporting.interactive import figure_html
@@ -20,7 +21,7 @@ from fedns.runs.policy import WORDS
 from fedns.runs.spec import Spec
 
 REPORT_FILE, COEFFICIENTS_FILE = "report.html", "coefficients.csv"
-_TROUBLE = ("away", "rejected", "refused", "suspicious", "round_lost")
+_TROUBLE = ("decides", "away", "rejected", "refused", "suspicious", "round_lost")
 
 
 def write_report(spec: Spec, result: Result) -> Path:
@@ -28,14 +29,17 @@ def write_report(spec: Spec, result: Result) -> Path:
     folder, history = spec.folder, result.history
     lines = "".join(f"{index},{value!r}\n" for index, value in enumerate(history.coefficients.tolist()))
     (folder / COEFFICIENTS_FILE).write_text("coefficient,value\n" + lines, encoding="utf-8")
+    write_left_out(folder, history, result.influences)
     title = f"{spec.method} over {len(spec.sites)} sites"
     body = [
         f"<h1>{escape(title)}</h1>",
+        *(f'<p class="lead"><strong>{escape(deciding_sentence(site))}</strong></p>' for site in result.deciding),
         f'<p class="lead">{escape(_lead(spec, history))}</p>',
         section("What was optimised", f"<p>{escape(_objective(spec, history))}</p>"),
         section("Progress", figure_html(_chart(history))),
         section("Rounds", _rounds(history)),
         section("Sites", _sites(result)),
+        section("What each site does to the model", influence_table(result.influences)),
         section("What left each site", _ledger(folder)),
         section("What went wrong", _trouble(folder)),
         section("Settings", pairs((name, str(value)) for name, value in _settings(spec))),

@@ -9,7 +9,7 @@ import numpy as np
 
 from fedns.numerics import parallel
 from fedns.numerics.backend import SJLT, Batch, FloatArray, IntArray, Keys, LocalSteps, SketchPlan
-from fedns.numerics.cpu import kernels
+from fedns.numerics.cpu import kernels, pointwise
 from fedns.numerics.cpu.jit import on_threads
 from fedns.numerics.cpu.local_steps import minibatch_steps
 from fedns.numerics.cpu.narrow import groups_address
@@ -35,6 +35,11 @@ class _Rows(Formulas):
 @dataclass(frozen=True)
 class CpuBackend:
     """Kernels compiled by numba, on every thread that is allowed."""
+
+    def derivatives(self, loss: Formulas, targets: FloatArray, margins: FloatArray) -> tuple[FloatArray, FloatArray]:
+        slope, curvature = np.empty_like(margins), np.empty_like(margins)
+        pointwise.derivatives(loss_code(loss), targets, 0, margins.size, margins, slope, curvature)
+        return slope, curvature
 
     def losses_along(
         self, loss: Formulas, batch: Batch, w: FloatArray, direction: FloatArray, steps: FloatArray

@@ -1,0 +1,49 @@
+"""What each site does to the model, in the words and tables of the report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from fedns.core.history import History
+from fedns.federation.coordinator.influence import SiteInfluence
+from fedns.reporting.page import html_table
+
+LEFT_OUT_FILE = "left_out.csv"
+_HEADINGS = ["site", "share", "change without it", "over chance", "distance", "growth", "decides"]
+_NOTES = (
+    "Share: of the weight, or of the curvature where that is more. Change: of the coefficient that leaving the site out "
+    "would move most, in standard errors of the others' model, by one Newton step; and the same over what chance would "
+    "give. Distance: of its gradient from the sites' median in the metric of the Hessian, about 1 by chance. Growth: of its "
+    "gradient from the start of the run to its end, over the median site's. A dash: the method sends no curvature."
+)
+
+
+def deciding_sentence(site: SiteInfluence) -> str:
+    """What the first lines of a report say of a site that decides the model."""
+    return f"Site '{site.name}' decides this model: it {site.named}. Ask it why before the model is used."
+
+
+def influence_table(influences: Sequence[SiteInfluence]) -> str:
+    """A row for every site."""
+    if not influences:
+        return "<p>Not known: no round was made since the run was resumed.</p>"
+    rows = []
+    for site in influences:
+        measures = [_number(value) for value in (site.change, site.chance, site.distance, site.growth)]
+        rows.append([site.name, f"{100 * site.share:.3g} %", *measures, "yes" if site.named else "no"])
+    table = html_table(_HEADINGS, rows, text_columns={0, 6})
+    return table + f"<p class='notes'>{_NOTES} The others' coefficients are in {LEFT_OUT_FILE}.</p>"
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3g}"
+
+
+def write_left_out(folder: Path, history: History, influences: Sequence[SiteInfluence]) -> None:
+    """The coefficients, and beside each what it would be without each site."""
+    columns = [(site.name, site.without) for site in influences if site.without is not None]
+    lines = [",".join(["coefficient", "value", *(f"without {name}" for name, _ in columns)])]
+    for index, value in enumerate(history.coefficients.tolist()):
+        lines.append(",".join([str(index), repr(value), *(repr(float(without[index])) for _, without in columns)]))
+    (folder / LEFT_OUT_FILE).write_text("\n".join(lines) + "\n", encoding="utf-8")
