@@ -20,6 +20,9 @@ class OffsetBackend:
 
     passes: Backend
 
+    def derivatives(self, loss: Formulas, targets: FloatArray, margins: FloatArray) -> tuple[FloatArray, FloatArray]:
+        return self.passes.derivatives(loss, targets, margins)
+
     def losses_along(
         self, loss: Formulas, batch: Batch, w: FloatArray, direction: FloatArray, steps: FloatArray
     ) -> FloatArray:

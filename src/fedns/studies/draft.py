@@ -110,7 +110,7 @@ def draft_text(draft: Draft) -> str:
     lines += [
         "",
         "[fit]",
-        f"method = {_text(study.method)}  # default (exact Newton steps), or one that `fedns methods` lists",
+        f"method = {_text(study.method)}  # default: exact Newton steps; or as `fedns methods` lists",
     ]
     lines += [f"tolerance = {study.tolerance!r}  # of the Newton decrement, in standard errors", f"rounds = {study.rounds}"]
     lines += [f"aliased = {_text(study.aliased)}  # columns that say what others say: drop the later one, or refuse"]

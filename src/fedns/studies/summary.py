@@ -84,7 +84,7 @@ def summary_of(study: Study, site: str, description: Description) -> Summary:
         return _summary(study, site, description)
     except MessageError:
         raise
-    except (AttributeError, KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError, IndexError, ArithmeticError) as error:
         raise MessageError(f"site '{site}' sent a description that cannot be read: {error!r}") from None
 
 
