@@ -36,6 +36,18 @@ class OffsetBackend:
         value, gradient = self.passes.value_and_gradient(loss, batch, self._full(batch, w))
         return value, self._free(batch, gradient)
 
+    def value_gradient_and_curvatures(
+        self, loss: Formulas, batch: Batch, w: FloatArray, norms: FloatArray
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
+        value, gradient, sums = self.passes.value_gradient_and_curvatures(loss, batch, self._full(batch, w), norms)
+        return value, self._free(batch, gradient), sums
+
+    def curvatures_along(
+        self, loss: Formulas, batch: Batch, w: FloatArray, direction: FloatArray, steps: FloatArray, norms: FloatArray
+    ) -> FloatArray:
+        along = inserted(direction, batch.rows.shape[1] - 1, 0.0)
+        return self.passes.curvatures_along(loss, batch, self._full(batch, w), along, steps, norms)
+
     def gradient_and_hessian(self, loss: Formulas, batch: Batch, w: FloatArray) -> tuple[FloatArray, FloatArray]:
         full = self._full(batch, w)
         gradient, packed = self.passes.gradient_and_hessian(loss, batch, full)

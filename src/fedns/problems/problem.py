@@ -15,7 +15,7 @@ from fedns.numerics.backend import Backend, Keys, LocalSteps, SketchPlan, cpu
 from fedns.numerics.linalg import LowRank, solve_shifted, unpack_symmetric
 from fedns.problems.feature_maps import FeatureMap, Identity
 from fedns.problems.losses import Logistic, Loss
-from fedns.problems.offset import OffsetBackend, inserted
+from fedns.problems.offset import OffsetBackend
 from fedns.problems.penalties import Ridge
 
 FloatArray = NDArray[np.float64]
@@ -48,16 +48,12 @@ class Problem(Checked):
     backend: Backend = field(default_factory=cpu, repr=False, compare=False)  # what the passes over rows run on
     offset: bool = False  # the last column of the rows is added to every margin and has no coefficient
 
+    def __post_init__(self) -> None:
+        if self.offset and not isinstance(self.backend, OffsetBackend):
+            object.__setattr__(self, "backend", OffsetBackend(self.backend))
+
     def num_features(self, num_columns: int) -> int:
         return self.feature_map.num_features(num_columns) - int(self.offset) + int(self.intercept)
-
-    def stored(self, w: FloatArray, num_columns: int) -> FloatArray:
-        """The coefficients of all columns that are stored, that of an offset included."""
-        return inserted(w, num_columns - 1, 1.0) if self.offset else w
-
-    @property
-    def _passes(self) -> Backend:
-        return OffsetBackend(self.backend) if self.offset else self.backend
 
     def linearised(self, shards: Shards) -> tuple[Problem, Shards]:
         """The same problem over mapped rows: the map is applied once, and all that follows sees a linear model."""
@@ -65,7 +61,7 @@ class Problem(Checked):
 
     def losses_along(self, w: FloatArray, direction: FloatArray, steps: FloatArray, shards: Shards) -> FloatArray:
         """f_j(w + t direction) for each t in steps: (clients, steps), reading the rows once."""
-        return self._passes.losses_along(self.loss, shards, w, direction, steps)
+        return self.backend.losses_along(self.loss, shards, w, direction, steps)
 
     def value(self, w: FloatArray, shards: Shards) -> FloatArray:
         """f_j(w): (clients,)."""
@@ -73,19 +69,19 @@ class Problem(Checked):
 
     def gradient(self, w: FloatArray, shards: Shards) -> FloatArray:
         """grad f_j(w): (clients, features)."""
-        return self._passes.gradient(self.loss, shards, w)
+        return self.backend.gradient(self.loss, shards, w)
 
     def value_and_gradient(self, w: FloatArray, shards: Shards) -> tuple[FloatArray, FloatArray]:
         """f_j(w) and grad f_j(w): (clients,), (clients, features), reading the rows once."""
-        return self._passes.value_and_gradient(self.loss, shards, w)
+        return self.backend.value_and_gradient(self.loss, shards, w)
 
     def gradient_and_hessian(self, w: FloatArray, shards: Shards) -> tuple[FloatArray, FloatArray]:
         """grad f_j(w) and the packed upper triangle of its Hessian: (clients, features), (clients, entries)."""
-        return self._passes.gradient_and_hessian(self.loss, shards, w)
+        return self.backend.gradient_and_hessian(self.loss, shards, w)
 
     def hessian_times(self, w: FloatArray, vectors: FloatArray, shards: Shards) -> FloatArray:
         """The Hessian of f_j at w times each of V vectors (clients or 1, V, features): (clients, V, features)."""
-        return self._passes.hessian_times(self.loss, shards, w, vectors)
+        return self.backend.hessian_times(self.loss, shards, w, vectors)
 
     def gradient_and_sketch(
         self, w: FloatArray, shards: Shards, plan: SketchPlan, keys: Keys
@@ -94,12 +90,12 @@ class Problem(Checked):
 
         Client j's sketch has plan.sizes[j] rows; the rows are read once for both.
         """
-        gradient, sketched = self._passes.gradient_and_sketch(self.loss, shards, w, plan, keys)
+        gradient, sketched = self.backend.gradient_and_sketch(self.loss, shards, w, plan, keys)
         return gradient, sketched, np.concatenate([[0], np.cumsum(plan.sizes)])
 
     def local_steps(self, w: FloatArray, shards: Shards, local: LocalSteps, keys: Keys) -> FloatArray:
         """Where mini-batch steps lead that each client takes by itself: (clients, features)."""
-        return self._passes.local_steps(self.loss, shards, w, local, keys)
+        return self.backend.local_steps(self.loss, shards, w, local, keys)
 
     def penalty_diagonal(self, num_features: int) -> FloatArray:
         """The Hessian of the penalty, which is diagonal; 0 for the intercept."""

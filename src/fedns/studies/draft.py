@@ -12,13 +12,13 @@ import numpy as np
 from fedns.core.errors import DataError
 from fedns.core.suggestions import unknown
 from fedns.data.files.frames import Frame
-from fedns.studies.conflicts import conflicts
-from fedns.studies.formula import quoted
-from fedns.studies.recognition import SENTENCES, looks_like, sentinel_in
-from fedns.studies.site_table import SiteTable
-from fedns.studies.spread import far_apart
+from fedns.studies.model.formula import quoted
+from fedns.studies.schema.conflicts import conflicts
+from fedns.studies.schema.recognition import SENTENCES, looks_like, sentinel_in
+from fedns.studies.schema.site_table import SiteTable
+from fedns.studies.schema.spread import far_apart
+from fedns.studies.schema.summary import Summary, summary_of
 from fedns.studies.study import ColumnRule, Study
-from fedns.studies.summary import Summary, summary_of
 
 OUTCOMES = ("outcome", "y", "target", "label", "disease", "status", "event", "response", "diagnosis", "class")
 EVENTS = ("yes", "case", "1", "true", "event", "positive", "disease", "ill", "sick", "dead", "died", "present", "2")

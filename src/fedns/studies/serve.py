@@ -26,12 +26,12 @@ from fedns.problems.problem import Problem
 from fedns.runs.builder import at_site
 from fedns.runs.methods import parse_method
 from fedns.runs.spec import Spec
-from fedns.studies.agreement import Agreement
-from fedns.studies.design import Design
-from fedns.studies.estimate import information, problem_of
 from fedns.studies.fit import coded_shards
-from fedns.studies.handshake import HANDLERS, TableShards
-from fedns.studies.site_table import SiteTable
+from fedns.studies.model.design import Design
+from fedns.studies.model.estimate import information, problem_of
+from fedns.studies.schema.agreement import Agreement
+from fedns.studies.schema.handshake import HANDLERS, TableShards
+from fedns.studies.schema.site_table import SiteTable
 from fedns.studies.study import Study
 
 log = logging.getLogger("fedns.site")

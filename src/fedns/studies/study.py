@@ -16,7 +16,7 @@ from fedns.core.errors import ConfigError
 from fedns.core.suggestions import unknown
 from fedns.data.files.frames import label_of
 from fedns.runs.settings import read_toml
-from fedns.studies.formula import Formula, parse_formula, term_text
+from fedns.studies.model.formula import Formula, parse_formula, term_text
 
 FAMILIES = {"binomial": "logistic", "gaussian": "squared", "poisson": "poisson"}  # the loss of each
 MISSING_RULES = ("refuse", "complete", "mean")

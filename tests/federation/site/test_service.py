@@ -170,7 +170,7 @@ def test_rows_that_changed_during_a_run_are_not_answered_for(tmp_path):
     site = Site(tmp_path, "fedns")
     site.open()
     assert site.ask("curvature", Model(np.zeros(FEATURES)), 2, 1).kind == ANSWER
-    site.arguments = (site.arguments[0], lambda: make_shards(rows=60, columns=5, sizes=(60,), seed=1), *site.arguments[2:])
+    site.arguments = (site.arguments[0], lambda _: make_shards(rows=60, columns=5, sizes=(60,), seed=1), *site.arguments[2:])
     site.restart()
     assert "rows have changed" in refusal(site.ask("curvature", Model(np.zeros(FEATURES)), 3, 2))
 
@@ -225,14 +225,14 @@ def test_a_forged_description_is_refused_in_the_words_of_a_bad_file(forged, sent
 
 def test_targets_that_the_loss_cannot_take_are_refused_at_once(tmp_path):
     regression = make_shards(rows=60, columns=5, sizes=(60,), regression=True)
-    assert "logistic" in refusal(Site(tmp_path, shards=lambda: regression).open())
+    assert "logistic" in refusal(Site(tmp_path, shards=lambda _: regression).open())
 
 
 @pytest.mark.parametrize(
     ("shards", "sentence"),
     [
-        (lambda: make_shards(), "a site has the rows of one client, not of 5"),
-        (lambda: Shards.from_arrays(np.full((4, 2), np.nan), np.ones(4), [4]), "R7: column 0 has 4 missing"),
+        (lambda _: make_shards(), "a site has the rows of one client, not of 5"),
+        (lambda _: Shards.from_arrays(np.full((4, 2), np.nan), np.ones(4), [4]), "R7: column 0 has 4 missing"),
     ],
 )
 def test_rows_that_cannot_be_used_are_refused(shards, sentence, tmp_path):

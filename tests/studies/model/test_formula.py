@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fedns.core.errors import ConfigError
-from fedns.studies.formula import Factor, parse_formula, quoted, term_text
+from fedns.studies.model.formula import Factor, parse_formula, quoted, term_text
 
 
 @pytest.mark.parametrize(

@@ -13,11 +13,11 @@ from tests.studies.conftest import made_up
 
 from fedns.core.errors import MessageError
 from fedns.data.files.frames import read_frame
-from fedns.studies.agreement import Agreement
-from fedns.studies.conflicts import conflicts, notes
-from fedns.studies.site_table import HIDDEN, Description, SiteTable
+from fedns.studies.schema.agreement import Agreement
+from fedns.studies.schema.conflicts import conflicts, notes
+from fedns.studies.schema.site_table import HIDDEN, Description, SiteTable
+from fedns.studies.schema.summary import packed, summary_of, unpacked
 from fedns.studies.study import Study
-from fedns.studies.summary import packed, summary_of, unpacked
 
 STUDY = Study("ill ~ age + arm", "binomial", event=("case",), non_event=("control",))
 HONEST = SiteTable(STUDY, read_frame(made_up()["north"])).describe()

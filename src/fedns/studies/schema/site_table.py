@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from fedns.core.errors import DataError
 from fedns.data.files.frames import Column, Frame
-from fedns.studies.formula import FUNCTIONS, Factor
-from fedns.studies.recognition import looks_like, sentinel_in
+from fedns.studies.model.formula import FUNCTIONS, Factor
+from fedns.studies.schema.recognition import looks_like, sentinel_in
 from fedns.studies.study import Study
 
 FloatArray = NDArray[np.float64]

@@ -17,13 +17,13 @@ from fedns.core.cohort import Cohort
 from fedns.core.errors import DataError, MessageError
 from fedns.core.messages import Message, Payload, as_batch, split_batch, wire
 from fedns.core.shards import Shards
-from fedns.studies.agreement import Agreement, first_agreement
-from fedns.studies.conflicts import StudyConflict, conflicts, notes
-from fedns.studies.design import Design
-from fedns.studies.site_table import Description, SiteTable
+from fedns.studies.model.design import Design
+from fedns.studies.model.terms import SiteTerms, knots_of, needs_more, polynomial_of, site_terms
+from fedns.studies.schema.agreement import Agreement, first_agreement
+from fedns.studies.schema.conflicts import StudyConflict, conflicts, notes
+from fedns.studies.schema.site_table import Description, SiteTable
+from fedns.studies.schema.summary import Summary, packed, summary_of, unpacked
 from fedns.studies.study import Study
-from fedns.studies.summary import Summary, packed, summary_of, unpacked
-from fedns.studies.terms import SiteTerms, knots_of, needs_more, polynomial_of, site_terms
 
 
 class TableQuestion(Message):

@@ -25,11 +25,11 @@ from fedns.problems.losses import LOSSES
 from fedns.problems.penalties import Ridge
 from fedns.problems.problem import Problem
 from fedns.runs.methods import parse_method
-from fedns.studies.design import Design
-from fedns.studies.handshake import Agreed
-from fedns.studies.rank import Alias, aliases, separating, without
+from fedns.studies.model.design import Design
+from fedns.studies.model.rank import Alias, aliases, separating, without
+from fedns.studies.schema.handshake import Agreed
+from fedns.studies.schema.summary import Summary
 from fedns.studies.study import Study
-from fedns.studies.summary import Summary
 
 FloatArray = NDArray[np.float64]
 SMALLEST_SKETCH = 256  # rows of a sketch that leaves little to chance

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedns.core.errors import MessageError
-from fedns.studies.formula import Factor
-from fedns.studies.recognition import SENTENCES
-from fedns.studies.site_table import HIDDEN, Description, numeric_expressions
+from fedns.studies.model.formula import Factor
+from fedns.studies.schema.recognition import SENTENCES
+from fedns.studies.schema.site_table import HIDDEN, Description, numeric_expressions
 from fedns.studies.study import Study
 
 LONGEST_SCHEMA = 2**20  # bytes
