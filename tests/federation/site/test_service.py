@@ -240,7 +240,7 @@ def test_rows_that_cannot_be_used_are_refused(shards, sentence, tmp_path):
 
 
 def test_a_file_that_is_gone_is_a_refusal_and_no_crash(tmp_path):
-    def gone():
+    def gone(_):
         raise DataError("rows.csv does not exist")
 
     assert refusal(Site(tmp_path, shards=gone).open()) == "R7: rows.csv does not exist"
