@@ -357,7 +357,7 @@ def test_mutated_memories_of_a_site(number, tmp_path):
 def test_mutated_requests_to_a_site(number, tmp_path):
     """A site that is in a run: every request has an answer, nearly all of them a refusal, and never a crash."""
     shards = make_shards(rows=60, columns=3, sizes=(60,))
-    service = SiteService("site-0", lambda: shards, at_site, OPEN_HANDED, tmp_path)
+    service = SiteService("site-0", lambda spec: shards, at_site, OPEN_HANDED, tmp_path)
     spec, run = run_of("fedns", 1), bytes(range(16))
     assert Packet.decode(service.answer(Packet(OPEN, run, 1, 1, 0, 0, spec.agreed()).encode())).kind == ANSWER
     body = encode(EvaluationPoint(np.zeros(4)), Envelope(0, handler="evaluate_locally"), WIRE_PRECISIONS["float64"])

@@ -39,13 +39,14 @@ def site(
     """
     from fedns.cli.federation_commands import log_to_console
     from fedns.federation.site import serve
+    from fedns.studies import FACTORY
 
     if reset_budget:
         print(f"{serve.reset_budget(config)} budgets begin anew")
         return
     log_to_console()
     os.umask(OWNER_ALONE)
-    serve.run_site(config)
+    serve.run_site(config, FACTORY)
 
 
 def coordinate(

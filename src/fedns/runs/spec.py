@@ -23,7 +23,8 @@ from fedns.runs.settings import filled, located, read_toml
 
 DEFAULT_CLIENTS = 10
 DEFAULT_METHODS = ("auto", "fednewton", "fedns", "fedndes")
-AGREED = ("method", "sketch", "sketch_size", "loss", "strength", "intercept", "seed", "wire", "rounds", "sites")
+_STUDY = ("study", "agreement")  # no settings of a file: a study has its own
+AGREED = ("method", "sketch", "sketch_size", "loss", "strength", "intercept", "seed", "wire", "rounds", "sites", *_STUDY)
 _SHARED = ("sketch", "sketch_size", "loss", "strength", "intercept", "rounds", "seed", "wire", "out")
 OVER_SITES = ("engine", "sites", "method", *_SHARED, "gradient_tol", "listen", "policy")  # settings of a coordinator's file
 
@@ -91,6 +92,8 @@ class Spec:
     gradient_tol: float | None = None
     listen: str = "127.0.0.1:9092"  # host and port that sites connect to
     policy: Policy = field(default_factory=Policy)
+    study: str = ""  # over sites, the canonical text of a study whose tables the sites hold
+    agreement: str = ""  # and what the sites have agreed on; none while they shake hands
     home: Path = field(default=Path(), compare=False)  # `out` is from here; no setting
 
     def __post_init__(self) -> None:
@@ -163,6 +166,11 @@ class Spec:
         return hashlib.sha256(self.agreed()).hexdigest()
 
     @property
+    def digests(self) -> tuple[str, ...]:
+        """What an owner may have agreed to: this run, or the study that it belongs to."""
+        return (self.digest, hashlib.sha256(self.study.encode()).hexdigest()) if self.study else (self.digest,)
+
+    @property
     def method(self) -> str:
         """The one method of a run over sites."""
         (only,) = self.methods
@@ -199,7 +207,7 @@ class Spec:
         return shlex.join(words)
 
 
-COMPARED = tuple(f.name for f in fields(Spec) if f.name in _SHARED or f.name not in (*OVER_SITES, "home"))
+COMPARED = tuple(f.name for f in fields(Spec) if f.name in _SHARED or f.name not in (*OVER_SITES, *_STUDY, "home"))
 
 
 def _check_ranges(spec: Spec) -> None:
