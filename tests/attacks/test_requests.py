@@ -208,7 +208,7 @@ def unreadable():
 @pytest.mark.parametrize(("permissions", "quoted"), [(GUARD_OFF, True), (DEFAULTS, False)])
 def test_texts_of_exceptions_stay_at_home(permissions, quoted, tmp_path, monkeypatch):
     monkeypatch.setattr(SiteService, "_recall", lambda *_: unreadable())
-    service = SiteService("site-0", lambda: SHARDS, at_site, permissions, tmp_path)
+    service = SiteService("site-0", lambda spec: SHARDS, at_site, permissions, tmp_path)
     attacker = Attacker(SHARDS, tmp_path, permissions, "gd")
     attacker.service = service
     with pytest.raises(Refused) as refusal:
