@@ -108,8 +108,8 @@ def test_without_a_guard_many_runs_give_what_one_run_would_not(tmp_path):
 
 def test_by_default_the_budget_is_that_of_the_rows_and_not_of_a_run(tmp_path):
     count, refusal, off = new_runs(tmp_path, DEFAULTS)
-    assert count == 300 * 8 // (9 + 8 * 9)  # numbers of the table over numbers of an answer
-    assert refusal.startswith("R5: its owner permits 1 times the numbers of its table to leave")
+    assert count == 3 * 300 * 8 // (8 * 9)  # numbers of the table over numbers of a sketch
+    assert refusal.startswith("R5: its owner permits 3 times the numbers of its table to leave")
     assert off > 0.9
 
 

@@ -23,16 +23,25 @@ def add_commands(app: typer.Typer) -> None:
     app.command("demo-federation")(demo_federation)
 
 
-def site(config: Annotated[Path, typer.Argument(hidden=True)]) -> None:
+def site(
+    config: Annotated[Path, typer.Argument(hidden=True)],
+    reset_budget: Annotated[
+        bool,
+        typer.Option("--reset-budget", help="Forget what has left this site so far, as its owner decides; then stop."),
+    ] = False,
+) -> None:
     """Answer a coordinator about this site's rows, within what its file permits, until stopped.
 
-    CONFIG is the site's TOML file; `fedns init-federation` writes one.
+    CONFIG is the site's TOML file; `fedns init-federation` writes one. What its limits mean for the rows is said first.
     """
     from fedns.cli.federation_commands import log_to_console
-    from fedns.federation.site.serve import run_site
+    from fedns.federation.site import serve
 
+    if reset_budget:
+        print(f"{serve.reset_budget(config)} budgets begin anew")
+        return
     log_to_console()
-    run_site(config)
+    serve.run_site(config)
 
 
 def coordinate(

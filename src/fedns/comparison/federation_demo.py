@@ -51,6 +51,7 @@ largest_record_share = 1.0
 smallest_mean_curvature = 0.0
 points = 1000000                 # one method after the other, all of them over the same rows
 largest_released_fraction = inf
+largest_sketched_fraction = inf
 requests_per_minute = 1000000
 """
 

@@ -84,7 +84,10 @@ def summarise_ledger(entries: Iterable[LedgerEntry]) -> list[LedgerLine]:
 
 @checked
 def read_runs(folder: str | Path) -> list[Run]:
-    """Every run in a folder, finished or not, in the order in which they ran."""
+    """Every run in a folder, finished or not, in the order in which they ran.
+
+    - folder: where `fedns compare` or `fedns.compare` wrote its results.
+    """
     folder = Path(folder)
     records: dict[tuple[str, int], list[Record]] = {}
     for line in _read_lines(folder / ROUNDS_FILE):

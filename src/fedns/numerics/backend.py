@@ -84,6 +84,19 @@ class Backend(Protocol):
     def value_and_gradient(self, loss: Formulas, batch: Batch, w: FloatArray) -> tuple[FloatArray, FloatArray]:
         """f_j(w) and grad f_j(w): w (m or 1, M), results (m,) and (m, M)."""
 
+    def value_gradient_and_curvatures(
+        self, loss: Formulas, batch: Batch, w: FloatArray, norms: FloatArray
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """The same, and (sum d, sum d^2, sum d |x|^2, largest d |x|^2) of the rows' curvatures d: (m, 4).
+
+        norms (rows,) are the rows' |x|^2 without the intercept's 1.
+        """
+
+    def curvatures_along(
+        self, loss: Formulas, batch: Batch, w: FloatArray, direction: FloatArray, steps: FloatArray, norms: FloatArray
+    ) -> FloatArray:
+        """The same four numbers at w + t direction for each t in steps: (m, steps, 4)."""
+
     def gradient_and_hessian(self, loss: Formulas, batch: Batch, w: FloatArray) -> tuple[FloatArray, FloatArray]:
         """grad f_j(w), and its Hessian's upper triangle by rows: w (m or 1, M), results (m, M), (m, M (M + 1) / 2)."""
 

@@ -37,6 +37,12 @@ class Problem(Checked):
 
     Methods that take shards return the data term of each client, with a leading client axis; the penalty is the server's.
     Their coefficients are one vector for all clients, (features,), or one for each, (clients, features).
+
+    - loss: fedns.Logistic() by default, fedns.Squared(), or another fedns.Loss.
+    - penalty: fedns.Ridge(strength).
+    - intercept: add a coefficient for a constant 1.
+    - feature_map: what is done to rows before the linear model: fedns.Identity() by default, RandomFourier, Nystroem, ...
+    - backend: what passes over the rows; the processor's by default.
     """
 
     example: ClassVar[str] = "fedns.Problem()"

@@ -29,7 +29,38 @@ OVER_SITES = ("engine", "sites", "method", *_SHARED, "gradient_tol", "listen", "
 
 @dataclass(frozen=True)
 class Spec:
-    """Every setting of a run, or of runs that are to be compared; creating one checks all that can be without the data."""
+    """Every setting of a run, or of runs that are to be compared; creating one checks all that can be without the data.
+
+    - dataset: a name, a path or synthetic:...; none over sites.
+    - methods: as text, for example "fedns:step_size=0.5"; over sites one, called `method` in the file.
+    - target: column of the targets in a CSV or Parquet file.
+    - group: column of the sites.
+    - weight: column of sample weights.
+    - positive: the label that becomes +1.
+    - scale: none, maxabs or standardise.
+    - clients: their number; 10 unless given, or the natural sites where split is "group".
+    - split: iid, contiguous, sorted, dirichlet:ALPHA, quantity:ALPHA or group.
+    - loss: by name, or auto by the targets.
+    - strength: of the ridge penalty (s/2) |w|^2, at least 0.
+    - intercept: add an unpenalised intercept.
+    - sketch: of methods that use one, by name.
+    - sketch_size: rows of the sketch.
+    - rounds: most rounds of a run.
+    - tol: stop when the gap to the pooled optimum is at most this.
+    - trials: repetitions with seeds seed, seed + 1, ...
+    - seed: of splits and methods.
+    - wire: float64 or float32, the precision of real numbers in messages.
+    - participation: the part of the clients drawn for each round.
+    - threads: all cores unless given.
+    - out: folder of the results; runs/<dataset> unless given.
+    - missing: missing values: refuse, drop the rows, or fill in the mean.
+    - engine: what carries messages to sites; none in the simulator.
+    - sites: in order: a site's number is its place here.
+    - gradient_tol: stop when the gradient norm is at most this.
+    - listen: host and port that sites connect to.
+    - policy: what to do when a site is away.
+    - home: the folder that `out` is from; no setting.
+    """
 
     dataset: str = ""  # a name, a path or synthetic:...; none over sites
     methods: tuple[str, ...] = DEFAULT_METHODS  # over sites one, called `method` in the file

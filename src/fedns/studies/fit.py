@@ -59,11 +59,15 @@ def fit_study(
     smallest_count: int = SMALLEST_COUNT,
     observers: Sequence[Observer] = (),
 ) -> StudyFit:
-    """Fit a study over the tables of sites, by name: paths, pandas or polars frames, Arrow tables.
+    """Fit a study over the tables of sites.
 
-    smallest_count: groups of fewer rows than this are neither named nor counted in the handshake.
     Raises a StudyConflict where the tables do not fit the study or each other, and a SeparationError where the likelihood
     has no maximum.
+
+    - study: fedns.Study(...), or one read from a file.
+    - tables: by name of the site: paths, pandas or polars frames, Arrow tables.
+    - smallest_count: groups of fewer rows than this are neither named nor counted in the handshake.
+    - observers: told of every round.
     """
     if not tables:
         raise ConfigError("no table was given: a study needs at least one site")

@@ -7,10 +7,9 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 from fedns.core.files import alone_in
 from fedns.core.shards import Shards
@@ -29,6 +28,19 @@ def fingerprint(shards: Shards) -> str:
     return found.hexdigest()[:32]
 
 
+@dataclass(frozen=True)
+class Line:
+    """One request that was worked on."""
+
+    points: list[str]  # hashes of the coefficients that it was about
+    answer: str  # a hash of what left
+    numbers: int  # that left
+    sketched: int  # numbers of sketches that left, whose matrix only the site knows
+    run: str
+    round: int
+    time: float
+
+
 @dataclass
 class Spent:
     """What the lines of a budget add up to."""
@@ -36,18 +48,17 @@ class Spent:
     points: set[str] = field(default_factory=set)
     answers: set[str] = field(default_factory=set)
     numbers: int = 0
+    sketched: int = 0
     asked: dict[tuple[str, int], int] = field(default_factory=dict)  # by run and round
     times: list[float] = field(default_factory=list)  # of the requests of the last minute
 
-    def add(self, line: dict[str, Any]) -> None:
-        self.points |= set(line["points"])
-        if line["answer"] not in self.answers:  # the same bytes again tell nothing new
-            self.numbers += line["numbers"]
-        if line["answer"]:
-            self.answers.add(line["answer"])
-        key = line["run"], line["round"]
-        self.asked[key] = self.asked.get(key, 0) + 1
-        self.times = [t for t in self.times if t > line["time"] - 60.0] + [line["time"]]
+    def add(self, line: Line) -> None:
+        self.points |= set(line.points)
+        if line.answer and line.answer not in self.answers:  # the same bytes again tell nothing new
+            self.answers.add(line.answer)
+            self.numbers, self.sketched = self.numbers + line.numbers, self.sketched + line.sketched
+        self.asked[line.run, line.round] = self.asked.get((line.run, line.round), 0) + 1
+        self.times = [t for t in self.times if t > line.time - 60.0] + [line.time]
 
 
 class Budget:
@@ -73,22 +84,18 @@ class Budget:
             with self._path.open("rb") as file:
                 file.seek(self._read)
                 for line in file.read().splitlines():
-                    with contextlib.suppress(ValueError):  # torn by a crash, before its answer had left
-                        self._spent.add(json.loads(line))
+                    with contextlib.suppress(ValueError, TypeError):  # torn by a crash, before its answer had left
+                        self._spent.add(Line(**json.loads(line)))
                 self._read = file.tell()
         return self._spent
 
-    def spend(
-        self, *, points: Sequence[str], answer: str, numbers: int, run: bytes, round: int, durable: bool = True
-    ) -> None:
+    def spend(self, line: Line, *, durable: bool = True) -> None:
         """Write a line; to be called while the budget is held.
 
         durable: it survives a power cut too, which costs some milliseconds.
         """
-        entry = {"points": list(points), "answer": answer, "numbers": numbers, "run": run.hex(), "round": round}
-        line = json.dumps(entry | {"time": time.time()})
         with self._path.open("ab") as file:
-            file.write(f"\n{line}\n".encode())  # a line of its own even after one that was torn
+            file.write(f"\n{json.dumps(asdict(line))}\n".encode())  # a line of its own even after one that was torn
             file.flush()
             if durable:
                 os.fsync(file.fileno())

@@ -10,7 +10,7 @@ import hashlib
 import logging
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -18,12 +18,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedns.core.clients import Handler, messages_of
+from fedns.core.clients import Clients, Handler, messages_of
 from fedns.core.errors import MessageError
 from fedns.core.messages import Discloses, Message
 from fedns.core.shards import Shards
-from fedns.federation.site.budget import Budget, Spent, fingerprint
-from fedns.federation.site.concentration import Concentration, concentration, squared_norms
+from fedns.federation.site.budget import Budget, Line, Spent, fingerprint
+from fedns.federation.site.concentration import Concentration, squared_norms
 from fedns.federation.site.levels import blanked, rare_levels
 from fedns.federation.site.permissions import Permissions
 from fedns.numerics.backend import ROW_SAMPLING, SJLT, Keys, LocalSteps, SketchPlan
@@ -36,6 +36,7 @@ FloatArray = NDArray[np.float64]
 CURVATURE = {Discloses.HESSIAN, Discloses.SKETCH, Discloses.ROWS}
 HARMLESS = {Discloses.NOTHING, Discloses.SCHEMA, Discloses.COUNT}
 _REMEMBERED_POINTS, _VECTORS_IN_A_REQUEST = 4096, 64
+_TOO_FAR = 100.0  # times the loss where a search began
 log = logging.getLogger("fedns.site")
 
 
@@ -44,7 +45,7 @@ class Refusal(MessageError):
 
     def __init__(self, rule: str, sentence: str, detail: str = "") -> None:
         super().__init__(f"{rule}: {sentence}")
-        self.detail = detail
+        self.rule, self.detail = rule, detail
 
 
 def check_description(permissions: Permissions, length: int) -> None:
@@ -66,7 +67,7 @@ class Guard:
             names = [shards.columns[c] if shards.columns else str(c) for c in self._rare.columns.tolist()]
             log.warning("R2: rare levels in columns %s: %s", ", ".join(names), own.rare_levels)
         self.shards = blanked(shards, self._rare) if own.rare_levels == "blank" else shards
-        self._norms = squared_norms(self.shards)
+        self.norms = squared_norms(self.shards)
         self._passed: dict[bytes, None] = {}  # points at which these rows are known not to be concentrated
 
     @property
@@ -137,11 +138,12 @@ class Guard:
             if whole and np.any(np.abs(np.asarray(value, dtype=object)) > self.permissions.largest_count):
                 raise Refusal("R6", f"{what} is larger than {self.permissions.largest_count}")
 
-    def check_budget(self, spent: Spent, answering: Answering, numbers: int) -> None:
+    def check_budget(self, spent: Spent, answering: Answering, numbers: int, sketched: int = 0) -> None:
         own = self.permissions
         if len(spent.points | set(answering.points)) > own.points:
             raise Refusal("R5", f"its owner permits answers about {own.points} distinct coefficients, over all runs")
-        self._check_numbers(spent.numbers + numbers)
+        self._check_numbers(spent.numbers + numbers, own.largest_released_fraction)
+        self._check_numbers(spent.sketched + sketched, own.largest_sketched_fraction)
         if spent.asked.get((answering.run.hex(), answering.round), 0) >= own.requests_per_round:
             raise Refusal("R6", f"it answers {own.requests_per_round} requests in a round")
         if sum(t > time.time() - 60.0 for t in spent.times) >= own.requests_per_minute:
@@ -156,37 +158,43 @@ class Guard:
             raise Refusal("R3", f"a sketch of {size} rows is more than {own.largest_sketch_fraction:g} of its rows")
         if plan.kind == SJLT and not rows >= own.rows_per_bucket * size:
             raise Refusal("R3", f"an sjlt sketch of {size} rows needs {own.rows_per_bucket:g} times as many rows")
-        self._check_numbers(self.budget.spent().numbers + size * width)
+        if own.job_seed:
+            self._check_numbers(self.budget.spent().numbers + size * width, own.largest_released_fraction)
+        else:
+            self._check_numbers(self.budget.spent().sketched + size * width, own.largest_sketched_fraction)
 
-    def _check_numbers(self, numbers: int) -> None:
-        most = self.permissions.largest_released_fraction
+    def _check_numbers(self, numbers: int, most: float) -> None:
         if numbers > most * self.shards.num_samples * self.shards.num_columns:
             raise Refusal("R5", f"its owner permits {most:g} times the numbers of its table to leave, over all runs")
 
     def check_point(self, problem: Problem, w: FloatArray, shards: Shards) -> None:
-        """R4: refuse coefficients at which a few rows decide; written so that nan refuses."""
-        own = self.permissions
-        if own.needs_no_measure:
-            return
-        # The curvature of the squared loss is the same everywhere: one look at the rows is enough for all points.
-        point = b"" if isinstance(problem.loss, Squared) else np.ascontiguousarray(w, dtype=np.float64).tobytes()
-        key = hashlib.sha256(problem.loss.name.encode() + bytes([problem.intercept]) + point).digest()
-        if key in self._passed:
-            return
-        self.judge(concentration(problem, w, shards, self._norms), w.size)
-        self._passed[key] = None
+        """R4: refuse coefficients at which a few rows decide."""
+        if not self.has_passed(problem, w):
+            none = np.zeros_like(w)
+            sums = problem.backend.curvatures_along(problem.loss, shards, w, none, np.zeros(1), self.norms)
+            self.judge(problem, w, sums[0, 0])
+
+    def has_passed(self, problem: Problem, w: FloatArray) -> bool:
+        """Whether these coefficients have been looked at before, or need not be."""
+        return self.permissions.needs_no_measure or _mark_of(problem, w) in self._passed
+
+    def judge(self, problem: Problem, w: FloatArray, sums: FloatArray) -> None:
+        """R4 from the four sums of curvatures there."""
+        found = Concentration.of(sums)
+        if not self.permits(found, w.shape[-1]):
+            raise Refusal("R4", "at these coefficients the answer would be about a few of its rows", str(found))
+        self._passed[_mark_of(problem, w)] = None
         if len(self._passed) > _REMEMBERED_POINTS:
             del self._passed[next(iter(self._passed))]
 
-    def judge(self, found: Concentration, width: int) -> None:
+    def permits(self, found: Concentration, width: int) -> bool:
+        """Written so that nan is not permitted."""
         own = self.permissions
-        least = max(own.smallest_effective_rows, own.effective_rows_per_coefficient * width)
-        if not (
-            found.effective_rows >= least
+        return (
+            found.effective_rows >= max(own.smallest_effective_rows, own.effective_rows_per_coefficient * width)
             and found.largest_share <= own.largest_record_share
             and found.mean_curvature >= own.smallest_mean_curvature
-        ):
-            raise Refusal("R4", "at these coefficients the answer would be about a few of its rows", str(found))
+        )
 
 
 @dataclass
@@ -214,34 +222,49 @@ class Answering:
             raise Refusal("R6", f"the answer takes more than {own.passes} passes or {own.answer_seconds:g} seconds")
         if memory > own.largest_bytes:
             raise Refusal("R6", f"the answer takes more than {own.largest_bytes} bytes")
-        for w in np.atleast_2d(points):
+        for w in np.atleast_2d(points) if points.size else ():
             self.guard.check_point(problem, w, shards)
 
-    def check_points(self, problem: Problem, request: Message) -> None:
-        """R4 at the coefficients of a request: not every handler reads the rows through the problem."""
-        found = getattr(request, "coefficients", np.empty((0, 0)))
-        for w in np.atleast_2d(found) if self.points and np.size(found) else ():
-            self.guard.check_point(problem, w, self.guard.shards)
+    def reply(self, handler: Handler, problem: Problem, clients: Clients, request: Any) -> Message:
+        """The handler's reply. Of several candidates those at which R4 refuses are left as they came, or called too bad."""
+        watched, spec = self.watch(problem), request.specs().get("coefficients")
+        axis = spec.dimensions[0] if spec and len(spec.dimensions) > 1 else ""
+        if not axis or len(request.coefficients) < 2 or self.guard.permissions.needs_no_measure:
+            return handler(watched, clients, request)
+        answers: list[Message | Refusal] = []
+        for row in range(len(request.coefficients)):
+            try:
+                answers.append(handler(watched, clients, _only(request, axis, row)))
+            except Refusal as refusal:
+                if refusal.rule != "R4":
+                    raise
+                answers.append(refusal)
+        given = [answer for answer in answers if isinstance(answer, Message)]
+        if not given:
+            raise answers[0]  # type: ignore[misc]
+        return _put_together(request, answers, given)
 
     def spend(self, reply: Message | None, answer: bytes) -> None:
         """R5, on disk before the answer leaves; checked once more, as another process may have answered meanwhile."""
-        told = [name for name, spec in reply.specs().items() if spec.discloses not in HARMLESS] if reply else []
-        numbers = sum(int(np.size(getattr(reply, name))) for name in told)
-        digest = hashlib.sha256(answer).hexdigest()[:32] if told else ""
-        budget = self.guard.budget
+        own, budget = self.guard.permissions, self.guard.budget
+        numbers, sketched = self._told(reply)
+        digest = hashlib.sha256(answer).hexdigest()[:32] if numbers or sketched else ""
         with budget.held() as spent:
-            if reply is not None:
-                self.guard.check_budget(spent, self, 0 if digest in spent.answers else numbers)
+            if reply is not None and digest not in spent.answers:
+                self.guard.check_budget(spent, self, numbers, sketched)
             new = digest not in spent.answers or not spent.points.issuperset(self.points)
-            limited = math.isfinite(self.guard.permissions.largest_released_fraction)
             budget.spend(
-                points=self.points,
-                answer=digest,
-                numbers=numbers,
-                run=self.run,
-                round=self.round,
-                durable=limited and bool(told or self.points) and new,
+                Line(self.points, digest, numbers, sketched, self.run.hex(), self.round, time.time()),
+                durable=new and bool(digest or self.points) and math.isfinite(own.largest_released_fraction),
             )
+
+    def _told(self, reply: Message | None) -> tuple[int, int]:
+        """How many numbers of a reply tell of rows, and how many more are of a sketch that only the site can take apart."""
+        sizes = {name: int(np.size(getattr(reply, name))) for name in reply.specs()} if reply else {}
+        kinds = {name: reply.specs()[name].discloses for name in sizes} if reply else {}
+        secret = set() if self.guard.permissions.job_seed else {Discloses.SKETCH}
+        sketched = sum(size for name, size in sizes.items() if kinds[name] in secret)
+        return sum(size for name, size in sizes.items() if kinds[name] not in HARMLESS) - sketched, sketched
 
 
 @dataclass(frozen=True)
@@ -251,17 +274,34 @@ class WatchedProblem(Problem):
     answering: Any = None
 
     def losses_along(self, w: FloatArray, direction: FloatArray, steps: FloatArray, shards: Shards) -> FloatArray:
-        along = np.atleast_2d(w)[:, None] + steps[:, None] * np.atleast_2d(direction)[:, None]
-        self.answering.before_pass(self, along.reshape(-1, w.shape[-1]), shards, 8 * steps.size)
-        return super().losses_along(w, direction, steps, shards)
+        """Where a search has gone too far, and a few rows would decide, the site says so by a loss too large to be chosen.
+
+        A search tries longer steps than it will take; to refuse them all would refuse most honest runs.
+        """
+        guard = self.answering.guard
+        self.answering.before_pass(self, w, shards, 8 * steps.size)
+        losses = super().losses_along(w, direction, steps, shards)
+        if guard.permissions.needs_no_measure or not np.any(direction):
+            return losses
+        sums = self.backend.curvatures_along(self.loss, shards, w, direction, steps, guard.norms)[0]
+        allowed = [guard.permits(Concentration.of(found), w.shape[-1]) for found in sums]
+        return np.where(allowed, losses, _TOO_FAR * (1.0 + np.abs(losses[:, :1])))
 
     def gradient(self, w: FloatArray, shards: Shards) -> FloatArray:
-        self.answering.before_pass(self, w, shards, 8 * w.shape[-1])
-        return super().gradient(w, shards)
+        if self.answering.guard.has_passed(self, w):
+            self.answering.before_pass(self, w, shards, 8 * w.shape[-1])
+            return super().gradient(w, shards)
+        return self.value_and_gradient(w, shards)[1]
 
     def value_and_gradient(self, w: FloatArray, shards: Shards) -> tuple[FloatArray, FloatArray]:
-        self.answering.before_pass(self, w, shards, 8 * w.shape[-1])
-        return super().value_and_gradient(w, shards)
+        """The pass that watches a run sees every new point first, and finds the sums for R4 on its way."""
+        guard = self.answering.guard
+        self.answering.before_pass(self, np.empty((0, 0)), shards, 8 * w.shape[-1])
+        if guard.has_passed(self, w):
+            return super().value_and_gradient(w, shards)
+        value, gradient, sums = self.backend.value_gradient_and_curvatures(self.loss, shards, w, guard.norms)
+        guard.judge(self, w, sums[0])
+        return value, gradient
 
     def hessian_times(self, w: FloatArray, vectors: FloatArray, shards: Shards) -> FloatArray:
         self.answering.before_pass(self, w, shards, 8 * vectors[0].size)
@@ -281,6 +321,34 @@ class WatchedProblem(Problem):
         self.answering.guard.check_sketch(plan, w.shape[-1])
         self.answering.before_pass(self, w, shards, 8 * w.shape[-1] * int(plan.sizes.max()))
         return super().gradient_and_sketch(w, shards, plan, keys)
+
+
+def _only(request: Message, axis: str, row: int) -> Message:
+    """The request about one of its candidates."""
+    specs = request.specs()
+    values = {name: getattr(request, name) for name in specs}
+    own = [name for name in specs if specs[name].dimensions[:1] == (axis,)]
+    return type(request)(**values | {name: values[name][row : row + 1] for name in own})
+
+
+def _put_together(request: Any, answers: Sequence[Message | Refusal], given: Sequence[Message]) -> Message:
+    """Answers about single candidates as one; for a refused one what the coordinator sent itself, or a loss too large."""
+    columns = {}
+    for name, spec in given[0].specs().items():
+        largest = _TOO_FAR * (1.0 + max(float(np.abs(getattr(answer, name)).max()) for answer in given))
+        parts = []
+        for row, answer in enumerate(answers):
+            echo = spec.dimensions[-1] == "features"
+            instead = request.coefficients[None, row : row + 1] if echo else np.full((1, 1), largest)
+            parts.append(getattr(answer, name) if isinstance(answer, Message) else instead)
+        columns[name] = np.concatenate(parts, axis=1)
+    return type(given[0])(**columns)
+
+
+def _mark_of(problem: Problem, w: FloatArray) -> bytes:
+    # The curvature of the squared loss is the same everywhere: one look at the rows is enough for all points.
+    point = b"" if isinstance(problem.loss, Squared) else np.ascontiguousarray(w, dtype=np.float64).tobytes()
+    return hashlib.sha256(problem.loss.name.encode() + bytes([problem.intercept]) + point).digest()
 
 
 def points_of(request: Message) -> list[str]:

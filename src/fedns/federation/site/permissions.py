@@ -22,7 +22,9 @@ class Permissions:
     """The limits of a site. The defaults are the safe ones; an owner who relaxes one does it in writing, in site.toml."""
 
     # R1: who may ask for what
-    digests: tuple[str, ...] = _limit((), "if any are given, only runs or studies with one of these digests are opened")
+    digests: tuple[str, ...] = _limit(
+        (), "if any are given, only runs with one of these digests are opened; the log tells a run's"
+    )
     handlers: tuple[str, ...] | None = _limit(None, "if given, only these of what the method may ask for are answered")
     wire: tuple[str, ...] = _limit(tuple(WIRE_PRECISIONS), "the precisions in which numbers may leave")
     # R2: rows
@@ -58,6 +60,7 @@ class Permissions:
     # R5: budget, for these rows, over all runs; `fedns site site.toml --reset-budget` starts it anew
     points: int = _limit(1000, "distinct coefficients that may be asked about")
     largest_released_fraction: float = _limit(1.0, "numbers that may leave, relative to the numbers in the table")
+    largest_sketched_fraction: float = _limit(3.0, "the same for sketches with a secret seed, which are no equations")
     rounds: int = _limit(200, "of one run")
     # R6: work
     largest_bytes: int = _limit(LARGEST_BYTES, "of one packet or one answer, and of what is held in memory for it")

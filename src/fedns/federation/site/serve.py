@@ -12,6 +12,8 @@ import numpy as np
 from fedns.core.shards import Shards
 from fedns.federation.config import SiteConfig, engine_named
 from fedns.federation.processes import ended_by_sigterm
+from fedns.federation.site.budget import reset_budgets
+from fedns.federation.site.explain import meaning
 from fedns.federation.site.rows import site_shards
 from fedns.federation.site.service import SiteService
 from fedns.problems.losses import LOSSES
@@ -27,7 +29,8 @@ FACTORY = "fedns.federation.site.serve:service"  # how an engine that starts pro
 def site_service(config: SiteConfig) -> SiteService:
     """The service that answers for this site."""
     shards = site_shards(config)  # a file that cannot be read is better known before anybody connects
-    log.info("%d rows of %d columns", *shards.rows.shape)
+    for sentence in meaning(config.permit, shards, config.folder / config.state):
+        log.info("%s", sentence)
     _warm_up(shards)
     return SiteService(config.name, lambda: shards, at_site, config.permit, config.folder / config.state)
 
@@ -40,6 +43,9 @@ def _warm_up(shards: Shards) -> None:
         problem, w = Problem(loss), np.zeros(shards.num_columns)
         problem.losses_along(w, w, np.zeros(2), few)
         problem.value_and_gradient(w, few)
+        norms = np.zeros(shards.rows.shape[0])
+        problem.backend.value_gradient_and_curvatures(loss, few, w, norms)
+        problem.backend.curvatures_along(loss, few, w, w, np.zeros(2), norms)
         problem.gradient_and_hessian(w, few)
         problem.gradient_and_sketch(w, few, SRHT(4).plan(few.sizes), np.zeros((1, 2), dtype=np.uint64))
 
@@ -47,6 +53,12 @@ def _warm_up(shards: Shards) -> None:
 def service(path: str | Path) -> Callable[[bytes], bytes]:
     """The same from the path of the site's file."""
     return site_service(SiteConfig.read(Path(path))).answer
+
+
+def reset_budget(path: Path) -> int:
+    """Let a site's owner begin its budgets anew; how many there were."""
+    config = SiteConfig.read(path)
+    return reset_budgets(config.folder / config.state)
 
 
 def run_site(path: Path) -> None:

@@ -93,6 +93,7 @@ class SiteService:
             with self._private():
                 problem.loss.check_targets(guard.shards)
             RunMemory(spec, packet.site, guard.fingerprint).save(path)
+        log.info("a run is opened: %s, digest %s", spec.method, spec.digest)
         self._note(packet, "downlink", "Opening", {}, len(packet.body), "opens a run")
         return json.dumps({"site": self.name}).encode()
 
@@ -150,8 +151,7 @@ class SiteService:
             clients = SecretClients(*given, secret=site_secret(self._folder), run=answering.run)
         try:
             with self._private(), single_threaded_blas():
-                answering.check_points(problem, request)
-                batch = handler(answering.watch(problem), clients, request)
+                batch = answering.reply(handler, problem, clients, request)
         except Refusal:
             answering.spend(None, b"")  # that a point was refused tells something, too
             raise

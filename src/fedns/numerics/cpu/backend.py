@@ -20,6 +20,7 @@ from fedns.numerics.linalg import packed_size
 from fedns.numerics.parallel import Segments
 
 _NO_WEIGHTS = np.empty(0)
+_NO_CURVATURES = np.empty(0), np.empty((0, 1, 4))
 
 
 class _Rows(Formulas):
@@ -52,19 +53,44 @@ class CpuBackend:
 
     def gradient(self, loss: Formulas, batch: Batch, w: FloatArray) -> FloatArray:
         segments = parallel.cut(batch.starts, batch.stops)
-        return self._value_and_gradient(loss, batch, w, segments, np.zeros(0))
+        return self._value_and_gradient(loss, batch, w, segments, np.zeros(0), *_NO_CURVATURES)
 
     def value_and_gradient(self, loss: Formulas, batch: Batch, w: FloatArray) -> tuple[FloatArray, FloatArray]:
         segments = parallel.cut(batch.starts, batch.stops)
         value = np.zeros(segments.number)
-        gradient = self._value_and_gradient(loss, batch, w, segments, value)
+        gradient = self._value_and_gradient(loss, batch, w, segments, value, *_NO_CURVATURES)
         return parallel.merge(value, segments, batch.starts.size), gradient
 
+    def value_gradient_and_curvatures(
+        self, loss: Formulas, batch: Batch, w: FloatArray, norms: FloatArray
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
+        segments = parallel.cut(batch.starts, batch.stops)
+        value, sums = np.zeros(segments.number), np.zeros((segments.number, 1, 4))
+        gradient = self._value_and_gradient(loss, batch, w, segments, value, norms, sums)
+        clients = batch.starts.size
+        return parallel.merge(value, segments, clients), gradient, _merged_curvatures(sums, segments, clients)[:, 0]
+
+    def curvatures_along(
+        self, loss: Formulas, batch: Batch, w: FloatArray, direction: FloatArray, steps: FloatArray, norms: FloatArray
+    ) -> FloatArray:
+        segments = parallel.cut(batch.starts, batch.stops)
+        sums = np.zeros((segments.number, steps.size, 4))
+        after = (np.atleast_2d(w), np.atleast_2d(direction), steps, loss_code(loss), norms, sums)
+        _launch(kernels.curvatures_along_in_parts, batch, segments, w.shape[-1], *after)
+        return _merged_curvatures(sums, segments, batch.starts.size)
+
     def _value_and_gradient(
-        self, loss: Formulas, batch: Batch, w: FloatArray, segments: Segments, value: FloatArray
+        self,
+        loss: Formulas,
+        batch: Batch,
+        w: FloatArray,
+        segments: Segments,
+        value: FloatArray,
+        norms: FloatArray,
+        sums: FloatArray,
     ) -> FloatArray:
         gradient = np.zeros((segments.number, w.shape[-1]))
-        after = (np.atleast_2d(w), loss_code(loss), value, gradient)
+        after = (np.atleast_2d(w), loss_code(loss), value, gradient, norms, sums)
         _launch(kernels.value_and_gradient_in_parts, batch, segments, w.shape[-1], *after)
         return parallel.merge(gradient, segments, batch.starts.size)
 
@@ -134,6 +160,15 @@ def _data(batch: Batch) -> tuple[Any, ...]:
 def _whole_clients(batch: Batch) -> Segments:
     """For work that cannot be cut inside a client."""
     return parallel.cut(batch.starts, batch.stops, int((batch.stops - batch.starts).max()))
+
+
+def _merged_curvatures(sums: FloatArray, segments: Segments, clients: int) -> FloatArray:
+    """Three sums and a largest value, client by client."""
+    merged = np.zeros((clients, *sums.shape[1:]))
+    for segment, client in enumerate(segments.client):
+        merged[client, :, :3] += sums[segment, :, :3]
+        merged[client, :, 3] = np.maximum(merged[client, :, 3], sums[segment, :, 3])
+    return merged
 
 
 def _merged_sketches(table: FloatArray, starts: IntArray, segments: Segments, sizes: IntArray) -> FloatArray:

@@ -116,8 +116,8 @@ def gradient_and_hessian(rows, y, s, totals, segments, low, high, points, loss, 
 
 
 @jit
-def value_and_gradient(rows, y, s, totals, segments, low, high, points, loss, value, gradient):
-    """Gradient of each client's mean loss, and the mean loss itself where `value` has room for it."""
+def value_and_gradient(rows, y, s, totals, segments, low, high, points, loss, value, gradient, norms, sums):
+    """Gradient of each client's mean loss; the mean loss itself and sums of curvatures where there is room for them."""
     features = points.shape[1]
     intercept = features > rows.num_columns
     size = block_rows(features, 1)
@@ -137,8 +137,53 @@ def value_and_gradient(rows, y, s, totals, segments, low, high, points, loss, va
                 value[segment] += scale * _weighted_total(s, first, count, slope)
             pointwise.derivatives(loss, y, first, count, z, slope, root)
             _weigh(s, first, count, scale, slope, root)
+            if sums.size > 0:
+                _add_curvatures(first, count, root, norms, 1.0 if intercept else 0.0, sums[segment, 0])
             add_combination(rows, first, last, slope, intercept, total)
         gradient[segment] = total[:features]
+
+
+@jit
+def _add_curvatures(first, count, root, norms, constant, sums):
+    """sums += (sum d, sum d^2, sum d |x|^2), and the largest d |x|^2; d = root^2, and `constant` belongs to |x|^2."""
+    total, squares, trace, largest = 0.0, 0.0, 0.0, sums[3]
+    for i in range(count):
+        curvature = root[i] * root[i]
+        own = curvature * (norms[first + i] + constant)
+        total += curvature
+        squares += curvature * curvature
+        trace += own
+        largest = max(largest, own)
+    sums[0] += total
+    sums[1] += squares
+    sums[2] += trace
+    sums[3] = largest
+
+
+@jit
+def curvatures_along(rows, y, s, totals, segments, low, high, points, directions, steps, loss, norms, sums):
+    """The sums of `_add_curvatures` at each point + steps[t] direction: (segments, steps, 4)."""
+    features = points.shape[1]
+    intercept = features > rows.num_columns
+    size = block_rows(features, 1)
+    z, dz, at, slope, root = np.empty(size), np.empty(size), np.empty(size), np.empty(size), np.empty(size)
+    dz[:] = 0.0
+    for segment in range(low, high):
+        client = segments.client[segment]
+        scale = 1.0 / totals[client]
+        point, direction = _own(points, client), _own(directions, client)
+        for first in range(segments.first[segment], segments.last[segment], size):
+            last = min(first + size, segments.last[segment])
+            count = last - first
+            margins(rows, first, last, point, z)
+            if steps.size > 1:
+                margins(rows, first, last, direction, dz)
+            for t in range(steps.size):
+                for i in range(count):
+                    at[i] = z[i] + steps[t] * dz[i]
+                pointwise.derivatives(loss, y, first, count, at, slope, root)
+                _weigh(s, first, count, scale, slope, root)
+                _add_curvatures(first, count, root, norms, 1.0 if intercept else 0.0, sums[segment, t])
 
 
 @jit
@@ -241,10 +286,17 @@ def losses_along_in_parts(rows, y, s, totals, segments, cuts, points, directions
 
 
 @parallel_jit
-def value_and_gradient_in_parts(rows, y, s, totals, segments, cuts, points, loss, value, gradient):
+def value_and_gradient_in_parts(rows, y, s, totals, segments, cuts, points, loss, value, gradient, norms, sums):
     for part in prange(cuts.size - 1):
         low, high = cuts[part], cuts[part + 1]
-        value_and_gradient(rows, y, s, totals, segments, low, high, points, loss, value, gradient)
+        value_and_gradient(rows, y, s, totals, segments, low, high, points, loss, value, gradient, norms, sums)
+
+
+@parallel_jit
+def curvatures_along_in_parts(rows, y, s, totals, segments, cuts, points, directions, steps, loss, norms, sums):
+    for part in prange(cuts.size - 1):
+        low, high = cuts[part], cuts[part + 1]
+        curvatures_along(rows, y, s, totals, segments, low, high, points, directions, steps, loss, norms, sums)
 
 
 @parallel_jit

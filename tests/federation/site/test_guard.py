@@ -1,0 +1,114 @@
+"""The rules by themselves, and what an owner reads of them."""
+
+import logging
+
+import numpy as np
+import pytest
+from tests.conftest import dense_features, make_shards
+
+from fedns.algorithms.curvature import Model
+from fedns.algorithms.searches import Ray
+from fedns.core.shards import Shards
+from fedns.federation.site.concentration import Concentration, squared_norms
+from fedns.federation.site.explain import meaning
+from fedns.federation.site.guard import Answering, Guard, Refusal, points_of
+from fedns.federation.site.permissions import Permissions
+from fedns.problems.losses import Squared
+from fedns.problems.problem import Problem
+
+
+def guard_over(shards, folder, **changes):
+    return Guard(Permissions(**changes), folder, shards)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_sums_of_curvatures_are_those_of_the_formulas(sparse, weighted):
+    shards = make_shards(rows=300, columns=6, sizes=(300,), sparse=sparse, weighted=weighted)
+    x, w = np.column_stack([dense_features(shards), np.ones(300)]), np.random.default_rng(0).normal(size=7)
+    probability = 1 / (1 + np.exp(-(x @ w)))
+    weights = np.ones(300) if shards.sample_weights is None else shards.sample_weights
+    d = probability * (1 - probability) * weights / weights.sum()
+    own = d * (x**2).sum(axis=1)
+    expected = [d.sum(), (d**2).sum(), own.sum(), own.max()]
+    problem, norms = Problem(intercept=True), squared_norms(shards)
+    value, gradient, sums = problem.backend.value_gradient_and_curvatures(problem.loss, shards, w, norms)
+    np.testing.assert_allclose(sums[0], expected, rtol=1e-12)
+    assert (value.tobytes(), gradient.tobytes()) == tuple(a.tobytes() for a in problem.value_and_gradient(w, shards))
+    along = problem.backend.curvatures_along(problem.loss, shards, -w, 2 * w, np.array([0.5, 1.0]), norms)
+    np.testing.assert_allclose(along[0, 1], expected, rtol=1e-12)
+    np.testing.assert_allclose(along[0, 0, 0], 0.25)
+    found = Concentration.of(sums[0])
+    assert found == pytest.approx((d.sum() ** 2 / (d**2).sum(), own.max() / own.sum(), d.sum()))
+
+
+def test_no_curvature_at_all_is_refused_like_too_little(tmp_path):
+    guard = guard_over(make_shards(rows=300, columns=5, sizes=(300,)), tmp_path)
+    for sums in (np.zeros(4), np.full(4, np.nan)):
+        assert not guard.permits(Concentration.of(sums), 5)
+
+
+def test_the_squared_loss_is_looked_at_once(tmp_path):
+    shards = make_shards(rows=300, columns=5, sizes=(300,), regression=True)
+    guard, problem = guard_over(shards, tmp_path), Problem(Squared())
+    guard.check_point(problem, np.ones(5), shards)
+    assert guard.has_passed(problem, np.full(5, 1e9))
+    assert not guard.has_passed(Problem(), np.ones(5))
+
+
+def test_one_row_that_is_most_of_the_hessian_is_refused_whatever_the_loss(tmp_path):
+    x = np.random.default_rng(0).normal(size=(300, 5))
+    x[7] *= 100
+    shards = Shards.from_arrays(x, np.arange(300.0), [300])
+    with pytest.raises(Refusal, match=r"^R4") as refusal:
+        guard_over(shards, tmp_path).check_point(Problem(Squared()), np.zeros(5), shards)
+    assert "largest_share" in refusal.value.detail  # for the log
+    assert "0." not in str(refusal.value)
+
+
+def test_trial_steps_that_go_too_far_come_back_as_losses_that_no_search_takes(tmp_path):
+    shards = make_shards(rows=300, columns=5, sizes=(300,))
+    guard, problem = guard_over(shards, tmp_path), Problem()
+    watched = Answering(guard, bytes(16), 1, []).watch(problem)
+    w, direction, steps = np.zeros(5), np.full(5, 200.0), np.array([0.0, 1.0, 1e-3])
+    plain, seen = problem.losses_along(w, direction, steps, shards), watched.losses_along(w, direction, steps, shards)
+    assert seen[0, [0, 2]].tolist() == plain[0, [0, 2]].tolist()
+    assert seen[0, 1] == 100 * (1 + plain[0, 0])
+    with pytest.raises(Refusal, match=r"^R4"):
+        watched.losses_along(direction, direction, steps, shards)
+
+
+def test_points_are_told_apart_by_all_that_is_asked_about_them():
+    w, direction = np.zeros(3), np.ones(3)
+    assert points_of(Model(w)) == points_of(Model(-w + 0.0))
+    assert points_of(Model(w)) != points_of(Model(w + 1e-300))
+    assert points_of(Model(w)) != points_of(Ray(w, direction, np.float64(-1.0)))
+
+
+def test_what_the_limits_mean_is_said_in_sentences(tmp_path):
+    x = np.random.default_rng(0).normal(size=(45, 13))
+    x[:, 4] = np.arange(45) == 3
+    columns = [f"c{number}" for number in range(13)]
+    shards = Shards.from_arrays(x, np.where(np.arange(45) < 3, 1.0, -1.0), [45], columns=columns)
+    assert meaning(Permissions(rounds=7), shards, tmp_path) == [
+        "45 rows, 14 coefficients with the intercept",
+        "a gradient of 14 coefficients is permitted",
+        "a full Hessian of 14 coefficients is permitted",
+        "sketches of up to 11 rows, sjlt up to 3, with secret random numbers",
+        "an outcome has fewer rows than your limit of 5: this site will refuse",
+        "column 'c4' has a level in fewer than 5 rows: those rows are taken to have the usual value",
+        "asked about at 0 of 1000 permitted points; sent 0 of 585 permitted numbers and 0 of 1755 in sketches",
+        "changed by you: rounds = 7",
+    ]
+    assert meaning(Permissions(smallest_rows=46), shards)[1] == "fewer rows than your limit of 46: this site will refuse"
+    assert meaning(Permissions(rows_per_coefficient=4.0), shards)[2].endswith("needs 56 rows: this site will refuse it")
+
+
+def test_the_owner_reads_which_columns_are_blanked(tmp_path, caplog):
+    x = np.random.default_rng(0).normal(size=(60, 3))
+    x[:, 1] = np.arange(60) == 3
+    caplog.set_level(logging.WARNING, logger="fedns.site")
+    guard = guard_over(Shards.from_arrays(x, np.arange(60.0), [60], columns=["a", "b", "c"]), tmp_path)
+    assert "rare levels in columns b: blank" in caplog.text
+    assert guard.shards.rows.values[:, 1].tolist() == [0.0] * 60
+    assert x[3, 1] == 1.0  # the owner's own rows are as they were
