@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fedns.core.errors import ConfigError
+from fedns.core.files import checked_name
 from fedns.core.suggestions import unknown
 from fedns.federation.protocol.transport import Engine
 from fedns.federation.site.permissions import Permissions
@@ -48,6 +49,10 @@ class SiteConfig:
         permit = filled(Permissions, f"{path}, [permit]", values.pop("permit", {}))
         config = filled(cls, str(path), values, folder=path.resolve().parent, data=data, permit=permit)
         _check_engine(path, config.engine)
+        try:
+            checked_name("name: a site's name", config.name)
+        except ConfigError as error:
+            raise ConfigError(f"{path}: {error}") from None
         return config
 
 

@@ -16,13 +16,15 @@ from pathlib import Path
 from typing import Any
 
 from fedns.core.errors import ConfigError, MessageError
+from fedns.core.files import checked_name
 from fedns.core.suggestions import unknown
 from fedns.runs.policy import Policy
 from fedns.runs.settings import filled, located, read_toml
 
 DEFAULT_CLIENTS = 10
 DEFAULT_METHODS = ("auto", "fednewton", "fedns", "fedndes")
-AGREED = ("method", "sketch", "sketch_size", "loss", "strength", "intercept", "seed", "wire", "rounds", "sites")
+_STUDY = ("study", "agreement")  # no settings of a file: a study has its own
+AGREED = ("method", "sketch", "sketch_size", "loss", "strength", "intercept", "seed", "wire", "rounds", "sites", *_STUDY)
 _SHARED = ("sketch", "sketch_size", "loss", "strength", "intercept", "rounds", "seed", "wire", "out")
 OVER_SITES = ("engine", "sites", "method", *_SHARED, "gradient_tol", "listen", "policy")  # settings of a coordinator's file
 
@@ -90,6 +92,8 @@ class Spec:
     gradient_tol: float | None = None
     listen: str = "127.0.0.1:9092"  # host and port that sites connect to
     policy: Policy = field(default_factory=Policy)
+    study: str = ""  # over sites, the canonical text of a study whose tables the sites hold
+    agreement: str = ""  # and what the sites have agreed on; none while they shake hands
     home: Path = field(default=Path(), compare=False)  # `out` is from here; no setting
 
     def __post_init__(self) -> None:
@@ -162,6 +166,11 @@ class Spec:
         return hashlib.sha256(self.agreed()).hexdigest()
 
     @property
+    def digests(self) -> tuple[str, ...]:
+        """What an owner may have agreed to: this run, or the study that it belongs to."""
+        return (self.digest, hashlib.sha256(self.study.encode()).hexdigest()) if self.study else (self.digest,)
+
+    @property
     def method(self) -> str:
         """The one method of a run over sites."""
         (only,) = self.methods
@@ -198,7 +207,7 @@ class Spec:
         return shlex.join(words)
 
 
-COMPARED = tuple(f.name for f in fields(Spec) if f.name in _SHARED or f.name not in (*OVER_SITES, "home"))
+COMPARED = tuple(f.name for f in fields(Spec) if f.name in _SHARED or f.name not in (*OVER_SITES, *_STUDY, "home"))
 
 
 def _check_ranges(spec: Spec) -> None:
@@ -243,6 +252,8 @@ def _check_names(spec: Spec) -> None:
 def _check_sites(spec: Spec) -> None:
     if not spec.sites or len(set(spec.sites)) < len(spec.sites):
         raise ConfigError(f"sites must be names, each once, got {list(spec.sites)}")
+    for site in spec.sites:
+        checked_name("a site's name", site)
     if len(spec.methods) != 1:
         raise ConfigError(f"a run over sites has one method, got {', '.join(spec.methods)}")
     if spec.policy.quorum > len(spec.sites):

@@ -16,7 +16,7 @@ from fedns.core.errors import ConfigError
 from fedns.core.suggestions import unknown
 from fedns.data.files.frames import label_of
 from fedns.runs.settings import read_toml
-from fedns.studies.formula import Formula, parse_formula, term_text
+from fedns.studies.model.formula import Formula, parse_formula, term_text
 
 FAMILIES = {"binomial": "logistic", "gaussian": "squared", "poisson": "poisson"}  # the loss of each
 MISSING_RULES = ("refuse", "complete", "mean")
@@ -90,7 +90,7 @@ class Study(Checked):
     weights: str = ""  # a column of row weights
     strength: float = 0.0  # s of the penalty (s/2) b^2 on every coefficient b but the intercept
     strengths: Mapping[str, float] = field(default_factory=dict)  # by term, in place of that
-    method: str = "auto"
+    method: str = "default"  # exact Newton steps, unless there are very many coefficients
     tolerance: float = 1e-8  # of the Newton decrement in units of standard errors
     rounds: int = 50
     aliased: str = "drop"
