@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo demo-federation test test-nightly check bench format docs clean
+.PHONY: demo demo-federation test test-quick test-nightly check constraints bench format docs clean
 
 demo: $(STAMP)
 	$(BIN)/fedns compare digits --methods auto,fednewton,fedns,fedndes --clients 20 --split iid --scale maxabs --sketch srht --sketch-size 8 --strength 1e-3 --rounds 30 --tol 1e-10 --trials 5 --seed 0 --out runs/demo
@@ -14,7 +14,13 @@ demo-federation: $(STAMP)
 
 test: $(STAMP)
 	$(BIN)/python tests/browser/install_browser.py
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+
+# What every edit deserves: no processes, no downloaded data. The first run after a change of a kernel compiles it.
+QUICK := tests/test_architecture.py tests/core tests/numerics tests/sketches tests/problems tests/runs tests/data tests/algorithms tests/federation/site
+
+test-quick: $(STAMP)
+	FEDNS_DATA= $(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m "not slow and not nightly" $(QUICK)
 
 test-nightly: $(STAMP)
 	$(BIN)/python -m pytest -m nightly
@@ -28,6 +34,9 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/speed.py
 	$(BIN)/python benchmarks/fednl.py
 	$(BIN)/python benchmarks/wide.py
+
+constraints: $(STAMP)
+	$(BIN)/python -m pip list --format=freeze --exclude-editable | grep -v -e '^fedns==' -e '^pip==' -e '^setuptools==' | LC_ALL=C sort -f > constraints.txt
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .

@@ -142,3 +142,14 @@ def test_numpys_numbers_and_lists_are_welcome():
 
 def test_groups_need_no_number_of_clients():
     assert fedns.split(ROWS, LABELS, how="group", groups=np.repeat([0, 1, 2], 10)).num_clients == 3
+
+
+# Made by the library, never by a caller.
+MADE_HERE = {"Clients", "Comparison", "Ragged", "Shards", "State", "StudyFit"}
+
+
+@pytest.mark.parametrize("name", [name for name, _ in public_calls() if name not in MADE_HERE])
+def test_help_has_a_line_for_every_parameter(name):
+    call = getattr(fedns, name)
+    lines = re.findall(r"^- (\w+): \S", inspect.getdoc(call), flags=re.MULTILINE)
+    assert lines == list(inspect.signature(call).parameters)

@@ -55,8 +55,8 @@ _HOMES = {
     "fedns.problems.penalties": ("Ridge",),
     "fedns.problems.problem": ("Problem",),
     "fedns.problems.reference": ("Optimum", "pooled_optimum"),
-    "fedns.studies.conflicts": ("StudyConflict",),
-    "fedns.studies.estimate": ("SeparationError", "StudyFit"),
+    "fedns.studies.schema.conflicts": ("StudyConflict",),
+    "fedns.studies.model.estimate": ("SeparationError", "StudyFit"),
     "fedns.studies.fit": ("fit_study",),
     "fedns.studies.study": ("ColumnRule", "Study"),
     "fedns.sketches": ("SJLT", "SKETCHES", "SRHT", "Gaussian", "Rademacher", "RowSampling", "Sketch"),
@@ -113,9 +113,9 @@ if TYPE_CHECKING:
     from fedns.runs.spec import Spec
     from fedns.simulation.simulator import simulate, simulated_cohort
     from fedns.sketches import SJLT, SKETCHES, SRHT, Gaussian, Rademacher, RowSampling, Sketch
-    from fedns.studies.conflicts import StudyConflict
-    from fedns.studies.estimate import SeparationError, StudyFit
     from fedns.studies.fit import fit_study
+    from fedns.studies.model.estimate import SeparationError, StudyFit
+    from fedns.studies.schema.conflicts import StudyConflict
     from fedns.studies.study import ColumnRule, Study
 
 

@@ -151,7 +151,7 @@ def test_a_candidate_that_overflows_loses_the_race():
     """Squared loss, 500 local steps: 8 / L grows by 7^500, which is not a number any more."""
     shards = make_shards(regression=True)
     problem = fedns.Problem(loss=fedns.Squared(), penalty=fedns.Ridge(1e-2))
-    history = fedns.simulate(FedAvg(local_epochs=500, search_rounds=2, optimum="find"), problem, shards, rounds=4)
+    history = fedns.simulate(FedAvg(local_epochs=500, search_rounds=2), problem, shards, rounds=4, optimum="find")
     smoothness = history.records[1].diagnostics["smoothness"]
     assert history.records[-1].diagnostics["learning_rate"] * smoothness < 2
     assert history.suboptimality[-1] < history.suboptimality[0]

@@ -50,7 +50,7 @@ class Attacker:
             return problem, {**handlers, **{handler.__name__: handler for handler in extra}}
 
         self.spec = run_of(method, 1, **{"rounds": 30, **changes})
-        self.service = SiteService("site-0", lambda: shards, build, permissions, folder)
+        self.service = SiteService("site-0", lambda spec: shards, build, permissions, folder)
         self.num_rows = shards.num_samples
         self.num_features = shards.num_columns + int(self.spec.intercept)
         self._handlers = build(self.spec)[1]

@@ -108,8 +108,8 @@ def test_without_a_guard_many_runs_give_what_one_run_would_not(tmp_path):
 
 def test_by_default_the_budget_is_that_of_the_rows_and_not_of_a_run(tmp_path):
     count, refusal, off = new_runs(tmp_path, DEFAULTS)
-    assert count == 3 * 300 * 8 // (8 * 9)  # numbers of the table over numbers of a sketch
-    assert refusal.startswith("R5: its owner permits 3 times the numbers of its table to leave")
+    assert count == 5 * 300 * 8 // (8 * 9)  # numbers of the table over numbers of a sketch
+    assert refusal.startswith("R5: its owner permits 5 times the numbers of its table to leave")
     assert off > 0.9
 
 
@@ -208,7 +208,7 @@ def unreadable():
 @pytest.mark.parametrize(("permissions", "quoted"), [(GUARD_OFF, True), (DEFAULTS, False)])
 def test_texts_of_exceptions_stay_at_home(permissions, quoted, tmp_path, monkeypatch):
     monkeypatch.setattr(SiteService, "_recall", lambda *_: unreadable())
-    service = SiteService("site-0", lambda: SHARDS, at_site, permissions, tmp_path)
+    service = SiteService("site-0", lambda spec: SHARDS, at_site, permissions, tmp_path)
     attacker = Attacker(SHARDS, tmp_path, permissions, "gd")
     attacker.service = service
     with pytest.raises(Refused) as refusal:

@@ -76,7 +76,7 @@ def one_client(shards: Shards, client: int) -> Shards:
 def services(shards: Shards, folder: Path, permissions: Permissions | None = None) -> dict[str, SiteService]:
     rules = permissions or OPEN_HANDED
     return {
-        name: SiteService(name, lambda j=j: one_client(shards, j), at_site, rules, folder / name)
+        name: SiteService(name, lambda spec, j=j: one_client(shards, j), at_site, rules, folder / name)
         for j, name in enumerate(run_of("fedns", shards.num_clients).sites)
     }
 

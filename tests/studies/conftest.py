@@ -9,10 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedns.problems.losses import LOSSES
 from fedns.studies.study import ColumnRule, Study
 
-needs_poisson = pytest.mark.skipif("poisson" not in LOSSES, reason="there is no Poisson loss")
 PAIN = {1: "typical", 2: "atypical", 3: "nonanginal", 4: "asymptomatic"}
 
 

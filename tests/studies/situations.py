@@ -86,8 +86,8 @@ def with_text(frame: pd.DataFrame) -> pd.DataFrame:
 SITUATIONS = [
     Situation("columns in another order", at_south(lambda frame: frame[frame.columns[::-1]])),
     Situation("a level is absent and a column is extra", at_south(lacks_a_level_and_has_a_column), note="ignored"),
-    Situation("0 and 1 here, words there", at_south(recoded(1, 0)), ("'ill' at site 'south' has the value '0', '1'",)),
-    Situation("1 and 2 here, words there", at_south(recoded(2, 1)), ("'ill' at site 'south' has the value '1', '2'",)),
+    Situation("0 and 1 here, words there", at_south(recoded(1, 0)), ("'ill' at site 'south' holds '0', '1'",)),
+    Situation("1 and 2 here, words there", at_south(recoded(2, 1)), ("'ill' at site 'south' holds '1', '2'",)),
     Situation("yes and no here", at_south(recoded("yes", "no")), ("site 'south'", "'no', 'yes'", "as site 'north' does")),
     Situation(
         "one class, in another case",

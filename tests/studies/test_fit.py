@@ -8,6 +8,7 @@ import pytest
 import statsmodels.api as sm
 import statsmodels.formula.api as smf
 from sklearn.linear_model import LogisticRegression
+from tests.studies.conftest import made_up
 
 from fedns.core.termination import Ending
 from fedns.studies.fit import fit_study
@@ -139,6 +140,34 @@ def test_levels_that_a_site_does_not_have(three_sites, absent):
     assert close(fit, oracle.params, names)
 
 
+@pytest.mark.parametrize(
+    "absent", [[], ["low"], ["placebo"], ["low", "placebo"]], ids=["none", "middle", "reference", "but one"]
+)
+@pytest.mark.parametrize("family", ["binomial", "gaussian", "poisson"])
+def test_four_unequal_sites_give_the_pooled_estimate_to_ten_digits(absent, family):
+    """199, 172, 30 and 85 rows; the smallest may lack a level in the middle, the reference, or all but one."""
+    rows = pd.concat(made_up(486, seed=5).values(), ignore_index=True)
+    ends = np.cumsum([199, 172, 30, 85])
+    tables = {
+        f"site{i}": rows.iloc[end - size : end] for i, (end, size) in enumerate(zip(ends, (199, 172, 30, 85), strict=True))
+    }
+    small = tables["site2"]
+    tables["site2"] = small.assign(arm=small["arm"].where(~small["arm"].isin(absent), "high"))
+    outcome = {"binomial": "ill", "gaussian": "score", "poisson": "falls"}[family]
+    levels = {"arm": ColumnRule(levels=("placebo", "low", "high"))}
+    fit = fit_study(
+        Study(f"{outcome} ~ age + dose + arm", family, columns=levels, **(CASE if family == "binomial" else {})), tables
+    )
+    rows = pooled(tables)
+    z = [(rows[name] - rows[name].mean()) / rows[name].std() for name in ("age", "dose")]
+    design = np.column_stack([np.ones(len(rows)), *z, rows["arm"] == "low", rows["arm"] == "high"]).astype(float)
+    target = rows["y" if family == "binomial" else outcome]
+    b = sm.GLM(target, design, family=getattr(sm.families, family.title())()).fit(tol=1e-16, maxiter=100).params.to_numpy()
+    slopes = b[1:3] / rows[["age", "dose"]].std().to_numpy()
+    expected = [b[0] - slopes @ rows[["age", "dose"]].mean().to_numpy(), *slopes, *b[3:]]
+    assert np.abs(fit.coefficients - expected).max() <= 1e-10 * (1 + np.abs(expected).max())
+
+
 def test_missing_numbers_get_the_mean_of_all_sites_and_an_indicator(three_sites):
     tables = {name: frame.copy() for name, frame in three_sites.items()}
     tables["north"].loc[:7, "age"] = np.nan
@@ -165,3 +194,17 @@ def test_columns_far_from_zero_do_not_cost_digits(three_sites):
     b = np.linalg.lstsq(near, rows["score"].to_numpy(), rcond=None)[0]
     expected = [b[0] - 2020 * b[1], b[1], b[2] - 2020 * b[4], b[3] * 1e9, b[4]]
     assert np.allclose(fit.coefficients, expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("family", ["binomial", "gaussian", "poisson"])
+def test_an_offset_is_added_to_every_margin(three_sites, family):
+    outcome = {"binomial": "ill", "gaussian": "score", "poisson": "falls"}[family]
+    fit = fit_study(
+        Study(f"{outcome} ~ age + arm + offset(log(time))", family, **(CASE if family == "binomial" else {})), three_sites
+    )
+    rows = pooled(three_sites)
+    design = np.column_stack([np.ones(len(rows)), rows["age"], rows["arm"] == "low", rows["arm"] == "placebo"]).astype(float)
+    target = rows["y" if family == "binomial" else outcome]
+    model = sm.GLM(target, design, family=getattr(sm.families, family.title())(), offset=np.log(rows["time"]))
+    assert close(fit, model.fit(tol=1e-15).params)
+    assert fit.names == ("Intercept", "age", "arm[low]", "arm[placebo]")

@@ -7,7 +7,6 @@ import pandas as pd
 import pytest
 import statsmodels.formula.api as smf
 from statsmodels.genmod.families import Binomial, Poisson
-from tests.studies.conftest import needs_poisson
 from tests.studies.situations import NAMES, SITUATIONS
 
 import fedns
@@ -67,7 +66,6 @@ def test_a_count_is_not_fitted_by_least_squares_without_a_word(three_sites):
     assert any('family = "poisson"' in note for note in fit.notes)
 
 
-@needs_poisson
 def test_counts(three_sites):
     fit = fit_study(Study("falls ~ age + arm", "poisson"), three_sites)
     rows = pd.concat(three_sites.values())

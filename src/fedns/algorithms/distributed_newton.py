@@ -62,6 +62,9 @@ class DistributedNewton(Algorithm):
 
     Pitfall: it does not converge to the optimum. At its fixed point the local steps cancel, not the local gradients; the
     distance depends on the rows per client and on how much clients differ. GIANT, with one more exchange, has no such bias.
+
+    - step_size: mu, above 0.
+    - trim: the part of the clients that is left out, at least 0 and below 0.5.
     """
 
     # Deviation (COMRADE, Alg. 1): clients count by their rows, where the paper's all have the same number; its compression

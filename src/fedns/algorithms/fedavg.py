@@ -120,6 +120,12 @@ class FedAvg(Algorithm):
 
     Pitfall: with more than one local step the fixed point is not the optimum unless all clients agree on it. The run ends
     on a plateau, lower for fewer steps and smaller rates. With a single full-batch step this is gradient descent.
+
+    - local_epochs: passes over its rows that a client makes in a round, at least 1.
+    - local_steps: steps of a round in place of epochs; 0 counts epochs.
+    - batch_size: rows of a step; 0 means all rows of the client.
+    - learning_rate: mu; 0 means that it is searched for.
+    - search_rounds: rounds that the four rates race for.
     """
 
     local_epochs: int = 5
@@ -223,6 +229,13 @@ class FedProx(FedAvg):
 
     Pitfall: it damps the drift and the progress alike; the fixed point is still biased. With a given learning rate keep
     learning_rate < 2 / (L + proximal), or the local steps diverge.
+
+    - local_epochs: passes over its rows that a client makes in a round, at least 1.
+    - local_steps: steps of a round in place of epochs; 0 counts epochs.
+    - batch_size: rows of a step; 0 means all rows of the client.
+    - learning_rate: mu; 0 means that it is searched for.
+    - search_rounds: rounds that the four rates race for.
+    - proximal: strength of the term that holds clients near the common model, at least 0.
     """
 
     # Deviation (FedProx, Alg. 2): clients count by their rows in the average and are drawn uniformly; the paper draws them

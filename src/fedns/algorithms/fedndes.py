@@ -31,6 +31,12 @@ class FedNDES(Algorithm):
     """Sketch to `sketch.size` rows while the Newton decrement is above `switch_decrement`, to `second_size` below it.
 
     Ends by itself when the squared decrement, about twice the gap, falls to `decrement_tolerance`.
+
+    - sketch: fedns.SRHT(16) by default, or SJLT, Gaussian, Rademacher or RowSampling of some size.
+    - second_size: rows of the second sketch; 0 means twice the first.
+    - switch_decrement: the Newton decrement below which the second size is used, at least 0.
+    - decrement_tolerance: the squared decrement at which the run ends, at least 0.
+    - line_search: how the step size is found: fedns.ArmijoSearch(), fedns.LocalSearch(), or None for 1.
     """
 
     sketch: Sketch = field(default_factory=lambda: SRHT(16))

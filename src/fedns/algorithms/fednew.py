@@ -168,6 +168,11 @@ class FedNew(ADMMDirections):
     Pitfalls: there is no rate in theory. Too small a rho oscillates or diverges, too large a one is gradient descent; the
     table's values taken literally with mean losses damp n_j times too much. The paper lets every client take part in every
     round: one that was absent keeps its dual, and the duals' sum is then no longer 0.
+
+    - rho: weight of the agreement between clients, above 0.
+    - alpha: damping added to the Hessians, at least 0.
+    - refresh: rounds between Hessians; 0 means only at the start.
+    - scale: "mean" or "sum": the losses that rho and alpha belong to.
     """
 
     name: ClassVar[str] = "fednew"
@@ -207,6 +212,12 @@ class QFedNew(ADMMDirections):
 
     Pitfall: the rounding error is a fraction of the last change of y_j, so few bits slow down the convergence, and one bit
     can make it diverge. Where clients are absent, the common direction still counts what they sent last.
+
+    - rho: weight of the agreement between clients, above 0.
+    - alpha: damping added to the Hessians, at least 0.
+    - refresh: rounds between Hessians; 0 means only at the start.
+    - scale: "mean" or "sum": the losses that rho and alpha belong to.
+    - bits: of a number in a direction, 1 to 16.
     """
 
     bits: int = 3

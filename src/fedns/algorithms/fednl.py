@@ -122,6 +122,14 @@ class FedNL(Algorithm):
 
     Pitfalls: option 1 with Top-K can diverge, since changing single entries makes H indefinite, and a direction clipped to
     the penalty alone gets a huge step. From a zero Hessian option 1 makes gradient steps of length 1/strength.
+
+    - compressor: of the corrections: rank1, rank5, topk, top100, randk, rand200 or identity.
+    - option: 1 or 2, see above; 0 chooses.
+    - initial_hessian: "exact" or "zero".
+    - line_search: fedns.ArmijoSearch(), or None for full steps.
+    - shift_norm: of l_j with option 2: "frobenius" or "spectral".
+    - variant: "standard" or "pp".
+    - alpha: the learning rate of H_j; 0 means the compressor's own.
     """
 
     compressor: str = "rank1"
@@ -303,6 +311,8 @@ class NewtonZero(Algorithm):
 
     What the FedNS paper's figures call FedNL. Pitfall: its linear rate is |I - H(0)^-1 H(w*)|, and where the curvature at
     the optimum is far from that at the start it takes hundreds of rounds, or cycles unless line_search=ArmijoSearch().
+
+    - line_search: fedns.ArmijoSearch(), or None for full steps.
     """
 
     line_search: ArmijoSearch | None = None

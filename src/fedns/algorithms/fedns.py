@@ -30,6 +30,12 @@ class FedNS(Algorithm):
     has the accuracy of a sketch of size m k.
 
     growth="log2" sketches to k log2(1 + t)^2 rows in round t = 1, 2, ..., which Theorem 1's accuracy 1 / log(1 + t) takes.
+
+    - sketch: fedns.SRHT(16) by default, or SJLT, Gaussian, Rademacher or RowSampling of some size.
+    - step_size: mu, above 0; used without a line search.
+    - aggregation: "gram" or "sum", see above.
+    - line_search: how the step size is found: fedns.ArmijoSearch(), fedns.LocalSearch(), or None for `step_size`.
+    - growth: "none" or "log2", see above.
     """
 
     sketch: Sketch = field(default_factory=lambda: SRHT(16))
@@ -92,6 +98,12 @@ class NewtonSketch(FedNS):
 
     One sketch of size k has to do what m sketches do in FedNS: below a few times the effective dimension a unit step cycles,
     so the line search is on unless it is turned off.
+
+    - sketch: kind and size of the sketch; SRHT(16) by default.
+    - step_size: mu, above 0; used without a line search.
+    - aggregation: "gram" or "sum", the same with one client.
+    - line_search: how the step size is found: fedns.ArmijoSearch(), fedns.LocalSearch(), or None for `step_size`.
+    - growth: "none" or "log2": the size stays, or grows as in FedNS.
     """
 
     line_search: Search | None = ArmijoSearch()

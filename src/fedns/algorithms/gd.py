@@ -37,6 +37,9 @@ class GradientDescent(Algorithm):
 
     Pitfall: the rounds needed grow with the condition number of the Hessian; scale the columns first. A given step size
     must be below 2 / L, with L the largest eigenvalue of the Hessian.
+
+    - step_size: mu; 0 means found by the line search.
+    - line_search: fedns.ArmijoSearch(...), used where step_size is 0.
     """
 
     step_size: float = 0.0

@@ -56,6 +56,9 @@ class GIANT(Algorithm):
 
     Pitfall: the mean of the inverses is larger than the inverse of the mean. On clients that differ (sorted labels, fewer
     rows than features) directions are too long; line_search=None then oscillates or diverges.
+
+    - line_search: fedns.ArmijoSearch(), or None for `step_size`.
+    - step_size: mu, above 0; used without a line search.
     """
 
     # Deviation (GIANT, Alg. 1): local systems are solved exactly, by Cholesky, where the paper runs a few steps of CG.

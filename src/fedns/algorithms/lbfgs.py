@@ -42,6 +42,9 @@ class LBFGS(Algorithm):
 
     Pitfall: gradients of different clients are not differences of one function. With partial participation the pairs are
     noise for the most part; those of no positive curvature are left out, the others are not.
+
+    - memory: pairs that the server keeps, at least 1.
+    - line_search: fedns.ArmijoSearch(...).
     """
 
     memory: int = 20

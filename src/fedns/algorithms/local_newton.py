@@ -67,6 +67,12 @@ class LocalNewton(Algorithm):
 
     Pitfall: alone it does not converge to the optimum. More local steps go towards the average of the clients' own optima,
     which is far off when clients differ.
+
+    - local_steps: Newton steps of a client in a round, at least 1.
+    - line_search: of a client on its own objective: fedns.ArmijoSearch(...).
+    - finish: "none" or "giant".
+    - finish_after: rounds before GIANT takes over; 0 means when averaging stalls.
+    - stall_fraction: the part of the whole decrease below which a round counts as a stall.
     """
 
     # Deviation (LocalNewton, adaptive variant): the paper takes away local steps when the loss no longer decreases enough

@@ -30,7 +30,11 @@ class Curvature(Message):
 
 @dataclass(frozen=True)
 class FedNewton(Algorithm):
-    """w <- w - mu H^-1 g with H and g averaged over clients: exactly Newton's method on the union of the data."""
+    """w <- w - mu H^-1 g with H and g averaged over clients: exactly Newton's method on the union of the data.
+
+    - step_size: mu, above 0; used without a line search.
+    - line_search: how the step size is found: fedns.ArmijoSearch(), fedns.LocalSearch(), or None for `step_size`.
+    """
 
     step_size: float = 1.0
     line_search: Search | None = None
@@ -66,7 +70,11 @@ class FedNewton(Algorithm):
 
 @dataclass(frozen=True)
 class Newton(FedNewton):
-    """Newton's method on the pooled data: the yardstick, nothing is sent."""
+    """Newton's method on the pooled data: the yardstick, nothing is sent.
+
+    - step_size: mu, above 0; used without a line search.
+    - line_search: how the step size is found: fedns.ArmijoSearch(), fedns.LocalSearch(), or None for `step_size`.
+    """
 
     name: ClassVar[str] = "newton"
     summary: ClassVar[str] = "Newton's method on the pooled data; a yardstick"

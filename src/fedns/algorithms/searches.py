@@ -49,7 +49,11 @@ class LocalStep(Message):
 
 @dataclass(frozen=True)
 class Search(Checked, ABC):
-    """Backtracking from a unit step until the decrease is at least `armijo_slope` times what the slope promises."""
+    """Backtracking from a unit step until the decrease is at least `armijo_slope` times what the slope promises.
+
+    - armijo_slope: the part of the decrease promised by the slope that a step must achieve, above 0 and below 0.5.
+    - backtrack_factor: what a step is multiplied by when it fails, above 0 and below 1.
+    """
 
     armijo_slope: float = 0.1
     backtrack_factor: float = 0.5
@@ -78,7 +82,12 @@ def refusable(losses: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True)
 class ArmijoSearch(Search):
-    """Backtracking on the aggregate objective: one exchange, in which clients report their losses on a grid of steps."""
+    """Backtracking on the aggregate objective: one exchange, in which clients report their losses on a grid of steps.
+
+    - armijo_slope: the part of the decrease promised by the slope that a step must achieve, above 0 and below 0.5.
+    - backtrack_factor: what a step is multiplied by when it fails, above 0 and below 1.
+    - trials: steps that are tried in one exchange, at least 1.
+    """
 
     trials: int = 12
 
@@ -127,6 +136,10 @@ class LocalSearch(Search):
     """The smallest of the clients' own backtracking steps, as the FedNDES paper prints it (Alg. 2, lines 5 and 6).
 
     It stalls: near the optimum the common direction is uphill for some client, whose step then shrinks to nothing.
+
+    - armijo_slope: the part of the decrease promised by the slope that a step must achieve, above 0 and below 0.5.
+    - backtrack_factor: what a step is multiplied by when it fails, above 0 and below 1.
+    - max_backtracks: most often that a client shortens its step.
     """
 
     max_backtracks: int = 40  # without a cap the printed loop does not end

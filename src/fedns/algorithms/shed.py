@@ -87,6 +87,13 @@ class SHED(Algorithm):
     Pitfalls: a renewal throws away everything sent before. Near the optimum the Hessian no longer changes, and the later the
     rarer it should be; "once" is best for squared losses, whose Hessian is constant. The server keeps up to M pairs of every
     client.
+
+    - eigenpairs: pairs that a client sends in a round, at least 1.
+    - renewal: "fibonacci", "once" or "everyN" for a number N.
+    - residual: "next" or "midpoint".
+    - allocation: "equal" or "rows".
+    - eigenpairs_per_client: a number for each client, in place of `eigenpairs`.
+    - line_search: fedns.ArmijoSearch(), or None for full steps.
     """
 
     eigenpairs: int = 3

@@ -14,12 +14,15 @@ from rich.table import Table
 from fedns.algorithms import METHODS
 from fedns.comparison.federation_demo import Demo, run_demo
 from fedns.core.errors import ConfigError
-from fedns.federation.config import read_experiment
+from fedns.federation.config import EXPERIMENT_FILE, read_experiment
 from fedns.federation.coordinator.coordinate import Watcher, coordinate, open_transport
 from fedns.federation.coordinator.metrics import serve_metrics
 from fedns.federation.coordinator.report import write_report
 from fedns.federation.coordinator.view import site_table, view_on
 from fedns.federation.processes import ended_by_sigterm
+from fedns.studies.federated import fit_federation
+from fedns.studies.model.estimate import StudyFit
+from fedns.studies.study import Study
 
 DECIDED = 3  # exit status: trained, but one site decides the model
 
@@ -42,6 +45,13 @@ def run_coordinator(path: Path, *, resume: bool, metrics_port: int | None, quiet
             console.print(f"{site}: it decides this model", markup=False, soft_wrap=True, style="bold red")
         console.print(f"report: {report}", markup=False, soft_wrap=True)
     return DECIDED if result.deciding else 0 if result.history.converged else 1
+
+
+def fit_over_sites(study: Study, federation: Path, out: Path) -> StudyFit:
+    """Fit a study over the sites of a federation, whichever its engine; they must be running, or start soon."""
+    experiment = read_experiment(federation / "coordinator" / EXPERIMENT_FILE)
+    with ended_by_sigterm(), open_transport(experiment, logs=experiment.home / "logs") as transport:
+        return fit_federation(study, experiment, transport, out)
 
 
 def run_demonstration(demo: Demo, quiet: bool, console: Console) -> bool:

@@ -95,7 +95,10 @@ def check(
 
 def fit(
     study: Annotated[Path, typer.Argument(hidden=True)],
-    tables: Annotated[list[Path], typer.Argument(hidden=True)],
+    tables: Annotated[list[Path] | None, typer.Argument(hidden=True)] = None,
+    federation: Annotated[
+        Path | None, typer.Option(help="Folder of `fedns init-federation`: fit over its sites instead.", show_default=False)
+    ] = None,
     site_column: SiteColumn = None,
     smallest_count: SmallestCount = 5,
     out: Annotated[Path, typer.Option(help="Folder of the results.  [default: runs/fit]", show_default=False)] = Path(
@@ -103,7 +106,7 @@ def fit(
     ),
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing; the results are in the files.")] = False,
 ) -> None:
-    """Fit a study over tables on this machine, each a site of its own.
+    """Fit a study over tables on this machine, each a site of its own; or over real sites.
 
     STUDY is the study's TOML file. TABLES are one file for each site, a folder of them, or one table with --site-column.
     """
@@ -111,7 +114,14 @@ def fit(
     from fedns.studies.outputs import write_fit
     from fedns.studies.study import Study
 
-    found = fit_study(Study.read(study), _frames(tables, site_column), smallest_count=smallest_count)
+    if (federation is None) == (not tables):
+        raise ConfigError("give either tables, or --federation with the folder of a federation")
+    if federation is not None:
+        from fedns.cli.federation_commands import fit_over_sites
+
+        found = fit_over_sites(Study.read(study), federation, out)
+    else:
+        found = fit_study(Study.read(study), _frames(tables or [], site_column), smallest_count=smallest_count)
     path = write_fit(found, out)
     if not quiet:
         _show(found)

@@ -52,7 +52,9 @@ class Comparison:
 def compare(spec: Spec, display: Display | None = None, *, resume: bool = False) -> Comparison:
     """Run a spec into its folder. After Ctrl-C, what was finished is still there and is returned.
 
-    resume: keep the runs that an earlier process with the same settings finished there, and make only the others.
+    - spec: fedns.Spec(...): data, problem, methods and when to stop.
+    - display: is told of every round; nothing is shown unless given.
+    - resume: keep the runs that an earlier process with the same settings finished there, and make only the others.
     """
     display = display or Display()
     methods = parse_methods(spec.methods, spec.sketch, spec.sketch_size)

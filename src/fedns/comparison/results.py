@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -42,6 +42,7 @@ class Run:
     ending: Ending
     stop_reason: str  # the same in one sentence, with its numbers
     ledger: list[LedgerLine]
+    coefficients: list[float] = field(default_factory=list)  # in the order of the columns, as scaled; none while it runs
 
     @property
     def converged(self) -> bool:
@@ -69,7 +70,7 @@ class RoundsWriter(Observer):
     def on_end(self, history: History) -> None:
         ledger = [asdict(line) for line in summarise_ledger(history.ledger)]
         ending = {"ending": history.ending.key, "stop_reason": history.stop_reason, "converged": history.converged}
-        _write_line(self._runs, self._of | ending | {"ledger": ledger})
+        _write_line(self._runs, self._of | ending | {"ledger": ledger, "coefficients": history.coefficients.tolist()})
 
 
 def summarise_ledger(entries: Iterable[LedgerEntry]) -> list[LedgerLine]:
@@ -84,7 +85,10 @@ def summarise_ledger(entries: Iterable[LedgerEntry]) -> list[LedgerLine]:
 
 @checked
 def read_runs(folder: str | Path) -> list[Run]:
-    """Every run in a folder, finished or not, in the order in which they ran."""
+    """Every run in a folder, finished or not, in the order in which they ran.
+
+    - folder: where `fedns compare` or `fedns.compare` wrote its results.
+    """
     folder = Path(folder)
     records: dict[tuple[str, int], list[Record]] = {}
     for line in _read_lines(folder / ROUNDS_FILE):
@@ -114,7 +118,9 @@ def _run(method: str, trial: int, records: list[Record], ending: dict[str, Any] 
     if ending is None:
         return Run(method, trial, records, Ending.INTERRUPTED, Ending.INTERRUPTED.label, [])
     ledger = [LedgerLine(**{**line, "fields": tuple(line["fields"])}) for line in ending["ledger"]]
-    return Run(method, trial, records, Ending.of(ending["ending"]), ending["stop_reason"], ledger)
+    return Run(
+        method, trial, records, Ending.of(ending["ending"]), ending["stop_reason"], ledger, ending.get("coefficients", [])
+    )
 
 
 def _write_line(file: TextIO, values: dict[str, Any]) -> None:

@@ -21,7 +21,12 @@ class State(Message):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one round gives: the next state, numbers worth recording, and a reason if the method itself is done."""
+    """What one round gives.
+
+    - state: the next state, a message with coefficients.
+    - diagnostics: numbers worth recording.
+    - finished: a reason if the method itself is done.
+    """
 
     state: Any
     diagnostics: Mapping[str, float] = field(default_factory=dict)

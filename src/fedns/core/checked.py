@@ -117,8 +117,10 @@ def _fits(value: Any, declared: Any) -> bool:
         return isinstance(value, bool | np.bool_)
     if origin is not None:
         return _fits_container(value, origin, typing.get_args(declared))
-    if declared is Any or not isinstance(declared, type) or getattr(declared, "_is_protocol", False):
+    if declared is Any or not isinstance(declared, type):
         return True  # nothing can be said about it
+    if getattr(declared, "_is_protocol", False):
+        return all(hasattr(value, name) for name in vars(declared) if not name.startswith("_"))
     if issubclass(declared, tuple) and hasattr(declared, "__orig_bases__"):
         return _fits(value, declared.__orig_bases__[0])
     return isinstance(value, declared)

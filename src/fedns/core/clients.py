@@ -82,6 +82,9 @@ def on_client(request: type[Message], reply: type[Message]) -> Callable[[F], F]:
     """Mark a function or method as running at the clients, with the messages it takes and gives.
 
     Every field of the reply must declare what it discloses.
+
+    - request: the class of what the handler is asked.
+    - reply: the class of what it answers.
     """
     for name, spec in reply.specs().items():
         if spec.discloses is None:

@@ -31,7 +31,19 @@ MEASURES = (
 
 @dataclass(frozen=True)
 class Record:
-    """One round. Seconds, exchanges and bytes are cumulative; bytes are summed over all clients."""
+    """One round. Seconds, exchanges and bytes are cumulative; bytes are summed over all clients.
+
+    - round: from 0, the start.
+    - exchanges: requests to clients and their answers.
+    - seconds: of rounds, without evaluation.
+    - uplink_bytes: sent by clients.
+    - downlink_bytes: sent to clients.
+    - objective: F(w).
+    - suboptimality: F(w) - F*; None where the optimum is not known.
+    - gradient_norm: |grad F(w)|.
+    - diagnostics: the method's own numbers.
+    - evaluation_bytes: sent both ways to evaluate, which no method needs.
+    """
 
     round: int
     exchanges: int
@@ -56,7 +68,15 @@ class Record:
 
 @dataclass
 class History:
-    """A run: one record per round from round 0, the start, and the result."""
+    """A run: one record per round from round 0, the start, and the result.
+
+    - method: its name.
+    - records: one fedns.Record per round.
+    - coefficients: (features,), the intercept's last.
+    - ending: why the run ended, a fedns.Ending.
+    - stop_reason: the same in a sentence with numbers.
+    - ledger: every exchange, with its messages and bytes.
+    """
 
     method: str
     records: list[Record]

@@ -90,7 +90,13 @@ class Ragged:
 
 
 def wire(*dimensions: str, dtype: str = "real", ragged: bool = False, discloses: str | None = None) -> Any:
-    """Declare a field: its axes by name, a dtype if it must not be rounded, and in a reply what it tells about the rows."""
+    """Declare a field of a message.
+
+    - dimensions: its axes by name; none for a single number.
+    - dtype: "real" is rounded to the run's wire precision, "coded" is for small integers; or a numpy dtype, which stays.
+    - ragged: clients have different lengths along the first axis.
+    - discloses: what it tells about the rows, which every field of a reply must say: one of fedns.Discloses.
+    """
     if dtype not in ("real", "coded") and np.dtype(dtype).newbyteorder("<") not in _CODES:
         raise ConfigError(f"messages cannot carry {dtype}: use real, coded, float64, float32, int64, int32 or uint8")
     if discloses is not None and discloses not in set(Discloses):

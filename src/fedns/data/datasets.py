@@ -39,7 +39,19 @@ _DTYPES = {"float64": np.float64, "float32": np.float32}
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Rows and targets, not yet given to clients; iterates as `features, targets`."""
+    """Rows and targets, not yet given to clients; iterates as `features, targets`.
+
+    - name: of the set.
+    - features: (rows, columns), an array or a scipy.sparse matrix.
+    - targets: (rows,), -1 and +1 where the task is binary.
+    - task: binary, regression or multiclass.
+    - columns: their names.
+    - groups: (rows,), the natural site of each row.
+    - group_names: one per distinct group, in sorted order of the labels.
+    - sample_weights: (rows,).
+    - description: in words.
+    - source: where it came from.
+    """
 
     example: ClassVar[str] = "fedns.load(NAME)"
     name: str
@@ -77,11 +89,15 @@ def load(
     task: str | None = None,
     dtype: str = "float64",
 ) -> Dataset:
-    """A named set, a file, or `synthetic:rows=...,columns=...`.
+    """Rows and targets of a named set, of a file, or of `synthetic:rows=...,columns=...`.
 
-    positive: the label that becomes +1, all others -1. Without it, the larger of two labels does.
-    target, group, weight: columns of a CSV or Parquet file, or members of an archive.
-    task: binary, regression or multiclass, where the values of the targets would suggest another.
+    - name: of a set that `fedns datasets` lists, or a path: LIBSVM text, .npz, .csv or .parquet.
+    - positive: the label that becomes +1, all others -1. Without it, the larger of two labels does.
+    - target: the column of the targets in a table, or the member of an archive.
+    - group: the column of the sites.
+    - weight: the column of sample weights.
+    - task: binary, regression or multiclass, where the values of the targets would suggest another.
+    - dtype: float64 or float32.
     """
     if dtype not in _DTYPES:
         raise DataError(f"dtype must be float64 or float32, got '{dtype}'")

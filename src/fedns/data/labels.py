@@ -19,6 +19,9 @@ def as_binary(targets: ArrayLike, positive: float | str | None = None) -> NDArra
     """Labels as -1 and +1: +1 where equal to `positive`, by default to the larger of two values.
 
     A site that holds one class only must give `positive`, since the larger of its labels says nothing.
+
+    - targets: two distinct labels, or several with `positive`.
+    - positive: the label that becomes +1; the larger of two unless given.
     """
     labels = np.asarray(targets)
     distinct = _distinct(labels)

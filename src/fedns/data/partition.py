@@ -46,10 +46,20 @@ def split(
 ) -> Shards:
     """Give every row to exactly one client, and every client at least one row.
 
-    how: `contiguous` parts in the order given; `iid` parts of a random order; `sorted` by target, then contiguous;
-    `dirichlet:ALPHA` shares of each class drawn for every client (label skew; a regression target is cut into ten
-    classes at its quantiles); `quantity:ALPHA` sizes drawn, rows random; `group` one client per distinct group.
     Where a draw leaves a client empty, it gets the last row of the client that is largest at that moment.
+
+    - features: (rows, columns), an array or a scipy.sparse matrix.
+    - targets: (rows,).
+    - clients: their number; leave it out with `group`.
+    - how: `contiguous` parts in the order given; `iid` parts of a random order; `sorted` by target, then contiguous;
+      `dirichlet:ALPHA` shares of each class drawn for every client (label skew; a regression target is cut into ten
+      classes at its quantiles); `quantity:ALPHA` sizes drawn, rows random; `group` one client per distinct group.
+    - seed: of the random order and draws.
+    - groups: (rows,), the site of each row, for `group`.
+    - group_names: one for each distinct group, in sorted order.
+    - sample_weights: (rows,), at least 0.
+    - columns: names of the columns.
+    - task: binary, regression or multiclass, for `dirichlet`; by the targets unless given.
     """
     y = np.asarray(targets, dtype=np.float64)
     num_rows = _count_rows(features)
@@ -79,7 +89,13 @@ def split(
 
 @checked
 def split_dataset(dataset: Dataset, clients: int | None = None, how: str = "iid", seed: int = 0) -> Shards:
-    """`split`, with everything the data set knows about its rows."""
+    """`split`, with everything the data set knows about its rows.
+
+    - dataset: what fedns.load gives.
+    - clients: their number; leave it out with `group`.
+    - how: as for fedns.split.
+    - seed: of the random order and draws.
+    """
     return split(
         dataset.features,
         dataset.targets,

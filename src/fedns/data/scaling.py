@@ -85,7 +85,11 @@ def scaling_from(summary: ColumnSummary, how: str) -> Scaling:
 
 @checked
 def scale(shards: Shards, how: str) -> tuple[Shards, Scaling]:
-    """Summarise, merge and apply, as the sites and the server would together."""
+    """Summarise, merge and apply, as the sites and the server would together.
+
+    - shards: the rows of all clients.
+    - how: "none", "maxabs" or "standardise".
+    """
     if how == "none":
         return shards, Scaling(np.zeros(shards.num_columns), np.ones(shards.num_columns))
     scaling = scaling_from(merge(summarise(shards)), how)

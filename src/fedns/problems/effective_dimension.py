@@ -62,6 +62,10 @@ def effective_dimension(problem: Problem, shards: Shards, w: FloatArray | None =
     """Tr(H (H + P)^-1) from the Hessian of all rows, at w = 0, where it is largest, unless another w is given.
 
     Exact up to about M epsilon |H| / lambda: columns of very different units cost digits. Without a penalty it is the rank.
+
+    - problem: loss, penalty and feature map.
+    - shards: the rows of all clients.
+    - w: coefficients at which the Hessian is taken.
     """
     problem, shards = problem.linearised(shards)
     features = problem.num_features(shards.num_columns)
@@ -113,6 +117,13 @@ def estimate_effective_dimension(
     Client j sends max(1, p_j rows) Gaussian combinations of the rows of its root A_j. If the estimate is more than a third
     (1 / rows_per_dimension) of the rows that came, as many rows again are asked for. Nothing is assumed of the number of
     samples: a client with a single one sends random multiples of it.
+
+    - problem: loss, penalty and feature map.
+    - cohort: the clients, for example fedns.simulated_cohort(problem, shards).
+    - w: coefficients at which the Hessian is taken; zeros unless given.
+    - rows: sketched rows of all clients together in the first exchange, at least 1.
+    - rows_per_dimension: rows wanted for each unit of the estimate.
+    - seed: of the random combinations.
     """
     if rows < 1:
         raise ConfigError(f"estimate_effective_dimension needs rows >= 1, got {rows}")

@@ -107,6 +107,11 @@ class RandomFourier(FeatureMap):
     omega is drawn from the Fourier transform of the kernel: normal for gaussian, independent Cauchy for laplace. Pairs
     rather than sqrt(2 / size) cos(omega . x + b): the variance of phi(x) . phi(y) is smaller by
     (k(x, y)^2 - k(2x, 2y) / 2) / size, positive for both kernels (Sutherland and Schneider 2015), and |phi(x)| = 1 exactly.
+
+    - size: features, an even number.
+    - width: width of the kernel, above 0.
+    - kernel: gaussian or laplace.
+    - seed: of the frequencies, the same at every site.
     """
 
     size: int
@@ -138,6 +143,10 @@ class OrthogonalRandom(FeatureMap):
 
     omega_i = s_i q_i / width, with q_i the columns of a random rotation and s_i the length of a normal vector: each omega_i
     is distributed as before, but they cover the directions evenly, which lowers the variance (Yu et al. 2016).
+
+    - size: features, an even number.
+    - width: width of the kernel, above 0.
+    - seed: of the frequencies, the same at every site.
     """
 
     size: int
@@ -173,6 +182,10 @@ class Nystroem(FeatureMap):
     """phi(x) = K_mm^(-1/2) k_m(x) for landmarks l_1 ... l_m: phi(x) . phi(y) is the kernel projected on their span.
 
     Eigenvalues of K_mm below 1e-12 count as 1e-12: a direction that is rounding noise is not blown up.
+
+    - landmarks: rows that all others are compared with: (landmarks, columns).
+    - width: width of the kernel, above 0.
+    - kernel: gaussian or laplace.
     """
 
     landmarks: FloatArray  # (size, columns), read-only
@@ -227,6 +240,10 @@ class Polynomial(FeatureMap):
     """All monomials of the columns up to `degree`, by degree and then in the order of the columns, as in scikit-learn.
 
     interaction_only leaves out powers of a column; bias adds a constant 1, which is penalised, unlike a problem's intercept.
+
+    - degree: largest degree of a product of columns, at least 1.
+    - interaction_only: leave out powers of a column.
+    - bias: add a constant feature.
     """
 
     degree: int = 2

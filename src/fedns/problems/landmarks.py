@@ -131,10 +131,15 @@ def federated_landmarks(
 ) -> FloatArray:
     """Landmarks for `Nystroem` from summaries of the sites: (size, columns).
 
-    how: `groups`, each site sends k-means centres of its rows, of at least `smallest_group` rows each, with their sizes, and
-    the server clusters those; `moments`, each site sends its number of rows and the mean and variance of every column, and
-    landmarks are drawn from the normal distribution with the merged ones, which ignores that columns belong together. A site
-    with fewer rows than `smallest_group` sends nothing. Distances decide both: scale the columns first.
+    A site with fewer rows than `smallest_group` sends nothing. Distances decide: scale the columns first.
+
+    - cohort: the clients, for example fedns.simulated_cohort(problem, shards).
+    - size: landmarks, at least 1.
+    - how: `groups`, each site sends k-means centres of its rows, of at least `smallest_group` rows each, with their sizes,
+      and the server clusters those; `moments`, each site sends its number of rows and the mean and variance of every column,
+      and landmarks are drawn from the normal distribution with the merged ones, which ignores that columns belong together.
+    - smallest_group: rows that a group must have to be sent.
+    - seed: of the random choices.
     """
     if size < 1:
         raise ConfigError(f"federated_landmarks needs size >= 1, got {size}")
@@ -158,6 +163,10 @@ def federated_width(cohort: Cohort, kernel: str = "gaussian", *, seed: int = 0) 
 
     Exact to within a bin, 4.4 %, of the median that the pooled rows have where sites are alike. Where they differ, rows of
     different sites lie further apart than rows of one, and the width comes out smaller: on cod_rna sorted by label, by half.
+
+    - cohort: the clients, for example fedns.simulated_cohort(problem, shards).
+    - kernel: gaussian or laplace.
+    - seed: of the random choices.
     """
     check_kernel("federated_width", kernel, 1.0)
     shares = np.zeros(2 * _OCTAVES * _BINS_PER_OCTAVE + 2)

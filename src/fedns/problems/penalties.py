@@ -18,7 +18,8 @@ FloatArray = NDArray[np.float64]
 class Ridge(Checked):
     """(strength / 2) |w|^2. The paper prints strength |w|^2: its lambda is half of this one.
 
-    factors: one for each coefficient but the intercept, which its strength is multiplied by; all 1 unless given.
+    - strength: at least 0.
+    - factors: one for each coefficient but the intercept, which its strength is multiplied by; all 1 unless given.
     """
 
     example: ClassVar[str] = "fedns.Ridge(1e-3)"

@@ -15,6 +15,7 @@ from fedns.numerics.backend import Backend, Keys, LocalSteps, SketchPlan, cpu
 from fedns.numerics.linalg import LowRank, solve_shifted, unpack_symmetric
 from fedns.problems.feature_maps import FeatureMap, Identity
 from fedns.problems.losses import Logistic, Loss
+from fedns.problems.offset import OffsetBackend
 from fedns.problems.penalties import Ridge
 
 FloatArray = NDArray[np.float64]
@@ -37,6 +38,12 @@ class Problem(Checked):
 
     Methods that take shards return the data term of each client, with a leading client axis; the penalty is the server's.
     Their coefficients are one vector for all clients, (features,), or one for each, (clients, features).
+
+    - loss: fedns.Logistic() by default, fedns.Squared(), or another fedns.Loss.
+    - penalty: fedns.Ridge(strength).
+    - intercept: add a coefficient for a constant 1.
+    - feature_map: what is done to rows before the linear model: fedns.Identity() by default, RandomFourier, Nystroem, ...
+    - backend: what passes over the rows; the processor's by default.
     """
 
     example: ClassVar[str] = "fedns.Problem()"
@@ -45,9 +52,14 @@ class Problem(Checked):
     intercept: bool = False
     feature_map: FeatureMap = field(default_factory=Identity)
     backend: Backend = field(default_factory=cpu, repr=False, compare=False)  # what the passes over rows run on
+    offset: bool = False  # the last column of the rows is added to every margin and has no coefficient
+
+    def __post_init__(self) -> None:
+        if self.offset and not isinstance(self.backend, OffsetBackend):
+            object.__setattr__(self, "backend", OffsetBackend(self.backend))
 
     def num_features(self, num_columns: int) -> int:
-        return self.feature_map.num_features(num_columns) + int(self.intercept)
+        return self.feature_map.num_features(num_columns) - int(self.offset) + int(self.intercept)
 
     def linearised(self, shards: Shards) -> tuple[Problem, Shards]:
         """The same problem over mapped rows: the map is applied once, and all that follows sees a linear model."""

@@ -21,7 +21,13 @@ _HALVINGS = 2.0 ** -np.arange(30.0)
 
 @dataclass(frozen=True)
 class Optimum:
-    """The minimiser on the union of the data."""
+    """The minimiser on the union of the data.
+
+    - coefficients: (features,).
+    - value: F*.
+    - relative_gradient: norm of the gradient in units of the root curvature at 0.
+    - rounds: Newton steps that it took.
+    """
 
     coefficients: FloatArray
     value: float
@@ -31,7 +37,12 @@ class Optimum:
 
 @checked
 def pooled_optimum(problem: Problem, shards: Shards, tolerance: float = 1e-12) -> Optimum:
-    """Newton's method with a line search on all rows, until the gradient is below the tolerance and stops shrinking."""
+    """Newton's method with a line search on all rows, until the gradient is below the tolerance and stops shrinking.
+
+    - problem: the objective.
+    - shards: the rows of all clients.
+    - tolerance: of the relative gradient.
+    """
     problem.loss.check_targets(shards)
     problem, shards = problem.linearised(shards)
     pooled = shards.pooled()

@@ -62,10 +62,14 @@ def plot_histories(
     tol: float | None = None,
     path: str | Path | None = None,
 ) -> Figure:
-    """The gap of histories, one or several trials of each label, against `rounds`, `bytes` or `seconds`.
+    """The gap of histories, one or several trials of each label, as a matplotlib figure.
 
-    runs: by label, or a list that is labelled by its methods' names, equal ones being trials of one method.
-    clients: the number of clients that bytes are divided by. tol: drawn as a line. path: where to save the figure too.
+    - runs: by label, or a list that is labelled by its methods' names, equal ones being trials of one method.
+    - against: rounds, bytes or seconds.
+    - clients: the number of clients that bytes are divided by.
+    - title: above the figure.
+    - tol: drawn as a line.
+    - path: where to save the figure too.
     """
     if against not in AXES:
         raise ConfigError(f"a figure can be against {', '.join(AXES)}, not '{against}'")

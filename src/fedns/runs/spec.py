@@ -15,21 +15,53 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from fedns.core.errors import ConfigError, MessageError
-from fedns.core.suggestions import unknown
+from fedns.core.errors import ConfigError, MessageError, unknown
+from fedns.core.files import checked_name
 from fedns.runs.policy import Policy
 from fedns.runs.settings import filled, located, read_toml
 
 DEFAULT_CLIENTS = 10
 DEFAULT_METHODS = ("auto", "fednewton", "fedns", "fedndes")
-AGREED = ("method", "sketch", "sketch_size", "loss", "strength", "intercept", "seed", "wire", "rounds", "sites")
+_STUDY = ("study", "agreement")  # no settings of a file: a study has its own
+AGREED = ("method", "sketch", "sketch_size", "loss", "strength", "intercept", "seed", "wire", "rounds", "sites", *_STUDY)
 _SHARED = ("sketch", "sketch_size", "loss", "strength", "intercept", "rounds", "seed", "wire", "out")
 OVER_SITES = ("engine", "sites", "method", *_SHARED, "gradient_tol", "listen", "policy")  # settings of a coordinator's file
 
 
 @dataclass(frozen=True)
 class Spec:
-    """Every setting of a run, or of runs that are to be compared; creating one checks all that can be without the data."""
+    """Every setting of a run, or of runs that are to be compared; creating one checks all that can be without the data.
+
+    - dataset: a name, a path or synthetic:...; none over sites.
+    - methods: as text, for example "fedns:step_size=0.5"; over sites one, called `method` in the file.
+    - target: column of the targets in a CSV or Parquet file.
+    - group: column of the sites.
+    - weight: column of sample weights.
+    - positive: the label that becomes +1.
+    - scale: none, maxabs or standardise.
+    - clients: their number; 10 unless given, or the natural sites where split is "group".
+    - split: iid, contiguous, sorted, dirichlet:ALPHA, quantity:ALPHA or group.
+    - loss: by name, or auto by the targets.
+    - strength: of the ridge penalty (s/2) |w|^2, at least 0.
+    - intercept: add an unpenalised intercept.
+    - sketch: of methods that use one, by name.
+    - sketch_size: rows of the sketch.
+    - rounds: most rounds of a run.
+    - tol: stop when the gap to the pooled optimum is at most this.
+    - trials: repetitions with seeds seed, seed + 1, ...
+    - seed: of splits and methods.
+    - wire: float64 or float32, the precision of real numbers in messages.
+    - participation: the part of the clients drawn for each round.
+    - threads: all cores unless given.
+    - out: folder of the results; runs/<dataset> unless given.
+    - missing: missing values: refuse, drop the rows, or fill in the mean.
+    - engine: what carries messages to sites; none in the simulator.
+    - sites: in order: a site's number is its place here.
+    - gradient_tol: stop when the gradient norm is at most this.
+    - listen: host and port that sites connect to.
+    - policy: what to do when a site is away.
+    - home: the folder that `out` is from; no setting.
+    """
 
     dataset: str = ""  # a name, a path or synthetic:...; none over sites
     methods: tuple[str, ...] = DEFAULT_METHODS  # over sites one, called `method` in the file
@@ -59,6 +91,8 @@ class Spec:
     gradient_tol: float | None = None
     listen: str = "127.0.0.1:9092"  # host and port that sites connect to
     policy: Policy = field(default_factory=Policy)
+    study: str = ""  # over sites, the canonical text of a study whose tables the sites hold
+    agreement: str = ""  # and what the sites have agreed on; none while they shake hands
     home: Path = field(default=Path(), compare=False)  # `out` is from here; no setting
 
     def __post_init__(self) -> None:
@@ -131,6 +165,11 @@ class Spec:
         return hashlib.sha256(self.agreed()).hexdigest()
 
     @property
+    def digests(self) -> tuple[str, ...]:
+        """What an owner may have agreed to: this run, or the study that it belongs to."""
+        return (self.digest, hashlib.sha256(self.study.encode()).hexdigest()) if self.study else (self.digest,)
+
+    @property
     def method(self) -> str:
         """The one method of a run over sites."""
         (only,) = self.methods
@@ -167,7 +206,7 @@ class Spec:
         return shlex.join(words)
 
 
-COMPARED = tuple(f.name for f in fields(Spec) if f.name in _SHARED or f.name not in (*OVER_SITES, "home"))
+COMPARED = tuple(f.name for f in fields(Spec) if f.name in _SHARED or f.name not in (*OVER_SITES, *_STUDY, "home"))
 
 
 def _check_ranges(spec: Spec) -> None:
@@ -212,6 +251,8 @@ def _check_names(spec: Spec) -> None:
 def _check_sites(spec: Spec) -> None:
     if not spec.sites or len(set(spec.sites)) < len(spec.sites):
         raise ConfigError(f"sites must be names, each once, got {list(spec.sites)}")
+    for site in spec.sites:
+        checked_name("a site's name", site)
     if len(spec.methods) != 1:
         raise ConfigError(f"a run over sites has one method, got {', '.join(spec.methods)}")
     if spec.policy.quorum > len(spec.sites):

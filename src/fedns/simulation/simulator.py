@@ -79,8 +79,12 @@ class SimulatedCohort(Cohort):
 def simulated_cohort(problem: Problem, shards: Shards, *, seed: int = 0, wire: str = "float64") -> Cohort:
     """Clients with these shards in this process, registered and ready to be asked.
 
-    seed: of all random streams. wire: the precision of real numbers in messages, float64 or float32. A feature map of the
-    problem is applied to the rows first; `cohort.session.problem` is the problem over its features.
+    A feature map of the problem is applied to the rows first; `cohort.session.problem` is the problem over its features.
+
+    - problem: the objective.
+    - shards: the clients' rows, from fedns.split.
+    - seed: of all random streams.
+    - wire: float64 or float32, the precision of real numbers in messages.
     """
     problem, shards = problem.linearised(shards)
     return SimulatedCohort(shards, Session(problem, seed, wire))
@@ -105,15 +109,24 @@ def simulate(
     memory_budget_bytes: int = MEMORY_BUDGET_BYTES,
     observers: Sequence[Observer] = (),
 ) -> History:
-    """Run a method over these shards in this process.
+    """Run a method over these shards in this process; its history, with the coefficients.
 
-    tol: stop when the gap F(w) - F* is at most this. gradient_tol: stop when the gradient norm is.
-    optimum: what gaps are measured from. The pooled optimum, if it is known already; "find" to find it first, outside the
-    clock. Without it, it is found only if tol needs it, and the history has no gaps otherwise (suboptimality is nan).
-    start: the coefficients to start from, with the intercept's last; zeros otherwise.
-    participation: the fraction of clients drawn for each round. wire: the precision of real numbers in messages.
-    observers: see every round, and end the run by returning a reason.
-    The result does not depend on threads, chunk_clients or memory_budget_bytes.
+    - algorithm: a method, for example fedns.FedNS(fedns.SRHT(16)).
+    - problem: the objective, fedns.Problem(...).
+    - shards: the clients' rows, from fedns.split.
+    - rounds: most rounds, at least 0.
+    - tol: stop when the gap F(w) - F* is at most this.
+    - gradient_tol: stop when the gradient norm is at most this.
+    - seed: of everything random.
+    - optimum: what gaps are measured from. The pooled optimum, if it is known already; "find" to find it first, outside the
+      clock. Without it, it is found only if tol needs it, and the history has no gaps otherwise (suboptimality is nan).
+    - start: the coefficients to start from, with the intercept's last; zeros otherwise.
+    - participation: the part of the clients drawn for each round, above 0 and at most 1.
+    - wire: float64 or float32, the precision of real numbers in messages.
+    - threads: processor threads; all unless given.
+    - chunk_clients: clients that are answered at once; by memory unless given.
+    - memory_budget_bytes: for replies that are held at once.
+    - observers: see every round, and end the run by returning a reason.
     """
     problem.loss.check_targets(shards)
     stop = Stop(rounds, tol, gradient_tol)

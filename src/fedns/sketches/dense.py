@@ -13,7 +13,10 @@ from fedns.sketches.sketch import FloatArray, Keys, Sketch
 
 @dataclass(frozen=True)
 class Gaussian(Sketch):
-    """Independent normal entries of variance 1/size; O(n M size)."""
+    """Independent normal entries of variance 1/size; O(n M size).
+
+    - size: rows of the sketch, at least 1.
+    """
 
     name: ClassVar[str] = "gaussian"
 
@@ -26,7 +29,10 @@ class Gaussian(Sketch):
 
 @dataclass(frozen=True)
 class Rademacher(Sketch):
-    """Independent entries +-sqrt(1/size); O(n M size)."""
+    """Independent entries +-sqrt(1/size); O(n M size).
+
+    - size: rows of the sketch, at least 1.
+    """
 
     name: ClassVar[str] = "rademacher"
 

@@ -19,6 +19,8 @@ class RowSampling(Sketch):
     """`size` distinct rows, uniformly, scaled by sqrt(n/size); all of them where there are no more than that.
 
     It sends rows of the data, scaled: not for data that must not leave a site.
+
+    - size: rows of the sketch, at least 1.
     """
 
     name: ClassVar[str] = "rows"

@@ -17,7 +17,11 @@ from fedns.sketches.sketch import FloatArray, Keys, Sketch, same_size
 
 @dataclass(frozen=True)
 class SJLT(Sketch):
-    """Each column has `nonzeros` entries +-sqrt(1/nonzeros) in distinct rows; 1 is CountSketch. O(nonzeros n M)."""
+    """Each column has `nonzeros` entries +-sqrt(1/nonzeros) in distinct rows; 1 is CountSketch. O(nonzeros n M).
+
+    - size: rows of the sketch, at least 1.
+    - nonzeros: nonzero entries of a column, 1 to size.
+    """
 
     nonzeros: int = 1
     name: ClassVar[str] = "sjlt"

@@ -25,6 +25,8 @@ class Sketch(Checked, Formulas, ABC):
     """Kind and size. The matrix S is drawn from a key and never formed: passes over rows apply it while they read them.
 
     A sketch gives a formula for its columns, which is compiled; or a plan for which there is a faster way.
+
+    - size: rows of the sketch, at least 1.
     """
 
     size: int

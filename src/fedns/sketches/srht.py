@@ -19,6 +19,8 @@ class SRHT(Sketch):
     """sqrt(1/size) R H diag(signs): rows padded to a power of two P, `size` distinct rows of H; O(n M log size).
 
     The size is capped at P, where the sketch is exact: S'S = I.
+
+    - size: rows of the sketch, at least 1.
     """
 
     name: ClassVar[str] = "srht"

@@ -10,14 +10,14 @@ from fedns.core.messages import Envelope, encode
 from fedns.data.files.frames import Frame
 from fedns.numerics.linalg import packed_size
 from fedns.reporting.numbers import bytes_text
-from fedns.studies.agreement import first_agreement
-from fedns.studies.conflicts import conflicts
-from fedns.studies.design import Design
-from fedns.studies.estimate import method_text
-from fedns.studies.handshake import TableDescription
-from fedns.studies.site_table import SMALLEST_COUNT, SiteTable
+from fedns.studies.model.design import Design
+from fedns.studies.model.estimate import method_text
+from fedns.studies.schema.agreement import first_agreement
+from fedns.studies.schema.conflicts import conflicts
+from fedns.studies.schema.handshake import TableDescription
+from fedns.studies.schema.site_table import SMALLEST_COUNT, SiteTable
+from fedns.studies.schema.summary import packed, summary_of
 from fedns.studies.study import Study
-from fedns.studies.summary import packed, summary_of
 
 
 @dataclass(frozen=True)

@@ -9,16 +9,15 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from fedns.core.errors import DataError
-from fedns.core.suggestions import unknown
+from fedns.core.errors import DataError, unknown
 from fedns.data.files.frames import Frame
-from fedns.studies.conflicts import conflicts
-from fedns.studies.formula import quoted
-from fedns.studies.recognition import SENTENCES, looks_like, sentinel_in
-from fedns.studies.site_table import SiteTable
-from fedns.studies.spread import far_apart
+from fedns.studies.model.formula import quoted
+from fedns.studies.schema.conflicts import conflicts
+from fedns.studies.schema.recognition import SENTENCES, looks_like, sentinel_in
+from fedns.studies.schema.site_table import SiteTable
+from fedns.studies.schema.spread import far_apart
+from fedns.studies.schema.summary import Summary, summary_of
 from fedns.studies.study import ColumnRule, Study
-from fedns.studies.summary import Summary, summary_of
 
 OUTCOMES = ("outcome", "y", "target", "label", "disease", "status", "event", "response", "diagnosis", "class")
 EVENTS = ("yes", "case", "1", "true", "event", "positive", "disease", "ill", "sick", "dead", "died", "present", "2")
@@ -107,7 +106,11 @@ def draft_text(draft: Draft) -> str:
         "[penalty]  # (strength / 2) b^2 on every coefficient but the intercept; scikit-learn's C is 1 / (rows * strength)",
     ]
     lines += [f"strength = {study.strength!r}", "# [penalty.terms]", '# "age" = 0.1  # for one term alone']
-    lines += ["", "[fit]", f"method = {_text(study.method)}  # auto, or a method that `fedns methods` lists"]
+    lines += [
+        "",
+        "[fit]",
+        f"method = {_text(study.method)}  # default: exact Newton steps; or as `fedns methods` lists",
+    ]
     lines += [f"tolerance = {study.tolerance!r}  # of the Newton decrement, in standard errors", f"rounds = {study.rounds}"]
     lines += [f"aliased = {_text(study.aliased)}  # columns that say what others say: drop the later one, or refuse"]
     return "\n".join(lines) + "\n"

@@ -2,53 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedns.core.checked import checked
-from fedns.core.clients import ClientMemory, Clients, Handler, Ids, messages_of
-from fedns.core.cohort import Cohort, Session
+from fedns.core.cohort import Session
 from fedns.core.errors import ConfigError, DataError
-from fedns.core.messages import Message, decode
 from fedns.core.meter import Meter
 from fedns.core.observers import Observer
 from fedns.core.shards import Shards
 from fedns.data.files.frames import Frame, read_frame
 from fedns.numerics.linalg import single_threaded_blas
+from fedns.problems.losses import Squared
+from fedns.problems.problem import Problem
 from fedns.simulation.simulator import SimulatedCohort
-from fedns.studies.coding import CodedRows, code
-from fedns.studies.design import Design
-from fedns.studies.estimate import StudyFit, algorithm_of, estimate, problem_of
-from fedns.studies.handshake import SiteTables, shake_hands
-from fedns.studies.site_table import SMALLEST_COUNT, SiteTable
+from fedns.studies.model.coding import CodedRows, code
+from fedns.studies.model.design import Design
+from fedns.studies.model.estimate import StudyFit, algorithm_of, estimate, problem_of
+from fedns.studies.schema.handshake import TableShards, shake_hands
+from fedns.studies.schema.site_table import SMALLEST_COUNT, SiteTable
 from fedns.studies.study import Study
 
-
-class TableCohort(Cohort):
-    """Simulated sites with their tables, for the handshake."""
-
-    def __init__(self, session: Session, tables: Mapping[str, SiteTable]) -> None:
-        super().__init__(session, np.arange(len(tables), dtype=np.int64))
-        self._names = tuple(tables)
-        self._tables = SiteTables(tuple(tables.values()))
-        self.total_weights = np.ones(len(tables))
-        self.weights = self.total_weights / len(tables)
-
-    def _deliver(self, handler: Handler, frame: bytes, ids: Ids) -> Iterator[tuple[Ids, Message]]:
-        request, envelope = decode(messages_of(handler)[0], frame)
-        for client in ids:
-            chunk = np.array([client])
-            tables: Any = self._tables.select(chunk)
-            clients = Clients(tables, chunk, self.session.seed, envelope.round, ClientMemory(chunk))
-            try:
-                yield chunk, handler(self.session.problem, clients, request)
-            except DataError as error:
-                raise DataError(f"{self._label(int(client))}: {error}") from None
-
-    def _label(self, client: int) -> str:
-        return f"site '{self._names[client]}'"
+FloatArray = NDArray[np.float64]
 
 
 @checked
@@ -59,11 +37,15 @@ def fit_study(
     smallest_count: int = SMALLEST_COUNT,
     observers: Sequence[Observer] = (),
 ) -> StudyFit:
-    """Fit a study over the tables of sites, by name: paths, pandas or polars frames, Arrow tables.
+    """Fit a study over the tables of sites.
 
-    smallest_count: groups of fewer rows than this are neither named nor counted in the handshake.
     Raises a StudyConflict where the tables do not fit the study or each other, and a SeparationError where the likelihood
     has no maximum.
+
+    - study: fedns.Study(...), or one read from a file.
+    - tables: by name of the site: paths, pandas or polars frames, Arrow tables.
+    - smallest_count: groups of fewer rows than this are neither named nor counted in the handshake.
+    - observers: told of every round.
     """
     if not tables:
         raise ConfigError("no table was given: a study needs at least one site")
@@ -71,7 +53,8 @@ def fit_study(
     sites = {site: SiteTable(study, frame, smallest_count) for site, frame in frames.items()}
     meter = Meter()
     with single_threaded_blas():
-        agreed = shake_hands(study, TableCohort(Session(study, 0, meter=meter), sites), tuple(sites))
+        described = SimulatedCohort(TableShards.of(sites), Session(Problem(Squared()), 0, meter=meter))
+        agreed = shake_hands(study, described, tuple(sites))
         shards = coded_shards(agreed.design, sites)
         problem = problem_of(study, agreed.design)
         problem.loss.check_targets(shards)
@@ -89,13 +72,18 @@ def coded_shards(design: Design, sites: Mapping[str, SiteTable]) -> Shards:
         None if coded[0].weights is None else np.concatenate([rows.weights for rows in coded if rows.weights is not None])
     )
     return Shards.from_arrays(
-        np.concatenate([rows.features for rows in coded]),
+        np.concatenate([_stored(rows) for rows in coded]),
         np.concatenate([rows.targets for rows in coded]),
         [len(rows.targets) for rows in coded],
         sample_weights=weights,
         names=tuple(sites),
-        columns=[column.name for column in design.columns],
+        columns=[*(column.name for column in design.columns), *(["(offset)"] if coded[0].offsets is not None else [])],
     )
+
+
+def _stored(rows: CodedRows) -> FloatArray:
+    """The features, and an offset beside them as the last column."""
+    return rows.features if rows.offsets is None else np.column_stack([rows.features, rows.offsets])
 
 
 def _coded(design: Design, site: str, table: SiteTable) -> CodedRows:

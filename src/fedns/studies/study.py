@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from fedns.core.checked import Checked
-from fedns.core.errors import ConfigError
-from fedns.core.suggestions import unknown
+from fedns.core.errors import ConfigError, unknown
 from fedns.data.files.frames import label_of
 from fedns.runs.settings import read_toml
-from fedns.studies.formula import Formula, parse_formula, term_text
+from fedns.studies.model.formula import Formula, parse_formula, term_text
 
 FAMILIES = {"binomial": "logistic", "gaussian": "squared", "poisson": "poisson"}  # the loss of each
 MISSING_RULES = ("refuse", "complete", "mean")
@@ -27,7 +26,16 @@ _MOST_LEVELS, _LONGEST_TEXT = 1000, 200
 
 @dataclass(frozen=True)
 class ColumnRule(Checked):
-    """What the study says of one column; whatever is left out is found in the handshake."""
+    """What the study says of one column; whatever is left out is found in the handshake.
+
+    - kind: "number", "category", or "auto" for what the values look like.
+    - unit: for people.
+    - range: (lowest, highest); values outside cannot be true.
+    - levels: of a category, in the order of the coefficients.
+    - reference: the level that the others are compared with; the first one unless given.
+    - missing_codes: numbers that stand for "not known".
+    - differs_at: sites whose values are known to lie elsewhere.
+    """
 
     kind: str = "auto"
     unit: str = ""
@@ -52,7 +60,24 @@ class ColumnRule(Checked):
 
 @dataclass(frozen=True)
 class Study(Checked):
-    """Everything that sites and coordinator must agree on before a model is fitted; making one checks it."""
+    """Everything that sites and coordinator must agree on before a model is fitted; making one checks it.
+
+    - formula: outcome ~ terms, for example "death ~ age + sex".
+    - family: binomial, gaussian or poisson.
+    - title: for people.
+    - event: outcomes that count as the event, as the tables write them.
+    - non_event: outcomes that do not.
+    - columns: a fedns.ColumnRule by column.
+    - missing: what to do with rows that miss a value: refuse, complete or mean.
+    - weights: a column of row weights.
+    - strength: s of the penalty (s/2) b^2 on every coefficient b but the intercept, at least 0.
+    - strengths: by term, in place of that.
+    - method: a method's name, or auto.
+    - tolerance: of the Newton decrement in units of standard errors.
+    - rounds: most rounds, at least 1.
+    - aliased: terms that others determine: drop or refuse.
+    - policy: what to do over real sites when one is missing.
+    """
 
     formula: str
     family: str
@@ -64,7 +89,7 @@ class Study(Checked):
     weights: str = ""  # a column of row weights
     strength: float = 0.0  # s of the penalty (s/2) b^2 on every coefficient b but the intercept
     strengths: Mapping[str, float] = field(default_factory=dict)  # by term, in place of that
-    method: str = "auto"
+    method: str = "default"  # exact Newton steps, unless there are very many coefficients
     tolerance: float = 1e-8  # of the Newton decrement in units of standard errors
     rounds: int = 50
     aliased: str = "drop"

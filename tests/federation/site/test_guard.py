@@ -97,7 +97,7 @@ def test_what_the_limits_mean_is_said_in_sentences(tmp_path):
         "sketches of up to 11 rows, sjlt up to 3, with secret random numbers",
         "an outcome has fewer rows than your limit of 5: this site will refuse",
         "column 'c4' has a level in fewer than 5 rows: those rows are taken to have the usual value",
-        "asked about at 0 of 1000 permitted points; sent 0 of 585 permitted numbers and 0 of 1755 in sketches",
+        "asked about at 0 of 1000 permitted points; sent 0 of 585 permitted numbers and 0 of 2925 in sketches",
         "changed by you: rounds = 7",
     ]
     assert meaning(Permissions(smallest_rows=46), shards)[1] == "fewer rows than your limit of 46: this site will refuse"

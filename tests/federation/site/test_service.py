@@ -35,7 +35,7 @@ DOUBLE = WIRE_PRECISIONS["float64"]
 class Site:
     """A service, and packets to it. Every packet may find a new object over the same folder."""
 
-    def __init__(self, folder, method="fednl", permissions=OPEN_HANDED, shards=lambda: SHARDS, build=at_site, **changes):
+    def __init__(self, folder, method="fednl", permissions=OPEN_HANDED, shards=lambda _: SHARDS, build=at_site, **changes):
         self.spec = run_of(method, **changes)
         self.folder = folder
         self.arguments = ("site-1", shards, build, permissions, folder)
@@ -170,7 +170,7 @@ def test_rows_that_changed_during_a_run_are_not_answered_for(tmp_path):
     site = Site(tmp_path, "fedns")
     site.open()
     assert site.ask("curvature", Model(np.zeros(FEATURES)), 2, 1).kind == ANSWER
-    site.arguments = (site.arguments[0], lambda: make_shards(rows=60, columns=5, sizes=(60,), seed=1), *site.arguments[2:])
+    site.arguments = (site.arguments[0], lambda _: make_shards(rows=60, columns=5, sizes=(60,), seed=1), *site.arguments[2:])
     site.restart()
     assert "rows have changed" in refusal(site.ask("curvature", Model(np.zeros(FEATURES)), 3, 2))
 
@@ -225,14 +225,14 @@ def test_a_forged_description_is_refused_in_the_words_of_a_bad_file(forged, sent
 
 def test_targets_that_the_loss_cannot_take_are_refused_at_once(tmp_path):
     regression = make_shards(rows=60, columns=5, sizes=(60,), regression=True)
-    assert "logistic" in refusal(Site(tmp_path, shards=lambda: regression).open())
+    assert "logistic" in refusal(Site(tmp_path, shards=lambda _: regression).open())
 
 
 @pytest.mark.parametrize(
     ("shards", "sentence"),
     [
-        (lambda: make_shards(), "a site has the rows of one client, not of 5"),
-        (lambda: Shards.from_arrays(np.full((4, 2), np.nan), np.ones(4), [4]), "R7: column 0 has 4 missing"),
+        (lambda _: make_shards(), "a site has the rows of one client, not of 5"),
+        (lambda _: Shards.from_arrays(np.full((4, 2), np.nan), np.ones(4), [4]), "R7: column 0 has 4 missing"),
     ],
 )
 def test_rows_that_cannot_be_used_are_refused(shards, sentence, tmp_path):
@@ -240,7 +240,7 @@ def test_rows_that_cannot_be_used_are_refused(shards, sentence, tmp_path):
 
 
 def test_a_file_that_is_gone_is_a_refusal_and_no_crash(tmp_path):
-    def gone():
+    def gone(_):
         raise DataError("rows.csv does not exist")
 
     assert refusal(Site(tmp_path, shards=gone).open()) == "R7: rows.csv does not exist"
@@ -421,11 +421,10 @@ def test_two_runs_do_not_share_a_memory(site):
     assert site.learn(2, 1, w=0.3, run=OTHER_RUN).body == site.learn(2, 1, w=0.3).body
 
 
-def test_a_damaged_memory_is_a_refusal_and_no_crash(site, caplog):
+def test_a_damaged_memory_is_a_refusal_and_no_crash(site):
     (site.folder / f"{RUN.hex()}.npz").write_bytes(b"half a file")
     site.restart()
-    assert refusal(site.learn(2, 1))
-    assert "could not be answered" in caplog.text  # the owner gets the trace
+    assert refusal(site.learn(2, 1)) == "what this site remembers of the run is damaged: start a new run"
 
 
 def test_tightened_permissions_hold_for_a_run_that_is_open(site):

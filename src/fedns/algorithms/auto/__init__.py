@@ -91,6 +91,12 @@ class Auto(Algorithm):
     - the Hessian, as rounded changes, where there are few columns or prefer="rounds";
     - the mean of the clients' own inverse Hessians, applied by them to the one vector that BFGS asks for, with few clients;
     - else the mean of sketches in `sketch_bits` bits, asked for again when a round has brought too little.
+
+    - prefer: what to save: "bytes", "rounds", or "balanced" between them.
+    - gradient_bits: of each number of a gradient; as `prefer` has it unless given, and so are the next three.
+    - sketch_bits: of each number of a sketch.
+    - hessian_bits: of each number of a Hessian.
+    - direction_bits: of each number of a direction.
     """
 
     prefer: Literal["bytes", "balanced", "rounds"] = "bytes"

@@ -55,7 +55,7 @@ class Column:
         if self.kind == "bool":
             named = {1.0: "true", 0.0: "false"}
             return np.array([named.get(value) for value in self.values], dtype=object)
-        if self.kind == "number":
+        if self.kind in ("number", "empty"):
             return np.array([None if np.isnan(value) else label_of(value) for value in self.values], dtype=object)
         return self.values  # type: ignore[return-value]
 

@@ -57,10 +57,11 @@ def check_description(permissions: Permissions, length: int) -> None:
 class Guard:
     """The rules over one table of rows. One object serves a process; what must outlive it is in the budget."""
 
-    def __init__(self, permissions: Permissions, folder: Path, shards: Shards) -> None:
+    def __init__(self, permissions: Permissions, folder: Path, shards: Shards, mark: str = "") -> None:
+        """mark: of the table that the rows were coded from, whose budget they share."""
         self.permissions = permissions
         own = permissions
-        self._mark = fingerprint(shards)
+        self._mark = mark or fingerprint(shards)
         self.budget = Budget(folder, self._mark)
         self._rare = rare_levels(shards, own.smallest_level)
         if self._rare.columns.size:
@@ -77,7 +78,7 @@ class Guard:
     def admit_run(self, spec: Spec, handlers: Mapping[str, Handler]) -> None:
         """R1, R2, R5 and R6 on the description of a run."""
         own = self.permissions
-        if own.digests and spec.digest not in own.digests:
+        if own.digests and not set(spec.digests) & set(own.digests):
             raise Refusal("R1", "its owner has agreed to certain runs only, and this is none of them")
         if spec.wire not in own.wire:
             raise Refusal("R1", f"it sends numbers as {' or '.join(own.wire)}, not as {spec.wire}")

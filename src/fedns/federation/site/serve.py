@@ -31,11 +31,11 @@ def site_service(config: SiteConfig) -> SiteService:
     shards = site_shards(config)  # a file that cannot be read is better known before anybody connects
     for sentence in meaning(config.permit, shards, config.folder / config.state):
         log.info("%s", sentence)
-    _warm_up(shards)
-    return SiteService(config.name, lambda: shards, at_site, config.permit, config.folder / config.state)
+    warm_up(shards)
+    return SiteService(config.name, lambda spec: shards, at_site, config.permit, config.folder / config.state)
 
 
-def _warm_up(shards: Shards) -> None:
+def warm_up(shards: Shards) -> None:
     """Compile the kernels on a few rows, where they are not yet: the first request has to be answered in time."""
     few = replace(shards, stops=np.minimum(shards.stops, WARM_UP_ROWS), columns=None)
     losses = [loss() for loss in LOSSES.values()]
@@ -61,10 +61,10 @@ def reset_budget(path: Path) -> int:
     return reset_budgets(config.folder / config.state)
 
 
-def run_site(path: Path) -> None:
-    """Answer until told to stop."""
+def run_site(path: Path, factory: str = FACTORY) -> None:
+    """Answer until told to stop. factory: what makes the service from the path, as "package.module:function"."""
     config = SiteConfig.read(path)
     engine = engine_named(config.engine)
     log.info("site %s on %s; Ctrl-C ends it", config.name, config.engine)
     with ended_by_sigterm():
-        engine.serve(config.credentials, FACTORY, path)
+        engine.serve(config.credentials, factory, path)

@@ -45,17 +45,22 @@ class SiteService:
     def __init__(
         self,
         name: str,
-        shards: Callable[[], Shards],
+        shards: Callable[[Spec], Shards],
         build: Callable[[Spec], tuple[Problem, Mapping[str, Handler]]],
         permissions: Permissions,
         folder: Path,
+        mark: str = "",
     ) -> None:
+        """shards: the rows of a run. mark: tells the table that they come from, where they are coded by the run."""
         self.name = name
         self._read = shards
         self._build = build
         self._permissions = permissions
         self._folder = folder
-        self._guarding: Guard | None = None
+        folder.mkdir(parents=True, exist_ok=True)
+        folder.chmod(0o700)  # answers, the ledger and the secret of a site are its owner's alone
+        self._table_mark = mark
+        self._guarding: tuple[tuple[str, str], Guard] | None = None  # what it was coded by, and the rules over it
         self._built: tuple[Spec, Problem, Mapping[str, Handler]] | None = None
         self._latest: tuple[tuple[Any, ...], RunMemory] | None = None  # what a file holds, and how to tell it is that one
 
@@ -87,7 +92,7 @@ class SiteService:
             if self._recall(packet.run).spec != spec:
                 raise MessageError("the run has been opened before, with other settings")
         else:
-            guard = self._guard()
+            guard = self._guard(spec)
             problem, handlers = self._handlers(spec)
             guard.admit_run(spec, handlers)
             with self._private():
@@ -101,7 +106,7 @@ class SiteService:
         memory = self._recall(packet.run)
         if packet.site != memory.number:
             raise MessageError(f"this is site {memory.number} of the run, the request is for site {packet.site}")
-        if memory.data != self._guard().fingerprint:
+        if memory.data != self._guard(memory.spec).fingerprint:
             raise MessageError("its rows have changed since the run began: start a new run")
         digest = hashlib.sha256(packet.body).hexdigest()
         if (packet.epoch, packet.exchange) == (memory.epoch, memory.exchange) and digest == memory.digest:
@@ -111,8 +116,9 @@ class SiteService:
         if packet.epoch == memory.epoch and packet.exchange <= memory.exchange:
             raise MessageError(f"exchange {packet.exchange} is over: a request cannot be replayed")
         problem, handlers = self._handlers(memory.spec)
-        name, request, envelope = self._request(packet.body, problem, handlers)
-        answering = self._guard().admit_request(
+        guard = self._guard(memory.spec)
+        name, request, envelope = self._request(packet.body, problem, handlers, guard)
+        answering = guard.admit_request(
             handlers[name], request, run=packet.run, round=envelope.round, spec=memory.spec, problem=problem
         )
         self._latest = None  # until it is on disk again, what is in memory may be half of a change
@@ -130,13 +136,15 @@ class SiteService:
         self._note(packet, "uplink", reply.kind, shapes, len(answer), name, envelope.round, drawn)
         return answer
 
-    def _request(self, frame: bytes, problem: Problem, handlers: Mapping[str, Handler]) -> tuple[str, Message, Envelope]:
+    def _request(
+        self, frame: bytes, problem: Problem, handlers: Mapping[str, Handler], guard: Guard
+    ) -> tuple[str, Message, Envelope]:
         name = handler_named_in(frame)
         if name not in handlers:
             raise Refusal("R1", f"'{name}' is not among what the method may ask for")
         # The kernels trust lengths: a vector that is too short would be read past its end.
-        width = problem.num_features(self._guard().shards.num_columns)
-        self._guard().admit_length(len(frame), width)
+        width = problem.num_features(guard.shards.num_columns)
+        guard.admit_length(len(frame), width)
         request, envelope = decode(messages_of(handlers[name])[0], frame, {"features": width})
         return name, request, envelope
 
@@ -145,7 +153,7 @@ class SiteService:
     ) -> tuple[Message, dict[str, str]]:
         """The reply, and a hash of the key of every random stream that it took."""
         ids = np.array([memory.number], dtype=np.int64)
-        given = self._guard().shards, ids, memory.spec.seed, memory.round, ClientMemory(ids, memory.arrays)
+        given = self._guard(memory.spec).shards, ids, memory.spec.seed, memory.round, ClientMemory(ids, memory.arrays)
         clients = Clients(*given)
         if not self._permissions.job_seed:
             clients = SecretClients(*given, secret=site_secret(self._folder), run=answering.run)
@@ -190,14 +198,15 @@ class SiteService:
         file = path.stat()
         return run, file.st_ino, file.st_mtime_ns, file.st_size
 
-    def _guard(self) -> Guard:
-        if self._guarding is None:
+    def _guard(self, spec: Spec) -> Guard:
+        coded_by = spec.study, spec.agreement
+        if self._guarding is None or self._guarding[0] != coded_by:
             with self._private():
-                shards = self._read()
+                shards = self._read(spec)
             if shards.num_clients != 1:
                 raise MessageError(f"a site has the rows of one client, not of {shards.num_clients}")
-            self._guarding = Guard(self._permissions, self._folder, shards)
-        return self._guarding
+            self._guarding = coded_by, Guard(self._permissions, self._folder, shards, self._table_mark)
+        return self._guarding[1]
 
     def _handlers(self, spec: Spec) -> tuple[Problem, Mapping[str, Handler]]:
         if self._built is None or self._built[0] != spec:
@@ -209,7 +218,10 @@ class SiteService:
 
     def _refuse(self, packet: Packet, reason: str) -> bytes:
         sentence = " ".join(reason.split())
-        self._note(packet, "uplink", "Refusal", {}, len(sentence), sentence)
+        try:
+            self._note(packet, "uplink", "Refusal", {}, len(sentence), sentence)
+        except OSError as error:  # a refusal may leave without its line in the ledger, an answer may not
+            log.error("the ledger cannot be written: %s", error)
         return packet.reply(REFUSAL, sentence.encode(errors="replace")).encode()
 
     def _note(
@@ -237,6 +249,5 @@ class SiteService:
         }
         if drawn:
             entry["seed_commitments"] = dict(drawn)
-        self._folder.mkdir(parents=True, exist_ok=True)
         with (self._folder / LEDGER_FILE).open("a", encoding="utf-8") as file:
             file.write(json.dumps(entry) + "\n")

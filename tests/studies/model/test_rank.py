@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from tests.studies.conftest import needs_poisson
 
 from fedns.core.errors import DataError
-from fedns.studies.estimate import SeparationError
 from fedns.studies.fit import fit_study
+from fedns.studies.model.estimate import SeparationError
 from fedns.studies.study import ColumnRule, Study
 
 CASE = {"event": ("case",), "non_event": ("control",)}
@@ -90,7 +89,6 @@ def test_separation_at_one_site_alone_is_none(rows):
     assert fit_study(Study("ill ~ b", "binomial", **CASE), tables).converged
 
 
-@needs_poisson
 def test_a_level_without_any_count(rows):
     counts = np.random.default_rng(1).poisson(2.0, 150)
     tables = sites(rows.assign(falls=np.where(rows["g"] == "w", 0, counts)))

@@ -14,8 +14,8 @@ from itertools import combinations, product
 import numpy as np
 from numpy.typing import NDArray
 
-from fedns.studies.agreement import Agreement
-from fedns.studies.formula import Factor, Term, term_text
+from fedns.studies.model.formula import Factor, Term, term_text
+from fedns.studies.schema.agreement import Agreement
 from fedns.studies.study import Study
 
 FloatArray = NDArray[np.float64]

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedns.core.errors import ConfigError, DataError
-from fedns.studies.agreement import Agreement
-from fedns.studies.formula import Factor
-from fedns.studies.site_table import SiteTable
+from fedns.studies.model.formula import Factor
+from fedns.studies.schema.agreement import Agreement
+from fedns.studies.schema.site_table import SiteTable
 from fedns.studies.study import Study
 
 FloatArray = NDArray[np.float64]

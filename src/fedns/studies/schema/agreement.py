@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedns.core.errors import MessageError
-from fedns.studies.formula import Factor
-from fedns.studies.site_table import numeric_expressions
+from fedns.studies.model.formula import Factor
+from fedns.studies.schema.site_table import numeric_expressions
+from fedns.studies.schema.summary import Summary
 from fedns.studies.study import Study
-from fedns.studies.summary import Summary
 
 FloatArray = NDArray[np.float64]
 MISSING_LEVEL = "missing"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from fedns.studies.formula import Factor
+from fedns.studies.model.formula import Factor
+from fedns.studies.schema.summary import Moments, Summary
 from fedns.studies.study import Study
-from fedns.studies.summary import Moments, Summary
 
 FAR = 4.0  # means further apart than this many joint standard deviations stop a run
 UNEQUAL = 6.0  # one spread this many times the other stops a run, wherever the means are

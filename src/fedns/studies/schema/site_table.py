@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,8 +14,8 @@ from numpy.typing import NDArray
 
 from fedns.core.errors import DataError
 from fedns.data.files.frames import Column, Frame
-from fedns.studies.formula import FUNCTIONS, Factor
-from fedns.studies.recognition import looks_like, sentinel_in
+from fedns.studies.model.formula import FUNCTIONS, Factor
+from fedns.studies.schema.recognition import looks_like, sentinel_in
 from fedns.studies.study import Study
 
 FloatArray = NDArray[np.float64]
@@ -38,6 +39,7 @@ class SiteTable:
     study: Study
     frame: Frame
     smallest_count: int = SMALLEST_COUNT
+    hides_rare: bool = False  # the owner lets rows of rare levels look like the others
 
     @cached_property
     def columns(self) -> dict[str, Column]:
@@ -67,6 +69,24 @@ class SiteTable:
         study = self.study
         offset = [study.parsed.offset.column] if study.parsed.offset else []
         return {study.parsed.outcome, study.weights, *offset}
+
+    @property
+    def numbers(self) -> FloatArray:
+        """All that the study could take as a number, 0 where it is missing: (rows of the table, expressions + 1)."""
+        found = np.zeros((self.frame.num_rows, 1 + len(numeric_expressions(self.study))))
+        for place, factor in enumerate(numeric_expressions(self.study), start=1):
+            column = self.columns.get(factor.column)
+            if column is not None and column.numeric:
+                with np.errstate(all="ignore"):
+                    found[:, place] = evaluate(factor, np.asarray(column.values, dtype=np.float64))
+        return np.where(np.isfinite(found), found, 0.0)
+
+    @property
+    def row_marks(self) -> FloatArray:
+        """A number for each row that changes with what the study sees of it."""
+        labels = zip(*(column.labels() for column in self.columns.values()), strict=True) if self.columns else ()
+        marks = [float(zlib.crc32(repr(row).encode())) for row in labels]
+        return np.array(marks) if marks else np.zeros(self.frame.num_rows)
 
     def as_category(self, name: str) -> bool:
         """Whether the values of this column here are levels."""
@@ -101,6 +121,7 @@ class SiteTable:
     def _describe_column(self, name: str) -> tuple[dict[str, Any], list[int]]:
         column, rule = self.columns[name], self.study.rule(name)
         facts: dict[str, Any] = {"kind": column.kind, "unit": column.unit, "levels": [], "rare": False, "category": False}
+        facts["hidden"] = self.hides_rare and self._has_rare(name)
         category = self.as_category(name)
         looks = looks_like(column, category) if name != self.study.parsed.outcome else ""
         if category and not looks:
@@ -125,6 +146,11 @@ class SiteTable:
         named = sorted(label for label, count in found.items() if count >= self.smallest_count)
         rare = any(count < self.smallest_count and label not in listed for label, count in found.items())
         return named, rare
+
+    def _has_rare(self, name: str) -> bool:
+        if not self.as_category(name) or name == self.study.parsed.outcome:
+            return False
+        return any(count < self.smallest_count for count in self.columns[name].rows(self.used).counts().values())
 
     def _pair(self, column: Column) -> list[float]:
         """The values of a column that has no more than two, each with enough rows to be told."""

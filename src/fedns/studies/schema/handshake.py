@@ -5,24 +5,25 @@ It goes through the same door as everything else: metered, in the ledgers, and o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike
 
 from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
 from fedns.core.errors import DataError, MessageError
 from fedns.core.messages import Message, Payload, as_batch, split_batch, wire
-from fedns.studies.agreement import Agreement, first_agreement
-from fedns.studies.conflicts import StudyConflict, conflicts, notes
-from fedns.studies.design import Design
-from fedns.studies.site_table import Description, SiteTable
+from fedns.core.shards import Shards
+from fedns.studies.model.design import Design
+from fedns.studies.model.terms import SiteTerms, knots_of, needs_more, polynomial_of, site_terms
+from fedns.studies.schema.agreement import Agreement, first_agreement
+from fedns.studies.schema.conflicts import StudyConflict, conflicts, notes
+from fedns.studies.schema.site_table import Description, SiteTable
+from fedns.studies.schema.summary import Summary, packed, summary_of, unpacked
 from fedns.studies.study import Study
-from fedns.studies.summary import Summary, packed, summary_of, unpacked
-from fedns.studies.terms import SiteTerms, knots_of, needs_more, polynomial_of, site_terms
 
 
 class TableQuestion(Message):
@@ -53,35 +54,52 @@ class TermFacts(Message):
     powers: Payload = wire("polynomials", "orders", dtype="float64", discloses="moments")
 
 
-@dataclass(frozen=True)
-class SiteTables:
-    """The tables of one or many clients, where a run over coded rows has its shards."""
+@dataclass(frozen=True, eq=False)
+class TableShards(Shards):
+    """The tables of one or many clients before they are coded; as rows, the numbers that a study could take from them."""
 
-    tables: tuple[SiteTable, ...]
+    tables: tuple[SiteTable, ...] = ()  # one per client
 
-    def select(self, clients: NDArray[np.int64]) -> SiteTables:
-        return SiteTables(tuple(self.tables[client] for client in clients))
+    @classmethod
+    def of(cls, tables: Mapping[str, SiteTable]) -> TableShards:
+        """The tables of sites, by name."""
+        plain = Shards.from_arrays(
+            np.concatenate([table.numbers for table in tables.values()]),
+            np.concatenate([table.row_marks for table in tables.values()]),
+            [table.frame.num_rows for table in tables.values()],
+        )
+        names = tuple(tables)
+        return cls(plain.rows, plain.targets, plain.starts, plain.stops, names=names, tables=tuple(tables.values()))
+
+    def select(self, clients: ArrayLike) -> TableShards:
+        chosen = np.asarray(clients, dtype=np.int64)
+        tables = tuple(self.tables[client] for client in chosen)
+        names = tuple((self.names or ())[client] for client in chosen)
+        return replace(self, starts=self.starts[chosen], stops=self.stops[chosen], names=names, tables=tables)
 
 
 @on_client(TableQuestion, TableDescription)
-def describe_table(study: Study, clients: Clients, request: TableQuestion) -> TableDescription:
+def describe_table(problem: Any, clients: Clients, request: TableQuestion) -> TableDescription:
     """What a site says of its table."""
-    if bytes(request.study).decode(errors="replace") != study.digest:
-        raise MessageError("the question is about another study than the one that was opened")
     found = []
     for table in _tables(clients):
+        if bytes(request.study).decode(errors="replace") != table.study.digest:
+            raise MessageError("the question is about another study than the one that was opened")
         told = table.describe()
         found.append(TableDescription(schema=packed(told.schema), counts=told.counts, moments=told.moments))
     return as_batch(found)
 
 
 @on_client(TermQuestion, TermFacts)
-def describe_terms(study: Study, clients: Clients, request: TermQuestion) -> TermFacts:
+def describe_terms(problem: Any, clients: Clients, request: TermQuestion) -> TermFacts:
     """What a site adds for splines and polynomials."""
     agreement = Agreement.from_json(bytes(request.agreement).decode(errors="replace"))
     found = []
-    for table in _tables(clients):
-        told = site_terms(study, agreement, table)
+    for site, table in zip(clients.shards.names or (), _tables(clients), strict=True):
+        try:
+            told = site_terms(table.study, agreement, table)
+        except DataError as error:
+            raise DataError(f"site '{site}': {error}") from None
         found.append(TermFacts(rows=np.int64(told.rows), quantiles=told.quantiles, powers=told.powers))
     return as_batch(found)
 
@@ -133,7 +151,6 @@ def _each(replies: Any) -> list[Any]:
 
 
 def _tables(clients: Clients) -> tuple[SiteTable, ...]:
-    tables: Any = clients.shards
-    if not isinstance(tables, SiteTables):
+    if not isinstance(clients.shards, TableShards):
         raise DataError("this run is over coded rows: a table is described before it begins")
-    return tables.tables
+    return clients.shards.tables

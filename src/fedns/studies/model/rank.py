@@ -9,7 +9,7 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from fedns.studies.design import INTERCEPT, Design
+from fedns.studies.model.design import INTERCEPT, Design
 
 FloatArray = NDArray[np.float64]
 DEPENDENT = 1e-10  # what is left of a column of unit length, squared, after the columns before it are taken out

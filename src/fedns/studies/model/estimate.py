@@ -25,11 +25,11 @@ from fedns.problems.losses import LOSSES
 from fedns.problems.penalties import Ridge
 from fedns.problems.problem import Problem
 from fedns.runs.methods import parse_method
-from fedns.studies.design import Design
-from fedns.studies.handshake import Agreed
-from fedns.studies.rank import Alias, aliases, separating, without
+from fedns.studies.model.design import Design
+from fedns.studies.model.rank import Alias, aliases, separating, without
+from fedns.studies.schema.handshake import Agreed
+from fedns.studies.schema.summary import Summary
 from fedns.studies.study import Study
-from fedns.studies.summary import Summary
 
 FloatArray = NDArray[np.float64]
 SMALLEST_SKETCH = 256  # rows of a sketch that leaves little to chance
@@ -110,8 +110,10 @@ def problem_of(study: Study, design: Design) -> Problem:
         raise ConfigError(f"family {study.family} needs the loss '{study.loss}', which is not there")
     if not design.columns:
         raise ConfigError(f"the formula '{study.formula}' has no term beside the intercept")
-    penalised = any(design.strengths)
-    return Problem(LOSSES[study.loss](), Ridge(1.0, design.strengths) if penalised else Ridge(0.0), design.intercept)
+    penalised, offset = any(design.strengths), study.parsed.offset is not None
+    return Problem(
+        LOSSES[study.loss](), Ridge(1.0, design.strengths) if penalised else Ridge(0.0), design.intercept, offset=offset
+    )
 
 
 def method_text(study: Study, num_features: int, num_sites: int) -> str:
@@ -119,7 +121,7 @@ def method_text(study: Study, num_features: int, num_sites: int) -> str:
 
     A sketch that does not slow a run down has four times as many rows, over all sites, as there are coefficients.
     """
-    if study.method != "auto":
+    if study.method != "default":
         return study.method
     sketch_size = max(SMALLEST_SKETCH, math.ceil(4 * num_features / num_sites))
     if num_features * (num_features + 1) // 2 <= sketch_size * num_features:

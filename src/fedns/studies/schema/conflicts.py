@@ -7,12 +7,12 @@ import re
 from collections.abc import Iterator, Sequence
 
 from fedns.core.errors import DataError
-from fedns.studies.formula import FUNCTIONS
-from fedns.studies.recognition import SENTENCES
-from fedns.studies.site_table import HIDDEN
-from fedns.studies.spread import far_apart
+from fedns.studies.model.formula import FUNCTIONS
+from fedns.studies.schema.recognition import SENTENCES
+from fedns.studies.schema.site_table import HIDDEN
+from fedns.studies.schema.spread import far_apart
+from fedns.studies.schema.summary import ColumnFacts, Summary
 from fedns.studies.study import Study
-from fedns.studies.summary import ColumnFacts, Summary
 
 _ALIKE = 0.85
 
@@ -121,6 +121,11 @@ def _pairs(name: str, facts: dict[str, ColumnFacts]) -> Iterator[str]:
 def _levels(study: Study, name: str, facts: dict[str, ColumnFacts]) -> Iterator[str]:
     listed = study.rule(name).levels
     for site, column in facts.items():
+        if column.hidden:
+            yield (
+                f"site '{site}' hides levels of '{name}' that few of its rows have, so that the answer would not be that of "
+                'all rows: its owner may set rare_levels = "show", or the study merge levels'
+            )
         for level in column.levels:
             if listed and level not in listed:
                 yield (
@@ -168,7 +173,7 @@ def _labels(study: Study, name: str, facts: dict[str, ColumnFacts]) -> Iterator[
         beside = f", as site '{fitting}' does" if fitting else ""
         if strange:
             yield (
-                f"the outcome '{name}' at site '{site}' has the value {_quoted(strange[:5])}; the study takes "
+                f"the outcome '{name}' at site '{site}' holds {_quoted(strange[:5])}; the study takes "
                 f"{_quoted(study.event)} for the event and {_quoted(study.non_event)} for its absence{beside}"
                 f"{_likely(strange[0], known)}"
             )

@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 from scipy.interpolate import BSpline
 
 from fedns.core.errors import DataError
-from fedns.studies.agreement import MISSING_LEVEL
-from fedns.studies.design import Design, Part
-from fedns.studies.formula import Factor
-from fedns.studies.site_table import SiteTable, evaluate
+from fedns.studies.model.design import Design, Part
+from fedns.studies.model.formula import Factor
+from fedns.studies.schema.agreement import MISSING_LEVEL
+from fedns.studies.schema.site_table import SiteTable, evaluate
 
 FloatArray = NDArray[np.float64]
 

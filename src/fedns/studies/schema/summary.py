@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedns.core.errors import MessageError
-from fedns.studies.formula import Factor
-from fedns.studies.recognition import SENTENCES
-from fedns.studies.site_table import HIDDEN, Description, numeric_expressions
+from fedns.studies.model.formula import Factor
+from fedns.studies.schema.recognition import SENTENCES
+from fedns.studies.schema.site_table import HIDDEN, Description, numeric_expressions
 from fedns.studies.study import Study
 
 LONGEST_SCHEMA = 2**20  # bytes
@@ -28,6 +28,7 @@ class ColumnFacts:
     unit: str
     category: bool
     levels: tuple[str, ...]  # those with enough rows to be named
+    hidden: bool  # rows of rare levels are made to look like the others
     rare: bool  # there are levels that are not named and that the study does not list
     looks_like: str  # a key of SENTENCES, or ""
     sentinel: float | None
@@ -81,7 +82,9 @@ def summary_of(study: Study, site: str, description: Description) -> Summary:
     """A site's description, refused unless every part is of the kind that it must be."""
     try:
         return _summary(study, site, description)
-    except (KeyError, TypeError, ValueError, IndexError) as error:
+    except MessageError:
+        raise
+    except (AttributeError, KeyError, TypeError, ValueError, IndexError, ArithmeticError) as error:
         raise MessageError(f"site '{site}' sent a description that cannot be read: {error!r}") from None
 
 
@@ -118,13 +121,14 @@ def _facts(facts: Mapping[str, Any], numbers: list[int]) -> ColumnFacts:
         raise ValueError(f"kind {facts['kind']!r}")
     sentinel = None if facts["sentinel"] is None else float(facts["sentinel"])
     (unit,) = _texts([facts["unit"]])
-    flags = [facts[name] is True for name in ("category", "rare", "whole")]
+    flags = [facts[name] is True for name in ("category", "hidden", "rare", "whole")]
     pair = tuple(float(value) for value in facts["pair"])
     if len(pair) > 2:
         raise ValueError("more than a pair of values")
     levels = _texts(facts["levels"])
+    category, hidden, rare, whole = flags
     return ColumnFacts(
-        facts["kind"], unit, flags[0], levels, flags[1], facts["looks_like"], sentinel, flags[2], pair, *numbers
+        facts["kind"], unit, category, levels, hidden, rare, facts["looks_like"], sentinel, whole, pair, *numbers
     )
 
 

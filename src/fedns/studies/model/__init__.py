@@ -1,0 +1,1 @@
+"""From a formula to coded rows, and from rows to coefficients with names."""

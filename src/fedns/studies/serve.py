@@ -1,0 +1,114 @@
+"""A site that takes part in studies: its table as it lies on disk, coded as was agreed."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from fedns.core.clients import Handler
+from fedns.core.cohort import register
+from fedns.core.errors import DataError
+from fedns.core.shards import Shards
+from fedns.data.files.frames import SUFFIXES, Frame, read_frame
+from fedns.data.files.opening import format_suffix
+from fedns.federation.config import SITE_FILE, SiteConfig
+from fedns.federation.site.rows import site_shards
+from fedns.federation.site.serve import warm_up
+from fedns.federation.site.service import SiteService
+from fedns.problems.evaluation import evaluate_locally
+from fedns.problems.losses import Squared
+from fedns.problems.problem import Problem
+from fedns.runs.builder import at_site
+from fedns.runs.methods import parse_method
+from fedns.runs.spec import Spec
+from fedns.studies.fit import coded_shards
+from fedns.studies.model.design import Design
+from fedns.studies.model.estimate import information, problem_of
+from fedns.studies.schema.agreement import Agreement
+from fedns.studies.schema.handshake import HANDLERS, TableShards
+from fedns.studies.schema.site_table import SiteTable
+from fedns.studies.study import Study
+
+log = logging.getLogger("fedns.site")
+
+
+class StudySite:
+    """What a site computes with, by the description of a run: bare columns, a table to describe, or coded rows."""
+
+    def __init__(self, config: SiteConfig) -> None:
+        self._config = config
+
+    @cached_property
+    def frame(self) -> Frame:
+        """The table; a file that cannot be read is better known before anybody connects."""
+        return read_frame(self.path)
+
+    @property
+    def path(self) -> Path:
+        path = self._config.folder / self._config.data.dataset
+        if not path.is_file():
+            raise DataError(f"'{path}' does not exist: 'dataset' in {SITE_FILE} is a path from the folder of that file")
+        return path
+
+    @property
+    def mark(self) -> str:
+        """Tells this table from any other: however a study codes it, what leaves is counted against the same budget."""
+        return hashlib.sha256(self.path.read_bytes()).hexdigest()[:32]
+
+    @property
+    def holds_a_table(self) -> bool:
+        return format_suffix(Path(self._config.data.dataset)) in SUFFIXES
+
+    def rows(self, spec: Spec) -> Shards:
+        """The rows that a run is over."""
+        if not spec.study:
+            return site_shards(self._config)
+        table = self._table(spec)
+        if not spec.agreement:
+            return TableShards.of({self._config.name: table})
+        return coded_shards(_design(spec), {self._config.name: table})
+
+    def build(self, spec: Spec) -> tuple[Problem, Mapping[str, Handler]]:
+        """The problem of a run, and by name the handlers that it may ask for."""
+        if not spec.study:
+            return at_site(spec)
+        if not spec.agreement:
+            return Problem(Squared()), _named(register, *HANDLERS)
+        algorithm = parse_method(spec.method).algorithm
+        design = _design(spec)
+        return problem_of(design.study, design), _named(register, evaluate_locally, information, *algorithm.handlers())
+
+    def _table(self, spec: Spec) -> SiteTable:
+        permit = self._config.permit
+        hides = permit.rare_levels == "blank"
+        return SiteTable(Study.from_json(spec.study), self.frame, max(1, permit.smallest_level), hides)
+
+
+def site_service(config: SiteConfig) -> SiteService:
+    """The service that answers for this site."""
+    site = StudySite(config)
+    if site.holds_a_table:
+        log.info("%d rows of %d columns", site.frame.num_rows, len(site.frame.columns))
+        warm_up(Shards.from_arrays(np.zeros((16, 4)), np.ones(16), [16]))
+    else:
+        warm_up(site_shards(config))
+    state, mark = config.folder / config.state, site.mark if site.holds_a_table else ""
+    return SiteService(config.name, site.rows, site.build, config.permit, state, mark)
+
+
+def service(path: str | Path) -> Callable[[bytes], bytes]:
+    """The same from the path of the site's file."""
+    return site_service(SiteConfig.read(Path(path))).answer
+
+
+def _design(spec: Spec) -> Design:
+    return Design(Study.from_json(spec.study), Agreement.from_json(spec.agreement))
+
+
+def _named(*handlers: Handler) -> dict[str, Handler]:
+    return {handler.__name__: handler for handler in handlers}
