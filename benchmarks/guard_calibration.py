@@ -24,6 +24,7 @@ import fedns
 from fedns.algorithms import METHODS
 from fedns.core.shards import Shards
 from fedns.data.catalogue import available
+from fedns.data.missing import treat_missing
 from fedns.data.partition import split_dataset
 from fedns.data.scaling import scale
 from fedns.federation.coordinator.cohort import NetworkedCohort
@@ -63,7 +64,7 @@ class Direct(Transport):
 def prepared(name: str, sites: int, most_rows: int) -> tuple[Shards, str]:
     """The rows of every site, columns scaled to at most 1, and the loss that their targets call for."""
     options = {"positive": "1"} if name == "mnist" else {}
-    found = fedns.load(name, missing="mean", **options) if name == "heart_4sites_raw" else fedns.load(name, **options)
+    found = treat_missing(fedns.load(name, **options), "mean")
     if found.num_samples > most_rows:
         chosen = np.sort(np.random.default_rng(0).choice(found.num_samples, most_rows, replace=False))
         found = replace(found, features=found.features[chosen], targets=found.targets[chosen], groups=None)

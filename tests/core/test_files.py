@@ -4,6 +4,7 @@ import os
 import stat
 import subprocess
 import sys
+import textwrap
 import threading
 import time
 from pathlib import Path
@@ -11,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from fedns.core import files
-from fedns.core.files import LOCK_FILE, alone_in, write_whole
+from fedns.core.errors import ConfigError
+from fedns.core.files import LOCK_FILE, alone_in, checked_name, write_whole
 
 
 def test_a_file_is_replaced_as_a_whole(tmp_path):
@@ -86,3 +88,34 @@ def test_only_one_is_in_a_folder_at_a_time(tmp_path):
     for thread in threads:
         thread.join()
     assert most == [1] * 20
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits as Linux has them")
+def test_a_file_that_does_not_fit_leaves_the_old_one_and_says_which(tmp_path):
+    path = tmp_path / "state"
+    write_whole(path, b"old")
+    code = """
+        import resource, signal, sys
+        from pathlib import Path
+        from fedns.core.files import write_whole
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+        try:
+            write_whole(Path(sys.argv[1]), bytes(10_000))
+        except OSError as error:
+            print(error.filename, error.strerror)
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code), path], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == f"{path} File too large"
+    assert path.read_bytes() == b"old" and list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("name", ["north", "site-0", "A.b_c-9", "x" * 63])
+def test_names_that_may_be_names_of_files(name):
+    assert checked_name("a site's name", name) == name
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "../x", "a/b", "-x", ".x", "a b", "<b>", 'a"', "a\n", "ä", "x" * 64])
+def test_names_that_may_not(name):
+    with pytest.raises(ConfigError, match="a site's name is up to 63 letters"):
+        checked_name("a site's name", name)

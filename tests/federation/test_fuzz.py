@@ -6,24 +6,60 @@ import json
 import pkgutil
 import random
 import tracemalloc
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.federation.in_process import run_of
+from tests.conftest import make_shards
+from tests.federation.in_process import OPEN_HANDED, run_of
 
 import fedns
 from fedns.core.errors import MessageError
-from fedns.core.messages import WIRE_PRECISIONS, Envelope, Message, decode, encode, handler_named_in, header, wire_dtype
+from fedns.core.messages import (
+    CODED,
+    WIRE_PRECISIONS,
+    Envelope,
+    Message,
+    decode,
+    encode,
+    handler_named_in,
+    header,
+    wire_dtype,
+)
 from fedns.federation.coordinator import plausibility
-from fedns.federation.protocol.packets import ASK, Packet
+from fedns.federation.protocol.packets import ANSWER, ASK, OPEN, REFUSAL, Packet
+from fedns.federation.site.memory import RunMemory
+from fedns.federation.site.service import SiteService
 from fedns.numerics.linalg import packed_size
+from fedns.problems.evaluation import EvaluationPoint
+from fedns.runs.builder import at_site
 from fedns.runs.spec import AGREED, Spec
 
-MUTATED_MESSAGES, PER_EXAMPLE = 200_000, 500
-MUTATED_PACKETS, MUTATED_JOBS = 40_000, 20_000
+PER_EXAMPLE = 500
+MOST_BYTES = 200_000_000  # that a test's process may grow by
 STEADY = {"deadline": None, "derandomize": True, "database": None, "suppress_health_check": list(HealthCheck)}
+
+
+def often(few, many):
+    """So many mutations in the ordinary tests, 50,000 in all, and so many in the nightly ones, a million."""
+    return pytest.mark.parametrize("number", [few, pytest.param(many, marks=pytest.mark.nightly)])
+
+
+@pytest.fixture(autouse=True)
+def little_memory():
+    """What is mutated may say that it is large; nobody may believe it."""
+    before = resident_bytes()
+    yield
+    assert resident_bytes() - before < MOST_BYTES
+
+
+def resident_bytes():
+    status = Path("/proc/self/status")
+    if not status.exists():
+        return 0
+    return int(next(line for line in status.read_text().splitlines() if line.startswith("VmHWM")).split()[1]) * 1024
 
 
 def every_kind():
@@ -65,9 +101,10 @@ class Sample:
         self.raw = encode(kind(**values), envelope, precision)
         self.body = len(header(kind, envelope, arrays))
         self.codes = []
-        at = 10 + 1 + len(kind.kind) + 1 + len(envelope.handler) + 1
+        # Compact messages have a checksum in place of the names of their class and fields, and a shorter prefix.
+        at = 6 + 4 + 1 + len(envelope.handler) if kind.compact else 10 + 1 + len(kind.kind) + 1 + len(envelope.handler) + 1
         for name, array in zip(kind.specs(), arrays, strict=True):
-            self.codes.append(at + 1 + len(name))
+            self.codes.append(at if kind.compact else at + 1 + len(name))
             at = self.codes[-1] + 1 + sum(1 + (length > 127) + (length > 16383) for length in array.shape)
         assert at == self.body
 
@@ -156,7 +193,8 @@ def assert_sound(kind, message, known):
     lengths = dict(known)
     for name, spec in kind.specs().items():
         array = getattr(message, name)
-        assert array.dtype == (np.float64 if spec.kind in ("real", "float32") else np.dtype(spec.kind)), name
+        expected = {"real": np.float64, "float32": np.float64, "coded": CODED}.get(spec.kind, spec.kind)
+        assert array.dtype == np.dtype(expected), (name, array.dtype)
         assert array.ndim == len(spec.dimensions), name
         assert all(lengths.setdefault(d, n) == n for d, n in zip(spec.dimensions, array.shape, strict=True)), name
         assert array.dtype.kind != "f" or np.isfinite(array).all(), name
@@ -185,10 +223,11 @@ def named_handler(raw):
         return ""
 
 
-def test_two_hundred_thousand_mutated_messages():
+@often(33_000, 850_000)
+def test_mutated_messages(number):
     counts = {"messages": 0, "accepted": 0}
 
-    @settings(max_examples=MUTATED_MESSAGES // PER_EXAMPLE, **STEADY)
+    @settings(max_examples=number // PER_EXAMPLE, **STEADY)
     @given(
         st.sampled_from(KINDS),
         st.integers(0, 2**63),
@@ -206,15 +245,16 @@ def test_two_hundred_thousand_mutated_messages():
             counts["messages"] += 1
 
     fuzz()
-    assert counts["messages"] >= MUTATED_MESSAGES
+    assert counts["messages"] >= number
     # Numbers may change into other numbers; a fuzzer none of whose messages get through would be testing the first check.
     assert 0.02 < counts["accepted"] / counts["messages"] < 0.5
 
 
-def test_mutated_packets():
+@often(8_000, 80_000)
+def test_mutated_packets(number):
     count = 0
 
-    @settings(max_examples=MUTATED_PACKETS // PER_EXAMPLE, **STEADY)
+    @settings(max_examples=number // PER_EXAMPLE, **STEADY)
     @given(st.integers(0, 2**63), st.binary(max_size=60), st.lists(st.sampled_from(MUTATIONS[:7]), min_size=1, max_size=3))
     def fuzz(seed, body, mutations):
         nonlocal count
@@ -233,7 +273,7 @@ def test_mutated_packets():
             assert found.encode() == raw  # nothing is read that was not there, and nothing is lost
 
     fuzz()
-    assert count >= MUTATED_PACKETS
+    assert count >= number
 
 
 JSON_VALUES = st.recursive(
@@ -253,10 +293,11 @@ def assert_sound_job(data):
     assert np.isfinite(found.strength) and all(type(site) is str for site in found.sites)
 
 
-def test_mutated_descriptions_of_runs():
+@often(5_000, 40_000)
+def test_mutated_descriptions_of_runs(number):
     count = 0
 
-    @settings(max_examples=MUTATED_JOBS // PER_EXAMPLE, **STEADY)
+    @settings(max_examples=number // PER_EXAMPLE, **STEADY)
     @given(st.integers(0, 2**63), st.lists(st.sampled_from(MUTATIONS[:7]), min_size=1, max_size=2))
     def fuzz(seed, mutations):
         nonlocal count
@@ -269,7 +310,7 @@ def test_mutated_descriptions_of_runs():
             assert_sound_job(mutated(sample, draw, mutations))
 
     fuzz()
-    assert count >= MUTATED_JOBS
+    assert count >= number
 
 
 @settings(max_examples=300, **STEADY)
@@ -294,6 +335,41 @@ def test_a_strength_that_is_no_finite_number(text):
 def test_json_that_is_too_deep():
     with pytest.raises(MessageError, match="not JSON"):
         Spec.from_agreed(b"[" * 200_000)
+
+
+@often(2_000, 20_000)
+def test_mutated_memories_of_a_site(number, tmp_path):
+    """Of a file that was changed nothing is taken, whatever it says."""
+    path, draw, sample = tmp_path / "memory.npz", random.Random(7), Sample(KINDS[0], 0)
+    RunMemory(run_of("fednl"), 1, "rows", 2, 3, 4, "digest", b"answer", {"a": np.ones(5)}, {"a": np.zeros(5)}).save(path)
+    sample.raw = path.read_bytes()
+    sample.body = len(sample.raw)
+    assert RunMemory.load(path).answer == b"answer"
+    for _ in range(number):
+        raw = mutated(sample, draw, draw.choices(MUTATIONS[:7], k=2))
+        path.write_bytes(raw)
+        if raw != sample.raw:
+            with pytest.raises(MessageError):
+                RunMemory.load(path)
+
+
+@often(2_000, 10_000)
+def test_mutated_requests_to_a_site(number, tmp_path):
+    """A site that is in a run: every request has an answer, nearly all of them a refusal, and never a crash."""
+    shards = make_shards(rows=60, columns=3, sizes=(60,))
+    service = SiteService("site-0", lambda spec: shards, at_site, OPEN_HANDED, tmp_path)
+    spec, run = run_of("fedns", 1), bytes(range(16))
+    assert Packet.decode(service.answer(Packet(OPEN, run, 1, 1, 0, 0, spec.agreed()).encode())).kind == ANSWER
+    body = encode(EvaluationPoint(np.zeros(4)), Envelope(0, handler="evaluate_locally"), WIRE_PRECISIONS["float64"])
+    good = Packet(ASK, run, 1, 2, 0, 0, body).encode()
+    draw, sample, refused = random.Random(3), Sample(KINDS[0], 0), 0
+    sample.raw, sample.body = good, len(good) - len(body)
+    for _ in range(number):
+        reply = Packet.decode(service.answer(mutated(sample, draw, draw.choices(MUTATIONS[:7], k=1))))
+        assert reply.kind in (ANSWER, REFUSAL)
+        refused += reply.kind == REFUSAL
+    assert refused > number // 2
+    assert Packet.decode(service.answer(Packet(ASK, run, 2**31, 2**31, 0, 0, body).encode())).kind in (ANSWER, REFUSAL)
 
 
 def forged_shapes(kind):

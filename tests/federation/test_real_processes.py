@@ -34,7 +34,11 @@ def test_the_demonstration_gives_the_simulators_bits_and_bytes(engine, tmp_path)
     assert all(one.same_bits and one.same_bytes for one in shown)
     assert all(one.report.is_file() for one in shown)
     for site in ("site-1", "site-2", "site-3"):
-        lines = (tmp_path / "federation" / "sites" / site / "state" / "ledger.jsonl").read_text().splitlines()
+        state = tmp_path / "federation" / "sites" / site / "state"
+        assert state.stat().st_mode & 0o777 == 0o700
+        written = [path for path in state.rglob("*") if path.is_file() and "rows" not in path.parts]
+        assert written and all(path.stat().st_mode & 0o077 == 0 for path in written), written
+        lines = (state / "ledger.jsonl").read_text().splitlines()
         sent = sum(line["bytes"] for line in map(json.loads, lines) if line["kind"] == "SketchedCurvature")
         admitted = [json.loads(line) for line in (shown[0].report.parent / "ledger.jsonl").read_text().splitlines()]
         admitted += [json.loads(line) for line in (shown[1].report.parent / "ledger.jsonl").read_text().splitlines()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +14,8 @@ from fedns.transports import BUILT_IN
 
 DEFAULT_ENGINE = BUILT_IN[0].name
 Engine = Annotated[str, option(f"{' or '.join(engine.name for engine in BUILT_IN)}.", DEFAULT_ENGINE)]
+
+OWNER_ALONE = 0o077  # the umask of a site and of a coordinator: what they write, answers and keys, nobody else may read
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -42,6 +45,7 @@ def site(
         print(f"{serve.reset_budget(config)} budgets begin anew")
         return
     log_to_console()
+    os.umask(OWNER_ALONE)
     serve.run_site(config, FACTORY)
 
 
@@ -57,6 +61,7 @@ def coordinate(
     """
     from fedns.cli.federation_commands import run_coordinator
 
+    os.umask(OWNER_ALONE)
     raise typer.Exit(run_coordinator(config, resume=resume, metrics_port=metrics_port, quiet=quiet, console=make_console()))
 
 

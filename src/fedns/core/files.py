@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from fedns.core.errors import ConfigError
+
 LOCK_FILE = ".lock"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+
+
+def checked_name(what: str, name: str) -> str:
+    """The name, fit to be part of a file's name, of a label and of a page; any other is refused."""
+    if not _NAME.fullmatch(name):
+        raise ConfigError(f"{what} is up to 63 letters, digits, '.', '_' and '-', the first a letter or digit, got {name!r}")
+    return name
 
 
 def write_whole(path: Path, content: bytes | str, *, durable: bool = True) -> None:
@@ -18,12 +29,17 @@ def write_whole(path: Path, content: bytes | str, *, durable: bool = True) -> No
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    with partial.open("wb") as file:
-        file.write(content.encode() if isinstance(content, str) else content)
-        if durable:
-            file.flush()
-            os.fsync(file.fileno())
-    partial.replace(path)
+    try:
+        with partial.open("wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        partial.replace(path)
+    except OSError as error:  # a full disk, above all: half a file would only keep it full
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)
+        raise OSError(error.errno, error.strerror, str(path)) from error
     if durable and sys.platform != "win32":  # the new name is an entry of the folder, which has to reach the disk too
         folder = os.open(path.parent, os.O_RDONLY)
         try:

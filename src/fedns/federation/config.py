@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fedns.core.errors import ConfigError
-from fedns.core.suggestions import unknown
+from fedns.core.errors import ConfigError, unknown
+from fedns.core.files import checked_name
 from fedns.federation.protocol.transport import Engine
 from fedns.federation.site.permissions import Permissions
 from fedns.runs.settings import filled, read_toml
@@ -48,6 +48,10 @@ class SiteConfig:
         permit = filled(Permissions, f"{path}, [permit]", values.pop("permit", {}))
         config = filled(cls, str(path), values, folder=path.resolve().parent, data=data, permit=permit)
         _check_engine(path, config.engine)
+        try:
+            checked_name("name: a site's name", config.name)
+        except ConfigError as error:
+            raise ConfigError(f"{path}: {error}") from None
         return config
 
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from fedns.core.errors import ConfigError, MessageError
-from fedns.core.suggestions import unknown
+from fedns.core.errors import ConfigError, MessageError, unknown
+from fedns.core.files import checked_name
 from fedns.runs.policy import Policy
 from fedns.runs.settings import filled, located, read_toml
 
@@ -251,6 +251,8 @@ def _check_names(spec: Spec) -> None:
 def _check_sites(spec: Spec) -> None:
     if not spec.sites or len(set(spec.sites)) < len(spec.sites):
         raise ConfigError(f"sites must be names, each once, got {list(spec.sites)}")
+    for site in spec.sites:
+        checked_name("a site's name", site)
     if len(spec.methods) != 1:
         raise ConfigError(f"a run over sites has one method, got {', '.join(spec.methods)}")
     if spec.policy.quorum > len(spec.sites):

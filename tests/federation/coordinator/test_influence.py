@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from rich.console import Console
 from scipy.special import expit
 from tests.federation.in_process import Federation, run_of
 
+from fedns.cli import federation_commands
 from fedns.core.clients import messages_of
 from fedns.core.cohort import Registration, register
 from fedns.core.errors import ConfigError, MessageError
@@ -201,3 +204,29 @@ def test_two_sites_that_contradict_each_other_are_both_named():
     answers = FinalAnswers(["a", "b"], np.array([100.0, 100.0]), np.ones(2), np.array([[1.0, 0.0], [-1.0, 0.0]]), bowl)
     found = influences(answers, np.zeros(2), np.zeros(2), squared=False, agreed=False)
     assert all(site.named for site in found) and found[0].without.tolist() == [1.0, 0.0]
+
+
+def test_report_log_and_exit_status_name_the_site(tmp_path, monkeypatch, capsys):
+    """Through the command's own function, with sites in this process in place of an engine."""
+    shards = flipped(federation(seed=1))
+    spec = replace(
+        run_of("fednewton", SITES, strength=STRENGTH, intercept=False, rounds=12),
+        home=tmp_path,
+        out="run",
+        gradient_tol=1e-6,
+    )
+    transport = Federation(shards, tmp_path, spec).transport
+    monkeypatch.setattr(federation_commands, "read_experiment", lambda path: spec)
+    monkeypatch.setattr(federation_commands, "open_transport", lambda spec, logs: contextlib.nullcontext(transport))
+    console = Console(width=200)
+    status = federation_commands.run_coordinator(
+        tmp_path / "experiment.toml", resume=False, metrics_port=None, quiet=False, console=console
+    )
+    assert status == federation_commands.DECIDED == 3
+    assert "site 'site-1' moves a coefficient by" in capsys.readouterr().out
+    report = (tmp_path / "run" / "report.html").read_text()
+    first = report.index("Site &#x27;site-1&#x27; decides this model")
+    assert report.index("<h1>") < first < report.index("What was optimised")
+    assert any(json.loads(line)["event"] == "decides" for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines())
+    head, *lines = (tmp_path / "run" / "left_out.csv").read_text().splitlines()
+    assert head.split(",")[2:] == [f"without site-{j}" for j in range(SITES)] and len(lines) == FEATURES

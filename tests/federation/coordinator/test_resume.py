@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 ROOT = Path(__file__).parents[3]
-KILLS = 5  # in each of the four runs below: twenty in all
+FEW, MANY = 5, 13  # kills in each of the four runs below: twenty in all, and 52 at night
 
 
 def coordinator(folder, method, steps):
@@ -26,10 +26,11 @@ def coordinator(folder, method, steps):
 
 
 # One that keeps nothing at its sites, and three whose sites' memory has to go back to where the round began.
+@pytest.mark.parametrize("kills", [FEW, pytest.param(MANY, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("method", ["fedndes", "fednl", "qfednew", "shed"])
-def test_killed_at_random_points_and_resumed_is_the_same_to_the_last_bit(method, tmp_path):
+def test_killed_at_random_points_and_resumed_is_the_same_to_the_last_bit(method, kills, tmp_path):
     undisturbed = coordinator(tmp_path / "undisturbed", method, [])
-    steps = np.random.default_rng(sum(method.encode())).integers(1, 70, size=KILLS)
+    steps = np.random.default_rng(sum(method.encode())).integers(1, 70, size=kills)
     disturbed = tmp_path / "disturbed"
     assert coordinator(disturbed, method, steps) == undisturbed
     assert len(undisturbed.split()) == 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -60,11 +61,23 @@ class RunMemory:
         arrays |= {f"before.{name}": array for name, array in self.before_round.items()}
         buffer = io.BytesIO()
         np.savez(buffer, head=_as_bytes(json.dumps(head).encode()), answer=_as_bytes(self.answer), **arrays)
-        write_whole(path, buffer.getvalue(), durable=False)
+        content = buffer.getvalue()
+        write_whole(path, f"{zlib.crc32(content):08x}\n".encode() + content, durable=False)
 
     @classmethod
     def load(cls, path: Path) -> RunMemory:
-        with np.load(path, allow_pickle=False) as archive:
+        """Read it back; what the disk or anybody has changed since is not taken."""
+        check, _, content = path.read_bytes().partition(b"\n")
+        if check != f"{zlib.crc32(content):08x}".encode():
+            raise MessageError("what this site remembers of the run is damaged: start a new run")
+        try:
+            return cls._from_archive(io.BytesIO(content))
+        except (ValueError, KeyError, TypeError):  # a MessageError is a ValueError
+            raise MessageError("another version of fedns wrote what this site remembers: start a new run") from None
+
+    @classmethod
+    def _from_archive(cls, content: io.BytesIO) -> RunMemory:
+        with np.load(content, allow_pickle=False) as archive:
             head = json.loads(archive["head"].tobytes())
             by_time: dict[str, Arrays] = {"now": {}, "before": {}}
             for key in archive.files:

@@ -57,6 +57,8 @@ class SiteService:
         self._build = build
         self._permissions = permissions
         self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        folder.chmod(0o700)  # answers, the ledger and the secret of a site are its owner's alone
         self._table_mark = mark
         self._guarding: tuple[tuple[str, str], Guard] | None = None  # what it was coded by, and the rules over it
         self._built: tuple[Spec, Problem, Mapping[str, Handler]] | None = None
@@ -216,7 +218,10 @@ class SiteService:
 
     def _refuse(self, packet: Packet, reason: str) -> bytes:
         sentence = " ".join(reason.split())
-        self._note(packet, "uplink", "Refusal", {}, len(sentence), sentence)
+        try:
+            self._note(packet, "uplink", "Refusal", {}, len(sentence), sentence)
+        except OSError as error:  # a refusal may leave without its line in the ledger, an answer may not
+            log.error("the ledger cannot be written: %s", error)
         return packet.reply(REFUSAL, sentence.encode(errors="replace")).encode()
 
     def _note(
@@ -244,6 +249,5 @@ class SiteService:
         }
         if drawn:
             entry["seed_commitments"] = dict(drawn)
-        self._folder.mkdir(parents=True, exist_ok=True)
         with (self._folder / LEDGER_FILE).open("a", encoding="utf-8") as file:
             file.write(json.dumps(entry) + "\n")

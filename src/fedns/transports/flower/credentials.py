@@ -13,7 +13,6 @@ Only the `cryptography` package is needed here, which Flower brings along.
 from __future__ import annotations
 
 import ipaddress
-import re
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,10 +26,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fedns.core.errors import ConfigError
+from fedns.core.files import checked_name
 from fedns.federation.processes import LOOPBACK
 
 AUTHORITY_YEARS = 10
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 
 @dataclass(frozen=True)
@@ -88,8 +87,7 @@ def provision(
     if not host or not port.isdigit():
         raise ConfigError(f"the server address must be host:port, got {server_address!r}")
     for site in sites:
-        if not _NAME.fullmatch(site):
-            raise ConfigError(f"a site's name is letters, digits, '.', '_' and '-', got {site!r}")
+        checked_name("a site's name", site)
     start = starting or datetime.now(UTC) - timedelta(minutes=5)  # clocks at sites may be a little behind
     coordinator = folder / "coordinator"
     if not (coordinator / "server.crt").exists():

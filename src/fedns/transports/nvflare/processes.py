@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from fedns.core.errors import ConfigError
+from fedns.core.files import checked_name
 from fedns.federation.processes import LARGEST_MESSAGE
 
 PROJECT = "fedns"
@@ -67,6 +68,7 @@ def provision(folder: Path, sites: Sequence[str], server_address: str = "localho
     if not sites or len(set(sites)) != len(sites):
         raise ConfigError(f"a federation needs at least one site, each with its own name, got {list(sites)}")
     for site in sites:
+        checked_name("a site's name", site)
         # NVFlare calls the server's end `server` and writes paths of such names with dots; it would accept these as names.
         if site in ("server", server_address) or "." in site:
             raise ConfigError(f"a site cannot be called {site!r}: the server is, or it has a dot; choose another name")
