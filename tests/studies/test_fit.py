@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -208,3 +210,12 @@ def test_an_offset_is_added_to_every_margin(three_sites, family):
     model = sm.GLM(target, design, family=getattr(sm.families, family.title())(), offset=np.log(rows["time"]))
     assert close(fit, model.fit(tol=1e-15).params)
     assert fit.names == ("Intercept", "age", "arm[low]", "arm[placebo]")
+
+
+@pytest.mark.parametrize("method", ["fedns:sketch_size=60", "fedndes:sketch_size=60", "gd:step_size=1.0"])
+def test_other_methods_give_the_same_or_say_that_they_have_not_converged(three_sites, method):
+    plain = Study("ill ~ age + dose", "binomial", **CASE)
+    exact = fit_study(plain, three_sites)
+    fit = fit_study(replace(plain, method=method, tolerance=1e-6, rounds=40), three_sites)
+    assert not fit.converged or np.allclose(fit.coefficients, exact.coefficients, rtol=1e-4)
+    assert fit.method == method.partition(":")[0]

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fedns.core.errors import ConfigError
+from fedns.core.errors import ConfigError, unknown
 from fedns.core.files import checked_name
-from fedns.core.suggestions import unknown
 from fedns.federation.protocol.transport import Engine
 from fedns.federation.site.permissions import Permissions
 from fedns.runs.settings import filled, read_toml

@@ -12,8 +12,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from fedns.algorithms import METHODS
 from fedns.algorithms.searches import SEARCHES, Search
 from fedns.core.algorithm import Algorithm
-from fedns.core.errors import ConfigError
-from fedns.core.suggestions import unknown
+from fedns.core.errors import ConfigError, unknown
 from fedns.sketches import SKETCHES, Sketch
 
 _TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}

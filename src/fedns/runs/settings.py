@@ -9,8 +9,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
-from fedns.core.errors import ConfigError
-from fedns.core.suggestions import unknown
+from fedns.core.errors import ConfigError, unknown
 
 T = TypeVar("T")
 _WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}

@@ -15,9 +15,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from fedns.core.errors import ConfigError, MessageError
+from fedns.core.errors import ConfigError, MessageError, unknown
 from fedns.core.files import checked_name
-from fedns.core.suggestions import unknown
 from fedns.runs.policy import Policy
 from fedns.runs.settings import filled, located, read_toml
 

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from fedns.core.errors import DataError
-from fedns.core.suggestions import unknown
+from fedns.core.errors import DataError, unknown
 from fedns.data.files.frames import Frame
 from fedns.studies.model.formula import quoted
 from fedns.studies.schema.conflicts import conflicts

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fedns.core.checked import Checked
-from fedns.core.errors import ConfigError
-from fedns.core.suggestions import unknown
+from fedns.core.errors import ConfigError, unknown
 from fedns.data.files.frames import label_of
 from fedns.runs.settings import read_toml
 from fedns.studies.model.formula import Formula, parse_formula, term_text

@@ -117,10 +117,10 @@ class CpuBackend:
         gradient = np.zeros((segments.number, w.shape[-1]))
         starts = np.concatenate([[0], np.cumsum(plan.sizes[segments.client])])
         table = np.empty((int(starts[-1]), w.shape[-1]))
-        groups = 0
+        code = loss_code(loss)
         if plan.kind == SJLT and plan.nonzeros == 1:
-            groups = groups_address(loss, batch.rows, w.shape[-1])
-        after = (np.atleast_2d(w), loss_code(loss, groups), gradient, sketch_code(plan), keys, table, starts)
+            code = code._replace(groups=groups_address(loss, batch.rows, w.shape[-1]))
+        after = (np.atleast_2d(w), code, gradient, sketch_code(plan), keys, table, starts)
         _launch(kernels.gradient_and_sketch_in_parts, batch, segments, w.shape[-1], *after)
         return parallel.merge(gradient, segments, batch.starts.size), _merged_sketches(table, starts, segments, plan.sizes)
 

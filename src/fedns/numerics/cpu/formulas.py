@@ -81,9 +81,13 @@ def _digest(kind: type) -> str:
 
 
 @cache
-def parameters_of(formulas: Formulas) -> NDArray[np.float64]:
+def _parameters_of(formulas: Any) -> NDArray[np.float64]:
     """The parameters, at an address that stays."""
     return np.array([getattr(formulas, name) for name in type_of(formulas).parameters], dtype=np.float64)
+
+
+def address_of_parameters(formulas: Formulas) -> int:
+    return int(_parameters_of(formulas).ctypes.data)
 
 
 @cache

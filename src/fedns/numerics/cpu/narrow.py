@@ -5,12 +5,15 @@ first-level cache, and the memory is read all the time, strictly in order. Every
 counts a reference, atomically, to every array it is given, which costs as much as the work on several rows.
 """
 
+from functools import cache
+from typing import Any
+
 import numpy as np
-from numba import typeof, types
+from numba import from_dtype, types
 
 from fedns.numerics.cpu import simd
 from fedns.numerics.cpu.dense import aligned
-from fedns.numerics.cpu.formulas import address_of, type_of
+from fedns.numerics.cpu.formulas import FormulasType, address_of, type_of
 from fedns.numerics.cpu.jit import exact_jit
 from fedns.numerics.cpu.pointwise import derivatives_of_eight
 from fedns.numerics.formulas import Formulas
@@ -27,10 +30,14 @@ def groups_address(loss: Formulas, rows: Rows, features: int) -> int:
     vectors = -(-features // 8)
     if not isinstance(rows, DenseRows) or vectors > 8:  # a row, the coefficients and the gradient take 24 registers of 32
         return 0
+    return _groups_address(type_of(loss), rows.flat.dtype, vectors)
+
+
+@cache
+def _groups_address(loss: FormulasType, dtype: Any, vectors: int) -> int:
     run, table, number, word = types.float64[::1], types.float64[:, ::1], types.int64, types.uint64
-    flat = typeof(rows.flat).copy(readonly=False)
     return address_of(
-        _add_groups, type_of(loss), flat, number, run, run, number, number, number, run, types.float64, word, word,
+        _add_groups, loss, from_dtype(dtype)[::1], number, run, run, number, number, number, run, types.float64, word, word,
         run, table, types.literal(vectors),
     )  # fmt: skip
 

@@ -4,6 +4,7 @@ The exponential and logarithm are written out as polynomials so that the compile
 instructions; the library calls would be made one number at a time. Both are accurate to about one unit in the last place.
 """
 
+from functools import cache
 from typing import Any, NamedTuple
 
 from llvmlite import ir
@@ -13,7 +14,7 @@ from numba.extending import intrinsic, overload
 
 from fedns.numerics import formulas
 from fedns.numerics.cpu import simd
-from fedns.numerics.cpu.formulas import FormulasType, address_of, call, parameters_of, type_of
+from fedns.numerics.cpu.formulas import FormulasType, address_of, address_of_parameters, call, type_of
 from fedns.numerics.cpu.jit import exact_jit, jit
 
 _LOG2_E = 1.4426950408889634
@@ -38,12 +39,13 @@ class LossCode(NamedTuple):
     groups: int = 0  # the loop over groups of narrow rows, where one is wanted
 
 
-def loss_code(loss: formulas.Formulas, groups: int = 0) -> LossCode:
+@cache
+def loss_code(loss: Any) -> LossCode:
     """Compile the loops over runs of rows for this class of losses, or read them from disk."""
     kind, run, number = type_of(loss), types.float64[::1], types.int64
     values = address_of(_values, kind, run, number, number, run, run)
     derivatives = address_of(_derivatives, kind, run, number, number, run, run, run)
-    return LossCode(parameters_of(loss).ctypes.data, values, derivatives, groups)
+    return LossCode(address_of_parameters(loss), values, derivatives)
 
 
 @jit

@@ -1,13 +1,14 @@
 """Sketches applied to a block of rows while it is in cache, each scaled so that E[S'S] = I."""
 
-from typing import NamedTuple
+from functools import cache
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import types
 from numba.extending import overload
 
 from fedns.numerics.backend import SketchPlan
-from fedns.numerics.cpu.formulas import FormulasType, address_of, call, parameters_of, type_of
+from fedns.numerics.cpu.formulas import FormulasType, address_of, address_of_parameters, call, type_of
 from fedns.numerics.cpu.jit import REORDER, jit
 from fedns.numerics.cpu.rows import add_to_buckets, add_transformed, scaled_block
 from fedns.numerics.rng import random_bits
@@ -31,8 +32,14 @@ def sketch_code(plan: SketchPlan) -> SketchCode:
     code = SketchCode(int(plan.kind), plan.nonzeros, plan.block_length)
     if plan.columns is None:
         return code
-    arguments = (type_of(plan.columns), types.uint64, types.uint64, types.int64, types.float64[::1])
-    return code._replace(parameters=parameters_of(plan.columns).ctypes.data, column=address_of(_column, *arguments))
+    parameters, column = _column_code(plan.columns)
+    return code._replace(parameters=parameters, column=column)
+
+
+@cache
+def _column_code(columns: Any) -> tuple[int, int]:
+    arguments = (type_of(columns), types.uint64, types.uint64, types.int64, types.float64[::1])
+    return address_of_parameters(columns), address_of(_column, *arguments)
 
 
 @jit

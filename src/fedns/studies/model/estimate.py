@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from fedns.algorithms.curvature import refuse_impossible_hessian
 from fedns.core.algorithm import Algorithm
 from fedns.core.clients import Clients, on_client
 from fedns.core.cohort import Cohort
@@ -32,6 +33,7 @@ from fedns.studies.schema.summary import Summary
 from fedns.studies.study import Study
 
 FloatArray = NDArray[np.float64]
+_LARGEST_LEFT = 1e-4  # standard errors from the maximum that a fit may be and be called converged
 SMALLEST_SKETCH = 256  # rows of a sketch that leaves little to chance
 
 
@@ -50,6 +52,9 @@ class Information(Message):
 
     gradient: Payload = wire("features", dtype="float64", discloses="gradient")
     packed_hessian: Payload = wire("entries", dtype="float64", discloses="hessian")
+
+    def check(self) -> None:
+        refuse_impossible_hessian(self.kind, self.packed_hessian, len(self.gradient))
 
 
 @on_client(Point, Information)
@@ -148,35 +153,50 @@ def estimate(
         raise DataError(f"columns depend on each other: {'; '.join(map(str, found))}; take one out of the formula")
     if found:
         problem = cohort.session.problem = _pinned(problem, design, found, np.diag(start))
-    # In units of standard errors: those of a mean over so many rows, of the spread of the outcome where it has one.
+    # A standard error is that of a mean over so many rows, in the spread of the outcome where it has one.
     unit = design.agreement.centres[study.parsed.outcome][1] if study.family == "gaussian" else 1.0
-    tolerance = study.tolerance * unit / math.sqrt(rows)
-    stop = Stop(study.rounds, newton_decrement=tolerance)
-    if not _has_decrement(algorithm):
-        stop = Stop(study.rounds, gradient_norm=tolerance)
+    stop = _stop(study, algorithm, unit / math.sqrt(rows))
     history = run(algorithm, problem, cohort, stop=stop, evaluate=lambda w: evaluate(problem, w), observers=observers)
-    w = history.coefficients
-    gradient, hessian = curvature_at(problem, cohort, w)
+    gradient, hessian = curvature_at(problem, cohort, history.coefficients)
     if study.family != "gaussian":
         _refuse_separation(start, hessian, rows, design, found)
-    left = problem.newton_step(w, gradient, hessian - np.diag(problem.penalty_diagonal(w.size))).newton_decrement
-    coefficients = without(design.to_original @ w, found, design.names)
+    data_hessian = hessian - np.diag(problem.penalty_diagonal(len(design.names)))
+    left = problem.newton_step(history.coefficients, gradient, data_hessian).newton_decrement * math.sqrt(rows) / unit
+    return _named(agreed, found, history, left, algorithm.name, cohort.session.meter)
+
+
+def _stop(study: Study, algorithm: Algorithm, standard_error: float) -> Stop:
+    """When to stop: by the Newton decrement where the method knows it, else by the gradient on the fitted scale."""
+    tolerance = study.tolerance * standard_error
+    if algorithm.name in ("fednewton", "fedns", "fedndes"):
+        return Stop(study.rounds, newton_decrement=tolerance)
+    return Stop(study.rounds, gradient_norm=tolerance)
+
+
+def _named(agreed: Agreed, found: Sequence[Alias], history: History, left: float, method: str, meter: Meter) -> StudyFit:
+    """The result on the original scale; left: the Newton decrement at the end, in standard errors."""
+    design = agreed.design
+    coefficients = without(design.to_original @ history.coefficients, found, design.names)
     coefficients[[design.names.index(alias.name) for alias in found]] = np.nan
     dropped = [f"column {alias.name} was left out: {alias}" for alias in found]
+    ending, reason = history.ending, history.stop_reason
+    if ending.converged and not left <= _LARGEST_LEFT:  # a method that goes by an estimate of the Hessian may err
+        ending = Ending.STOPPED
+        reason = f"{reason}, but the coefficients are still {left:.1e} standard errors from the maximum: use fednewton"
     return StudyFit(
-        study,
+        design.study,
         design.names,
         coefficients,
         tuple(found),
         (*agreed.notes, *dropped),
-        history.ending,
-        history.stop_reason,
-        left * math.sqrt(rows) / unit,
+        ending,
+        reason,
+        left,
         history,
         agreed,
-        algorithm.name,
+        method,
         sum(max(0, site.used) for site in agreed.summaries),
-        cohort.session.meter,
+        meter,
     )
 
 
@@ -201,10 +221,6 @@ def _pinned(problem: Problem, design: Design, found: Sequence[Alias], curvature:
         place = design.names.index(alias.name) - int(design.intercept)
         strengths[place] += curvature[place] or 1.0
     return replace(problem, penalty=Ridge(1.0, tuple(strengths.tolist())))
-
-
-def _has_decrement(algorithm: Algorithm) -> bool:
-    return algorithm.name in ("fednewton", "fedns", "fedndes")
 
 
 def _refuse_separation(start: FloatArray, end: FloatArray, rows: float, design: Design, found: Sequence[Alias]) -> None:

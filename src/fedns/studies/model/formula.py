@@ -12,8 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedns.core.errors import ConfigError
-from fedns.core.suggestions import unknown
+from fedns.core.errors import ConfigError, unknown
 
 FloatArray = NDArray[np.float64]
 LONGEST = 4000  # characters
