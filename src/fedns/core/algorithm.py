@@ -45,6 +45,7 @@ class Algorithm(Checked, ABC):
     heterogeneous: ClassVar[str]  # the FedNS paper's word on clients that differ: "yes", "no", or "-" where it has none
     pooled: ClassVar[bool] = False  # runs on the union of the data: a yardstick, nothing is sent
     sees_partition: ClassVar[bool] = True  # False where moving rows between clients does not change the iterates
+    asks_for_all: ClassVar[bool] = True  # False where the data decide which of its handlers a run needs
     draws_random_numbers: ClassVar[bool] = False  # True where the seed decides the iterates, with the default parameters
 
     def init(self, problem: Any, cohort: Cohort) -> Any:

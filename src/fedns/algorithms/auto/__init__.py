@@ -111,6 +111,7 @@ class Auto(Algorithm):
     uplink: ClassVar[str] = "bits M / 32 + 3, curvature when needed"
     theory: ClassVar[str] = "log 1/δ; superlinear with Hessians"
     heterogeneous: ClassVar[str] = "-"
+    asks_for_all: ClassVar[bool] = False
     draws_random_numbers: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
