@@ -41,6 +41,8 @@ def run_coordinator(path: Path, *, resume: bool, metrics_port: int | None, quiet
     if not quiet:
         console.print(site_table(result.statuses))
         console.print(result.history.stop_reason, markup=False)
+        for note in (status.note for status in result.statuses if status.note):
+            console.print(note, markup=False, soft_wrap=True)
         for site in result.deciding:
             console.print(f"{site}: it decides this model", markup=False, soft_wrap=True, style="bold red")
         console.print(f"report: {report}", markup=False, soft_wrap=True)

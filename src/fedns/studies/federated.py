@@ -52,7 +52,7 @@ def fit_federation(
                 observers=[recorder, *watchers],
             )
         recorder.event("ended", reason=fit.reason, converged=fit.converged)
-        return fit
+        return replace(fit, notes=(*fit.notes, *(status.note for status in cohort.link.statuses if status.note)))
     except BaseException as error:
         recorder.event("stopped", reason=f"{type(error).__name__}: {error}")
         raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -36,6 +37,15 @@ class SiteStatus:
     uplink_bytes: int = 0
     downlink_bytes: int = 0
     envelope_bytes: int = 0  # what engine and packets add to the messages
+    blanked_columns: int = 0  # in which its owner's limits have replaced rare levels
+
+    @property
+    def note(self) -> str:
+        """What a reader of the result must know of this site; nothing for most."""
+        if not self.blanked_columns:
+            return ""
+        done = f"site '{self.name}' replaces rare levels in {self.blanked_columns} columns, as its owner's limits say"
+        return f"{done}: the answer is not quite the pooled one"
 
 
 @dataclass
@@ -63,10 +73,22 @@ class Link:
     def open(self) -> None:
         """Tell every site about the run, waiting for those that are not there yet."""
         everyone = range(len(self.sites))
-        _, reasons = self._exchange(OPEN, self.state.spec.agreed(), everyone, lambda client, body: None, patient=True)
+        _, reasons = self._exchange(OPEN, self.state.spec.agreed(), everyone, self._opened, patient=True)
         if reasons:
             raise FederationError(f"the run cannot start: {'; '.join(reasons.values())}")
         self.log_event("opened", sites=list(self.sites))
+
+    def _opened(self, client: int, body: bytes) -> None:
+        """What a site says when a run is opened: its name, and in how many columns it replaces rare levels."""
+        try:
+            columns = json.loads(body)["blanked_columns"]
+        except (ValueError, RecursionError, KeyError, TypeError):
+            columns = None
+        if type(columns) is not int or not 0 <= columns < 2**31:
+            raise MessageError("what it said when the run was opened cannot be read")
+        self.statuses[client].blanked_columns = columns
+        if columns:
+            self.log_event("blanked", site=self.sites[client], reason=self.statuses[client].note)
 
     def ask(
         self, handler: Handler, frame: bytes, clients: Iterable[int], round: int

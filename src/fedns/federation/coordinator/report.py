@@ -21,7 +21,7 @@ from fedns.runs.policy import WORDS
 from fedns.runs.spec import Spec
 
 REPORT_FILE, COEFFICIENTS_FILE = "report.html", "coefficients.csv"
-_TROUBLE = ("decides", "away", "rejected", "refused", "suspicious", "round_lost")
+_TROUBLE = ("decides", "blanked", "away", "rejected", "refused", "suspicious", "round_lost")
 
 
 def write_report(spec: Spec, result: Result) -> Path:
@@ -111,14 +111,16 @@ def _rounds(history: History) -> str:
 
 
 def _sites(result: Result) -> str:
-    headings = ["site", "answers", "rejected", "sent", "received", "added by packets and engine"]
+    headings = ["site", "answers", "rejected", "sent", "received", "added by packets and engine", "columns changed"]
     rows = [
         [s.name, str(s.answers), str(s.rejected)]
         + [bytes_text(n) for n in (s.uplink_bytes, s.downlink_bytes, s.envelope_bytes)]
+        + [str(s.blanked_columns)]
         for s in result.statuses
     ]
     note = "<p class='notes'>Retries are counted here, not under Rounds; so is watching, there in a column of its own.</p>"
-    return html_table(headings, rows) + note
+    changed = "".join(f"<p>{escape(s.note)}</p>" for s in result.statuses if s.note)
+    return changed + html_table(headings, rows) + note
 
 
 def _ledger(folder: Path) -> str:

@@ -75,6 +75,11 @@ class Guard:
     def fingerprint(self) -> str:
         return self._mark
 
+    @property
+    def blanked_columns(self) -> int:
+        """In how many columns rare levels were replaced; the run is told, since its answer is then not the pooled one."""
+        return int(self._rare.columns.size) if self.permissions.rare_levels == "blank" else 0
+
     def admit_run(self, spec: Spec, handlers: Mapping[str, Handler]) -> None:
         """R1, R2, R5 and R6 on the description of a run."""
         own = self.permissions

@@ -100,7 +100,7 @@ class SiteService:
             RunMemory(spec, packet.site, guard.fingerprint).save(path)
         log.info("a run is opened: %s, digest %s", spec.method, spec.digest)
         self._note(packet, "downlink", "Opening", {}, len(packet.body), "opens a run")
-        return json.dumps({"site": self.name}).encode()
+        return json.dumps({"site": self.name, "blanked_columns": self._guard(spec).blanked_columns}).encode()
 
     def _ask(self, packet: Packet) -> bytes:
         memory = self._recall(packet.run)
