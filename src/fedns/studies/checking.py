@@ -15,7 +15,6 @@ from fedns.reporting.numbers import bytes_text
 from fedns.studies.fit import coded_shards
 from fedns.studies.model.design import Design
 from fedns.studies.model.estimate import method_text
-from fedns.studies.model.terms import needs_more
 from fedns.studies.schema.agreement import first_agreement
 from fedns.studies.schema.conflicts import conflicts
 from fedns.studies.schema.handshake import TableDescription
@@ -50,9 +49,8 @@ def check_table(study: Study, frame: Frame, permissions: Permissions | None = No
     if not reasons:
         design = Design(study, first_agreement(study, [summary]))
         leaving += _rounds(study, design)
-        if permissions is not None and not needs_more(
-            study
-        ):  # knots and powers are not known before all sites have told theirs
+        known = all(factor.function not in ("bs", "poly") for factor in study.parsed.factors)
+        if permissions is not None and known:  # knots and powers are not, before all sites have told theirs
             coded = coded_shards(design, {frame.source: table})
             sections["what your limits say"] = meaning(permissions, coded, intercept=design.intercept)
     return Check(sections, reasons)
