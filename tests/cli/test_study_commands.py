@@ -42,6 +42,20 @@ def test_draft_check_fit_look(hospitals, capsys):
     assert "<h1>disease ~ age" in page and "chest_pain[typical]" in page and study.digest in page
 
 
+def test_a_sites_limits_are_asked_too(hospitals, capsys):
+    site = hospitals / "site.toml"
+    site.write_text('name = "chur"\nengine = "flower"\n[data]\ndataset = "chur.csv"\n', encoding="utf-8")
+    words = ("check", hospitals / "study.toml", hospitals / "hospitals" / "aarau.csv", "--site", site)
+    code, out, _ = run(capsys, *words)
+    assert code == 0 and "what your limits say\n  199 rows, 9 coefficients" in out
+    text = (hospitals / "study.toml").read_text(encoding="utf-8")
+    spline = text.replace("age +", "bs(age, knots=[50, 60]) +").replace("[columns.age]", "[columns.age]\nrange = [20, 100]")
+    (hospitals / "spline.toml").write_text(spline, encoding="utf-8")
+    assert run(capsys, "check", hospitals / "spline.toml", *words[2:])[0] == 0
+    code, out, _ = run(capsys, *words[:2], hospitals / "hospitals" / "chur.csv", "--site", site)
+    assert code == 1 and "hides levels of 'chest_pain' that few of its rows have" in out
+
+
 def test_one_table_with_a_column_of_sites_gives_the_same(hospitals, capsys):
     paths = sorted((hospitals / "hospitals").glob("*.csv"))
     with (hospitals / "all.csv").open("w", encoding="utf-8", newline="") as file:

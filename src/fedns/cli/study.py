@@ -69,18 +69,22 @@ def example(folder: Annotated[Path, typer.Argument(hidden=True)] = Path("hospita
 def check(
     study: Annotated[Path, typer.Argument(hidden=True)],
     table: Annotated[Path, typer.Argument(hidden=True)],
-    smallest_count: SmallestCount = 5,
+    site: Annotated[
+        Path | None, typer.Option(help="The site's file: what do the limits in it say?", show_default=False)
+    ] = None,
 ) -> None:
     """Look at one table through a study, at its site; nothing leaves.
 
     STUDY is the study's TOML file, TABLE the site's table. Says which rows are used and why others are not, what each column
-    holds, what would leave, and what stands in the way.
+    holds, what would leave, what the owner's limits say to that, and what stands in the way.
     """
     from fedns.data.files.frames import read_frame
+    from fedns.federation.config import SiteConfig
     from fedns.studies.checking import check_table
     from fedns.studies.study import Study
 
-    found = check_table(Study.read(study), read_frame(table), smallest_count)
+    limits = None if site is None else SiteConfig.read(site).permit
+    found = check_table(Study.read(study), read_frame(table), limits)
     for heading, lines in found.sections.items():
         typer.echo(heading)
         for line in lines:

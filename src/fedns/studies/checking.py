@@ -8,14 +8,17 @@ import numpy as np
 
 from fedns.core.messages import Envelope, encode
 from fedns.data.files.frames import Frame
+from fedns.federation.site.explain import meaning
+from fedns.federation.site.permissions import Permissions
 from fedns.numerics.linalg import packed_size
 from fedns.reporting.numbers import bytes_text
+from fedns.studies.fit import coded_shards
 from fedns.studies.model.design import Design
 from fedns.studies.model.estimate import method_text
 from fedns.studies.schema.agreement import first_agreement
 from fedns.studies.schema.conflicts import conflicts
 from fedns.studies.schema.handshake import TableDescription
-from fedns.studies.schema.site_table import SMALLEST_COUNT, SiteTable
+from fedns.studies.schema.site_table import SiteTable
 from fedns.studies.schema.summary import packed, summary_of
 from fedns.studies.study import Study
 
@@ -28,9 +31,10 @@ class Check:
     reasons: list[str]
 
 
-def check_table(study: Study, frame: Frame, smallest_count: int = SMALLEST_COUNT) -> Check:
-    """Rows, columns, levels, what would leave, and what stands in the way."""
-    table = SiteTable(study, frame, smallest_count)
+def check_table(study: Study, frame: Frame, permissions: Permissions | None = None) -> Check:
+    """Rows, columns, levels, what would leave, what the owner's limits say to that, and what stands in the way."""
+    smallest_count = max(1, (permissions or Permissions()).smallest_level)
+    table = SiteTable(study, frame, smallest_count, permissions is not None and permissions.rare_levels == "blank")
     told = table.describe()
     summary = summary_of(study, frame.source, told)
     reasons = conflicts(study, [summary])
@@ -43,7 +47,12 @@ def check_table(study: Study, frame: Frame, smallest_count: int = SMALLEST_COUNT
     )
     leaving.append(f"groups of fewer than {smallest_count} rows are neither named nor counted in it")
     if not reasons:
-        leaving += _rounds(study, Design(study, first_agreement(study, [summary])))
+        design = Design(study, first_agreement(study, [summary]))
+        leaving += _rounds(study, design)
+        known = all(factor.function not in ("bs", "poly") for factor in study.parsed.factors)
+        if permissions is not None and known:  # knots and powers are not, before all sites have told theirs
+            coded = coded_shards(design, {frame.source: table})
+            sections["what your limits say"] = meaning(permissions, coded, intercept=design.intercept)
     return Check(sections, reasons)
 
 
