@@ -5,6 +5,7 @@ import logging
 import numpy as np
 import pytest
 from tests.conftest import dense_features, make_shards
+from tests.federation.in_process import Federation, run_of
 
 from fedns.algorithms.curvature import Model
 from fedns.algorithms.searches import Ray
@@ -112,3 +113,19 @@ def test_the_owner_reads_which_columns_are_blanked(tmp_path, caplog):
     assert "rare levels in columns b: blank" in caplog.text
     assert guard.shards.rows.values[:, 1].tolist() == [0.0] * 60
     assert x[3, 1] == 1.0  # the owner's own rows are as they were
+
+
+@pytest.mark.parametrize("method", ["auto", "fednewton"])
+def test_distinct_coefficients_are_counted_also_where_requests_are_steps(method, tmp_path):
+    """`auto` sends steps: the same step twice is two points, and only the site knows them."""
+    permissions = Permissions(points=4, requests_per_minute=10_000)
+    run = run_of(method, 2, rounds=30, intercept=False)
+    federation = Federation(make_shards(sizes=(150, 150)), tmp_path, run, permissions=permissions)
+    with pytest.raises(Exception, match="R5: its owner permits answers about 4 distinct coefficients"):
+        federation.start()
+    assert 3 <= federation.state.session.round <= 5
+
+
+def test_steps_in_fine_units_are_no_counts(tmp_path):
+    federation = Federation(make_shards(sizes=(150, 150)), tmp_path, run_of("auto:prefer=rounds", 2, rounds=6))
+    assert federation.start().round[-1] == 6

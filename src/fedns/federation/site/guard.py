@@ -120,7 +120,8 @@ class Guard:
         known = {"features": width, "entries": packed_size(width)}
         shapes = [spec for spec in messages_of(handler)[1].specs().values() if spec.discloses not in HARMLESS]
         least = sum(int(np.prod([known.get(axis, 0) for axis in spec.dimensions])) for spec in shapes)
-        answering = Answering(self, run, round, points_of(request) if told else [])
+        relative = is_relative(request)
+        answering = Answering(self, run, round, points_of(request) if told and not relative else [], relative)
         self.check_budget(self.budget.spent(), answering, least)
         return answering
 
@@ -138,22 +139,31 @@ class Guard:
             raise Refusal("R2", f"{what} needs at least {needed:g} rows, and it has fewer")
 
     def _check_counts(self, owner: object, what: str) -> None:
-        values = [getattr(owner, one.name) for one in fields(owner)] if is_dataclass(owner) else []
-        for value in values:
+        specs = owner.specs() if isinstance(owner, Message) else {}
+        names = [one.name for one in fields(owner)] if is_dataclass(owner) else []
+        for name in names:
+            value = getattr(owner, name)
+            if name in specs and specs[name].kind == "coded":  # a vector in small integers, no count
+                continue
             whole = isinstance(value, int | np.integer) or (isinstance(value, np.ndarray) and value.dtype.kind in "iu")
             if whole and np.any(np.abs(np.asarray(value, dtype=object)) > self.permissions.largest_count):
                 raise Refusal("R6", f"{what} is larger than {self.permissions.largest_count}")
 
     def check_budget(self, spent: Spent, answering: Answering, numbers: int, sketched: int = 0) -> None:
         own = self.permissions
-        if len(spent.points | set(answering.points)) > own.points:
-            raise Refusal("R5", f"its owner permits answers about {own.points} distinct coefficients, over all runs")
+        self.check_points(spent, answering)
         self._check_numbers(spent.numbers + numbers, own.largest_released_fraction)
         self._check_numbers(spent.sketched + sketched, own.largest_sketched_fraction)
         if spent.asked.get((answering.run.hex(), answering.round), 0) >= own.requests_per_round:
             raise Refusal("R6", f"it answers {own.requests_per_round} requests in a round")
         if sum(t > time.time() - 60.0 for t in spent.times) >= own.requests_per_minute:
             raise Refusal("R6", f"it answers {own.requests_per_minute} requests a minute")
+
+    def check_points(self, spent: Spent, answering: Answering) -> None:
+        """R5: how many coefficients are asked about."""
+        most = self.permissions.points
+        if len(spent.points | set(answering.points)) > most:
+            raise Refusal("R5", f"its owner permits answers about {most} distinct coefficients, over all runs")
 
     def check_sketch(self, plan: SketchPlan, width: int) -> None:
         """R3, before the sketch is taken."""
@@ -211,6 +221,7 @@ class Answering:
     run: bytes
     round: int
     points: list[str]  # hashes of the coefficients that the request is about
+    relative: bool = False  # the request moves from where the site is: its points are known when the rows are read
     passes: int = 0
 
     def __post_init__(self) -> None:
@@ -229,7 +240,16 @@ class Answering:
         if memory > own.largest_bytes:
             raise Refusal("R6", f"the answer takes more than {own.largest_bytes} bytes")
         for w in np.atleast_2d(points) if points.size else ():
+            self.at_point(w)
             self.guard.check_point(problem, w, shards)
+
+    def at_point(self, w: FloatArray) -> None:
+        """R5, where only the site knows which coefficients a request is about."""
+        if not self.relative:
+            return
+        hashes = [hashlib.sha256(np.ascontiguousarray(row).tobytes()).hexdigest()[:32] for row in np.atleast_2d(w)]
+        self.points += [one for one in hashes if one not in self.points]
+        self.guard.check_points(self.guard.budget.spent(), self)
 
     def reply(self, handler: Handler, problem: Problem, clients: Clients, request: Any) -> Message:
         """The handler's reply. Of several candidates those at which R4 refuses are left as they came, or called too bad."""
@@ -303,6 +323,7 @@ class WatchedProblem(Problem):
         """The pass that watches a run sees every new point first, and finds the sums for R4 on its way."""
         guard = self.answering.guard
         self.answering.before_pass(self, np.empty((0, 0)), shards, 8 * w.shape[-1])
+        self.answering.at_point(w)
         if guard.has_passed(self, w):
             return super().value_and_gradient(w, shards)
         value, gradient, sums = self.backend.value_gradient_and_curvatures(self.loss, shards, w, guard.norms)
@@ -355,6 +376,11 @@ def _mark_of(problem: Problem, w: FloatArray) -> bytes:
     # The curvature of the squared loss is the same everywhere: one look at the rows is enough for all points.
     point = b"" if isinstance(problem.loss, Squared) else np.ascontiguousarray(w, dtype=np.float64).tobytes()
     return hashlib.sha256(problem.loss.name.encode() + bytes([problem.intercept]) + point).digest()
+
+
+def is_relative(request: Message) -> bool:
+    """Whether a request says where to go from the point that the site remembers, and not where to be."""
+    return any(spec.kind == "coded" and spec.dimensions == ("features",) for spec in request.specs().values())
 
 
 def points_of(request: Message) -> list[str]:
