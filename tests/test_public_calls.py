@@ -76,6 +76,12 @@ def parameters():
             yield from ((name, parameter) for parameter in inspect.signature(call).parameters)
 
 
+@pytest.fixture(autouse=True)
+def no_data_folder(monkeypatch):
+    """The sentence about an unknown data set lists those at hand, however many these are."""
+    monkeypatch.delenv("FEDNS_DATA", raising=False)
+
+
 @pytest.mark.parametrize(("name", "parameter"), list(parameters()))
 def test_a_bad_value_is_refused_with_a_sentence(name, parameter, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

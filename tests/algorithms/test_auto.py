@@ -125,7 +125,7 @@ def test_units_and_exponents():
 
 
 def test_settings_are_checked():
-    with pytest.raises(fedns.ConfigError, match="prefer must be"):
+    with pytest.raises(fedns.ConfigError, match="prefer of Auto must be"):
         fedns.Auto(prefer="speed")
     with pytest.raises(fedns.ConfigError, match="gradient_bits must be"):
         fedns.Auto(gradient_bits=1)

@@ -399,7 +399,7 @@ def test_small_cells_are_not_told():
         ),
         (lambda: OrthogonalRandom(7), "OrthogonalRandom needs an even size >= 2, .*, got 7"),
         (lambda: RandomFourier(4, width=0.0), "RandomFourier needs a kernel width > 0, got 0.0"),
-        (lambda: OrthogonalRandom(4, width=np.inf), "OrthogonalRandom needs a kernel width > 0, got inf"),
+        (lambda: OrthogonalRandom(4, width=np.inf), "width of OrthogonalRandom must be a finite number, got inf"),
         (lambda: RandomFourier(4, kernel="cubic"), "RandomFourier knows no kernel 'cubic': use gaussian or laplace"),
         (lambda: Nystroem(X, kernel="cubic"), "Nystroem knows no kernel 'cubic'"),
         (lambda: Nystroem(np.zeros(3)), r"Nystroem needs a finite table of at least one landmark, got .* \(3,\)"),

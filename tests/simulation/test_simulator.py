@@ -89,10 +89,10 @@ def test_hessians_learned_at_the_start_are_those_of_the_start(name):
     ("settings", "sentence"),
     [
         ({"start": np.zeros(12)}, r"start must have 13 coefficients, got an array of shape \(12,\)"),
-        ({"start": 0.0}, r"start must have 13 coefficients, got an array of shape \(\)"),
+        ({"start": 0.0}, "start of simulate must be a list or an array or None, got 0.0"),
         ({"start": [np.inf] * 13}, "start must be finite"),
-        ({"start": "zero"}, "start must be 13 numbers, got 'zero'"),
-        ({"optimum": "Find"}, "optimum must be an Optimum, \"find\" or None, got 'Find'"),
+        ({"start": "zero"}, "start of simulate must be a list or an array or None, got 'zero'"),
+        ({"optimum": "Find"}, "optimum of simulate must be Optimum or 'find' or None, got 'Find'"),
     ],
 )
 def test_what_makes_no_sense_is_refused(settings, sentence):

@@ -44,6 +44,7 @@ class Problem(Checked):
     - intercept: add a coefficient for a constant 1.
     - feature_map: what is done to rows before the linear model: fedns.Identity() by default, RandomFourier, Nystroem, ...
     - backend: what passes over the rows; the processor's by default.
+    - offset: the last column of the rows is added to every margin and has no coefficient.
     """
 
     example: ClassVar[str] = "fedns.Problem()"

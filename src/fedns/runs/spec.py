@@ -60,6 +60,8 @@ class Spec:
     - gradient_tol: stop when the gradient norm is at most this.
     - listen: host and port that sites connect to.
     - policy: what to do when a site is away.
+    - study: the text of the study that sites code their tables by, where there is one.
+    - agreement: what its handshake has agreed on.
     - home: the folder that `out` is from; no setting.
     """
 

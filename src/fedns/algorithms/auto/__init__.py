@@ -135,7 +135,7 @@ class Auto(Algorithm):
         few = FEW_COLUMNS.get(self.prefer, features)
         source = HESSIAN if features <= few else LOCAL if cohort.num_clients <= FEW_SITES else SKETCH
         return AutoState(
-            coefficients=nothing,
+            coefficients=cohort.start,
             exponents=np.zeros(0, np.int32),
             step=np.zeros(features, np.int32),
             unit=np.float64(0.0),
