@@ -18,7 +18,7 @@ SAMPLES = {
     "u1": np.array([0.0, 1.0, 255.0]),
     "i1": np.array([-128.0, 0.0, 127.0]),
     "i2": np.array([-32768.0, 3.0, 32767.0]),
-    "f4": np.array([0.5, -(2.0**100), 3.0]),
+    "f4": np.array([0.5, -0.25, 3.0]),
     "f8": np.array([0.1, 1.0, 2.0]),
 }
 
@@ -45,9 +45,6 @@ def table(kind, columns, sparse=False):
     random = np.random.default_rng(columns)
     rows = int(SIZES.sum())
     features = random.choice(np.append(SAMPLES[kind], 0.0), (rows, columns))
-    if kind == "f4":
-        features = np.clip(features, -2.0, 3.0)
-    features /= max(1.0, np.abs(features).max()) if kind == "f4" else 1.0
     if sparse:
         features[random.random(features.shape) < 0.8] = 0.0
     targets = np.where(random.random(rows) < 0.5, -1.0, 1.0)
@@ -88,7 +85,7 @@ def test_compressed_rows_give_the_same_bits():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", [name for name in METHODS])
+@pytest.mark.parametrize("method", list(METHODS))
 def test_every_method_gives_the_same_bits(method, monkeypatch):
     shards = table("u1", 12)
     shards = replace(shards, rows=as_rows(np.minimum(shards.rows.values, 2.0)))

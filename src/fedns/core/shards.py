@@ -114,7 +114,7 @@ class Shards:
 
     @cached_property
     def narrowed(self) -> Shards:
-        """The same shards with their numbers in the smallest type that holds each exactly: every pass gives the same bits."""
+        """The same numbers in the smallest type that holds each of them exactly: every pass gives the same bits."""
         rows = narrowed(self.rows)
         return self if rows is self.rows else replace(self, rows=rows)
 

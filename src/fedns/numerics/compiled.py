@@ -1,4 +1,4 @@
-"""How small functions outside the kernels are compiled. Without numba, on a machine that computes on its GPU, they are Python."""
+"""How small functions outside the kernels are compiled; without numba, where a GPU does the work, they stay Python."""
 
 from __future__ import annotations
 

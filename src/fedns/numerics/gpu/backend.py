@@ -30,11 +30,12 @@ from fedns.numerics.backend import (
 from fedns.numerics.formulas import Formulas
 from fedns.numerics.gpu import kernels
 from fedns.numerics.gpu.kernels import GAUSSIAN, NO_SKETCH, RADEMACHER, Fused, Layout
-from fedns.numerics.gpu.resident import Padded, Pieces, ResidentRows, resident
+from fedns.numerics.gpu.resident import Padded, Pieces, ResidentRows, constant, resident
 from fedns.numerics.linalg import packed_size
 
-_FUSED_ROWS = 1024  # of a piece of narrow rows
+_FUSED_ROWS = 512  # of a piece of narrow rows
 _WORKING_BYTES = 2**31
+_NEARBY_BYTES = 48 * 1024  # shared memory that every kernel gets
 _COLUMN_KINDS = {"gaussian": GAUSSIAN, "rademacher": RADEMACHER}
 
 
@@ -153,7 +154,7 @@ class GpuBackend:
         gradient = cp.asarray(self.gradient(loss, batch, w))
         populations = batch.stops - batch.starts
         chosen = _chosen(cp.asarray(keys), populations, plan.sizes, size)
-        present = cp.arange(size) < cp.asarray(plan.sizes)[:, None]
+        present = cp.arange(size) < constant(plan.sizes)[:, None]
         index = cp.where(present, chosen + cp.asarray(batch.starts)[:, None], 0)
         rows = resident(batch)
         x = cp.ones((*index.shape, features))
@@ -187,7 +188,7 @@ class GpuBackend:
         slopes, out = cp.empty((clients, batch_size)), cp.empty((clients, features))
         kernels.local_steps(loss)(
             (clients,), (256,),
-            (x, rows.targets, rows.weights if rows.weights is not None else 0, cp.asarray(batch.total_weights),
+            (x, rows.targets, rows.weights if rows.weights is not None else 0, constant(batch.total_weights),
              cp.asarray(batch.starts), cp.asarray(batch.stops), np.int32(features), points,
              np.int32(features if points.shape[0] > 1 else 0), cp.asarray(local.diagonal), float(local.proximal),
              float(local.rate), cp.asarray(local.steps), np.int64(batch_size), cp.asarray(keys), cp.asarray(order_starts),
@@ -207,9 +208,9 @@ class _Sketch:
 
     @classmethod
     def of(cls, kind: int, batch: Batch, plan: SketchPlan, keys: Keys) -> _Sketch:
-        there, sizes = cp.asarray(keys), cp.asarray(plan.sizes)
+        there, sizes = cp.asarray(keys), constant(plan.sizes)
         if kind != SRHT:
-            return cls(kind, there, cp.zeros(1, dtype=cp.int64), sizes)
+            return cls(kind, there, sizes, sizes)
         populations = 1 << np.ceil(np.log2(batch.stops - batch.starts)).astype(np.int64)
         return cls(kind, there, _chosen(there, populations, plan.sizes, int(plan.sizes.max())), sizes)
 
@@ -224,12 +225,13 @@ def _kind(plan: SketchPlan) -> int:
 
 
 def _chosen(keys: Any, populations: IntArray, sizes: IntArray, most: int) -> Any:
-    """For every client so many distinct numbers below its population: (clients, most), what is beyond its size being 0."""
+    """For every client so many distinct numbers below its population: (clients, most), with anything beyond its size."""
     clients = len(sizes)
-    chosen = cp.zeros((clients, most), dtype=cp.int64)
-    sample = kernels.module().get_function("sample_without_replacement")
-    arguments = (keys, cp.asarray(populations), cp.asarray(sizes), np.int32(clients), np.int32(most), chosen)
-    sample((-(-clients // 64),), (64,), arguments)
+    chosen = cp.empty((clients, most), dtype=cp.int64)
+    sample = kernels.kernel("sample_without_replacement")
+    threads = max(1, min(32, _NEARBY_BYTES // (8 * most)))
+    arguments = (keys, constant(populations), constant(sizes), np.int32(clients), np.int32(most), chosen)
+    sample((-(-clients // threads),), (threads,), arguments, shared_mem=8 * most * threads)
     return chosen
 
 
@@ -241,13 +243,13 @@ def _run_fused(kernel: Fused, rows: ResidentRows, batch: Batch, w: FloatArray, s
     drawn = (0, 0, 0) if sketch is None else (sketch.keys, sketch.chosen, sketch.sizes)
     kernel.kernel(
         (len(pieces.host),), (kernel.threads,),
-        (rows.flat, rows.targets, rows.weights if rows.weights is not None else 0, cp.asarray(batch.total_weights),
+        (rows.flat, rows.targets, rows.weights if rows.weights is not None else 0, constant(batch.total_weights),
          pieces.table, points, np.int32(w.shape[-1] if len(points) > 1 else 0), *drawn, out),
         shared_mem=kernel.shared,
     )  # fmt: skip
     clients = batch.starts.size
     merged = cp.empty(clients * out.shape[1])
-    merge = kernels.module().get_function("merge_sums")
+    merge = kernels.kernel("merge_sums")
     arguments = (out, pieces.bounds, np.int32(clients), np.int32(w.shape[-1]), np.int32(size), merged)
     merge((-(-merged.size // 256),), (256,), arguments)
     return merged
@@ -270,7 +272,7 @@ def _margins(padded: Padded, w: FloatArray) -> Any:
 def _sketch_padded(padded: Padded, slope: Any, root: Any, sketch: _Sketch, nonzeros: int, size: int) -> Any:
     pieces, length = padded.targets.shape
     table = cp.empty((pieces, length, 1 + size))
-    kernels.module().get_function("coefficients")(
+    kernels.kernel("coefficients")(
         (pieces,), (128,),
         (np.int32(sketch.kind), np.int32(nonzeros), slope, root, padded.pieces.table, sketch.keys, sketch.chosen,
          sketch.sizes, np.int32(size), np.int32(length), table),
@@ -292,7 +294,7 @@ def _sums(partial: Any, bounds: Any) -> Any:
     if len(partial) == clients:
         return partial
     out = cp.empty((clients, width))
-    merge = kernels.module().get_function("merge_pieces")
+    merge = kernels.kernel("merge_pieces")
     merge((-(-clients * width // 256),), (256,), (partial, bounds, np.int32(clients), np.int64(width), out))
     return out
 

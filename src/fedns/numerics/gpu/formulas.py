@@ -1,4 +1,4 @@
-"""Losses as CUDA source: a formula is called once with symbols in place of numbers, and what it does to them is written down."""
+"""Losses as CUDA source: a formula is called with symbols in place of numbers, and what it does is written down."""
 
 from __future__ import annotations
 
@@ -83,6 +83,6 @@ def _traced(loss: Formulas, method: str, lines: list[str]) -> Any:
         return getattr(loss, method)(Symbol("y", lines), Symbol("z", lines))
     except TypeError as error:
         raise ConfigError(
-            f"{type(loss).__name__}.{method} cannot run on a device ({error}): write it with arithmetic and the functions of "
+            f"{type(loss).__name__}.{method} cannot run on a device ({error}): write it with arithmetic and functions of "
             "fedns.numerics.formulas, or compute on the processor"
         ) from None

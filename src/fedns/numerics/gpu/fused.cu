@@ -2,7 +2,7 @@
 // of threads, one thread for each feature, takes every GROUPS-th tile of it and keeps sums of its own, which are added up in
 // the order of the groups. No two threads add to the same number: no atomics, always the same bits.
 //
-// The includer defines: REAL (type of the stored rows), COLUMNS, FEATURES (one more with an intercept, at most 64), KIND,
+// The includer defines: REAL (type of the stored rows), COLUMNS, FEATURES (one more with an intercept, at most 128), KIND,
 // SIZE (rows of the sketch), GROUPS, TILE (rows, at most 32), STAGES (tiles on their way, 1 or 2), WEIGHTED, VALUE, and the
 // functions loss_value(y, z) and loss_derivatives(y, z, slope, curvature).
 
@@ -121,7 +121,12 @@ extern "C" __global__ void fused_pass(const REAL *rows, const double *y, const d
     for (int e = c; e < CELLS; e += THREADS) own.sums[e] = 0.0;
     constexpr int kept = KIND == SJLT || KIND == NO_SKETCH ? 1 : SIZE + 1;
     double sums[kept] = {}, value = 0.0;
-    const Draw draw = draw_of(keys, chosen, sizes, piece.client, SIZE);
+    Draw draw = draw_of(keys, chosen, sizes, piece.client, SIZE);
+#if KIND == SRHT
+    __shared__ long long nearby[SIZE];
+    for (int r = threadIdx.x; r < SIZE; r += blockDim.x) nearby[r] = draw.chosen[r];
+    draw.chosen = nearby;
+#endif
     __syncthreads();
 
     const long long stride = (long long)TILE * GROUPS;
@@ -163,7 +168,7 @@ extern "C" __global__ void fused_pass(const REAL *rows, const double *y, const d
             root = (bits & 1 ? -1.0 : 1.0) * sqrt(curvature * weight);
 #elif KIND != NO_SKETCH
             double *coefficients = own.coefficients + c * EVEN_SIZE;
-            sketch_column(KIND, draw, position, SIZE, sqrt(curvature * weight), coefficients, 1);
+            sketch_column(KIND, draw, position, SIZE, sqrt(curvature * weight), coefficients);
             if (SIZE % 2) coefficients[SIZE] = 0.0;
 #endif
             own.weights[c] = {slope * weight, root};

@@ -13,9 +13,10 @@ from fedns.numerics.gpu.formulas import derivatives_source, value_source
 
 _FOLDER = Path(__file__).parent
 NO_SKETCH, GAUSSIAN, RADEMACHER = -1, 4, 5
+_MOST_FEATURES = 128  # a thread for each
 _MOST_SUMS = 84  # doubles in the registers of a thread
 # Groups, rows of a tile and tiles on their way of a block, best first; a block gets at most so much shared memory.
-_SHAPES = ((4, 32, 1), (2, 32, 1), (1, 32, 1), (1, 16, 1))
+_SHAPES = ((2, 32, 1), (1, 32, 1), (1, 16, 1))
 _MOST_SHARED = 110 * 1024
 _TYPES = {"float64": "double", "float32": "float", "int16": "short", "int8": "signed char", "uint8": "unsigned char"}
 
@@ -41,8 +42,13 @@ class Fused(NamedTuple):
 
 
 @cache
-def module() -> Any:
-    """The kernels that do not depend on the loss."""
+def kernel(name: str) -> Any:
+    """One of the kernels that do not depend on the loss."""
+    return _module().get_function(name)
+
+
+@cache
+def _module() -> Any:
     return cp.RawModule(code=(_FOLDER / "random.cu").read_text(), options=("--std=c++17",))
 
 
@@ -50,9 +56,9 @@ def module() -> Any:
 def fused(loss: Any, layout: Layout) -> Fused | None:
     """The kernel that reads narrow rows once; None where a row or a sketch is too wide for it."""
     in_registers = 1 if layout.kind in (NO_SKETCH, SJLT) else layout.size + 1
-    if layout.features > 64 or in_registers > _MOST_SUMS:
+    if layout.features > _MOST_FEATURES or in_registers > _MOST_SUMS:
         return None
-    for groups, tile, stages in _SHAPES:
+    for groups, tile, stages in ((4, 32, 1), *_SHAPES) if layout.features > 32 else _SHAPES:
         shared = groups * _group_bytes(layout, tile, stages)
         if shared <= _MOST_SHARED:
             return _compiled(loss, layout, groups, tile, stages, shared)

@@ -44,20 +44,22 @@ __device__ Draw draw_of(const word *keys, const long long *chosen, const long lo
     return {keys[2 * client], keys[2 * client + 1], chosen + client * most, sizes[client]};
 }
 
-// entries[stride r] = root S[r, position] for r below `most`.
-__device__ void sketch_column(int kind, Draw draw, long long position, int most, double root, double *entries, int stride) {
+// entries[r] = root S[r, position] for r below `most`.
+__device__ void sketch_column(int kind, Draw draw, long long position, int most, double root, double *entries) {
     const double scaled = root * sqrt(1.0 / (double)draw.size);
     if (kind == SRHT) {
         const word bits = random_bits(draw.key0, draw.key1, position >> 6) >> (position & 63);
-        const double value = bits & 1 ? -scaled : scaled;
-        for (int r = 0; r < most; r++)
-            entries[stride * r] = r >= draw.size ? 0.0 : __popcll(draw.chosen[r] & position) & 1 ? -value : value;
+        const long long value = __double_as_longlong(scaled) ^ (long long)(bits << 63);
+        for (int r = 0; r < most; r++) {
+            const word odd = __popcll(draw.chosen[r] & position);
+            entries[r] = r >= draw.size ? 0.0 : __longlong_as_double(value ^ (long long)(odd << 63));
+        }
     } else if (kind == RADEMACHER) {
         const long long words = (draw.size + 63) / 64;
         word bits = 0;
         for (int r = 0; r < most; r++) {
             if (r % 64 == 0) bits = random_bits(draw.key0, draw.key1, position * words + r / 64);
-            entries[stride * r] = r >= draw.size ? 0.0 : bits >> (r % 64) & 1 ? -scaled : scaled;
+            entries[r] = r >= draw.size ? 0.0 : bits >> (r % 64) & 1 ? -scaled : scaled;
         }
     } else if (kind == GAUSSIAN) {
         const long long pairs = (draw.size + 1) / 2;
@@ -67,18 +69,20 @@ __device__ void sketch_column(int kind, Draw draw, long long position, int most,
             const double u = ((double)(random_bits(draw.key0, draw.key1, index) >> 11) + 1.0) * unit;
             const double turn = (double)(random_bits(draw.key0, draw.key1, index + 1) >> 11) * unit;
             const double radius = scaled * sqrt(-2.0 * log(u));
-            entries[stride * r] = r >= draw.size ? 0.0 : radius * cospi(2.0 * turn);
-            if (r + 1 < most) entries[stride * (r + 1)] = r + 1 >= draw.size ? 0.0 : radius * sinpi(2.0 * turn);
+            entries[r] = r >= draw.size ? 0.0 : radius * cospi(2.0 * turn);
+            if (r + 1 < most) entries[r + 1] = r + 1 >= draw.size ? 0.0 : radius * sinpi(2.0 * turn);
         }
     }
 }
 
-// Floyd's algorithm, a thread for each client: sizes[client] distinct numbers below populations[client], increasing.
+// Floyd's algorithm, a thread for each client: sizes[client] distinct numbers below populations[client], increasing. They
+// are put in order in shared memory, `most` words for each thread.
 extern "C" __global__ void sample_without_replacement(const word *keys, const long long *populations, const long long *sizes,
                                                       int clients, int most, long long *chosen) {
     const int client = blockIdx.x * blockDim.x + threadIdx.x;
+    extern __shared__ long long lists[];
     if (client >= clients) return;
-    long long *own = chosen + (long long)client * most;
+    long long *own = lists + (long long)threadIdx.x * most;
     const long long count = sizes[client], population = populations[client];
     for (long long drawn = 0; drawn < count; drawn++) {
         const long long j = population - count + drawn;
@@ -88,6 +92,7 @@ extern "C" __global__ void sample_without_replacement(const word *keys, const lo
         for (long long r = drawn; r > place; r--) own[r] = own[r - 1];
         own[place] = t;
     }
+    for (long long r = 0; r < count; r++) chosen[(long long)client * most + r] = own[r];
 }
 
 // out[client] = the sum of the client's pieces, in order; a thread for each number.
@@ -132,7 +137,7 @@ extern "C" __global__ void coefficients(int kind, int nonzeros, const double *sl
         const long long position = piece.first + i - piece.begin;
         const Draw draw = draw_of(keys, chosen, sizes, piece.client, most);
         if (kind != SJLT) {
-            sketch_column(kind, draw, position, most, root[at], own + 1, 1);
+            sketch_column(kind, draw, position, most, root[at], own + 1);
             continue;
         }
         for (int q = 0; q < nonzeros; q++) {  // Floyd again: a repeat of an earlier draw becomes the bound less 1

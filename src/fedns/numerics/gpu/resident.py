@@ -123,6 +123,19 @@ def resident(batch: Batch) -> ResidentRows:
     return known[1]
 
 
+_constants: dict[tuple[str, bytes], Any] = {}
+
+
+def constant(array: Any) -> Any:
+    """A small array on the device that is the same in every round: it is sent once."""
+    key = array.dtype.str, array.tobytes()
+    if key not in _constants:
+        if len(_constants) > 256:
+            _constants.clear()
+        _constants[key] = cp.asarray(array)
+    return _constants[key]
+
+
 def _dense(rows: Rows, start: int, stop: int) -> Any:
     if isinstance(rows, DenseRows):
         return rows.values[start:stop]
