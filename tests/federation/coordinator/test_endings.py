@@ -63,10 +63,8 @@ def test_no_request_that_every_site_answers_with_huge_numbers_is_repeated(tmp_pa
 
 def test_an_answer_of_a_site_that_is_not_finite_is_called_so(tmp_path):
     spec = run_of("fednewton", 1, loss="poisson", intercept=False)
-    site = services(make_shards(rows=90, sizes=(90,)), tmp_path, replace(OPEN_HANDED, smallest_mean_curvature=-np.inf))[
-        "site-0"
-    ]
-    site._read = lambda spec: replace(make_shards(rows=90, sizes=(90,)), targets=np.ones(90))
+    counts = replace(make_shards(rows=90, sizes=(90,)), targets=np.ones(90))
+    site = services(counts, tmp_path, OPEN_HANDED)["site-0"]
     site.answer(Packet(OPEN, bytes(16), 0, 1, 0, 0, spec.agreed()).encode())
     body = encode(EvaluationPoint(np.full(13, 1e4)), Envelope(0, handler="evaluate_locally"), WIRE_PRECISIONS["float64"])
     answer = Packet.decode(site.answer(Packet(ASK, bytes(16), 0, 2, 0, 0, body).encode()))
