@@ -15,6 +15,7 @@ from fedns.core.checked import Checked
 from fedns.core.errors import ConfigError, unknown
 from fedns.data.files.frames import label_of
 from fedns.runs.settings import read_toml
+from fedns.studies.feature_map import MapRule
 from fedns.studies.model.formula import Formula, parse_formula, term_text
 
 FAMILIES = {"binomial": "logistic", "gaussian": "squared", "poisson": "poisson"}  # the loss of each
@@ -77,6 +78,7 @@ class Study(Checked):
     - rounds: most rounds, at least 1.
     - aliased: terms that others determine: drop or refuse.
     - policy: what to do over real sites when one is missing.
+    - feature_map: fedns.MapRule(kind, size): a kernel's features in place of the formula's columns.
     """
 
     formula: str
@@ -94,11 +96,13 @@ class Study(Checked):
     rounds: int = 50
     aliased: str = "drop"
     policy: Mapping[str, Any] = field(default_factory=dict)  # what to do over real sites when one is missing
+    feature_map: MapRule | None = None  # a kernel's features in place of the formula's columns
 
     def __post_init__(self) -> None:
         _check_names(self)
         _check_outcome(self)
         _check_numbers(self)
+        _check_map(self)
         for name, rule in self.columns.items():
             rule.check(name)
         for factor in self.parsed.factors:
@@ -139,6 +143,8 @@ class Study(Checked):
         values["penalty"] = {"strength": self.strength, "terms": dict(sorted(self.strengths.items()))}
         values["fit"] = {name: getattr(self, name) for name in ("method", "tolerance", "rounds", "aliased")}
         values["policy"] = dict(sorted(self.policy.items()))
+        if self.feature_map is not None:
+            values["feature_map"] = self.feature_map.as_dict()
         return values
 
     def to_json(self) -> str:
@@ -188,13 +194,27 @@ class Study(Checked):
         found["strengths"] = {term: _number(f"penalty.terms.{term}", value) for term, value in terms.items()}
         found |= _table(given, "fit", ("method", "tolerance", "rounds", "aliased"))
         found["policy"] = _table(given, "policy", None)
+        if "feature_map" in given:
+            found["feature_map"] = MapRule.from_dict(_table(given, "feature_map", None))
         found |= {name: given[name] for name in ("formula", "family", "title", "missing", "weights") if name in given}
         return cls(**found)
 
 
 _NO_RULE = ColumnRule()
 _DEFAULTS = {f.name: f.default for f in fields(Study)}
-_SETTINGS = ("formula", "family", "title", "missing", "weights", "outcome", "columns", "penalty", "fit", "policy")
+_SETTINGS = (
+    "formula",
+    "family",
+    "title",
+    "missing",
+    "weights",
+    "outcome",
+    "columns",
+    "penalty",
+    "fit",
+    "policy",
+    "feature_map",
+)
 
 
 def _check_names(study: Study) -> None:
@@ -248,6 +268,17 @@ def _check_numbers(study: Study) -> None:
         raise ConfigError(f"tolerance must be above 0 and below 1, got {study.tolerance}")
     if type(study.rounds) is not int or study.rounds < 1:
         raise ConfigError(f"rounds must be a whole number of at least 1, got {study.rounds!r}")
+
+
+def _check_map(study: Study) -> None:
+    if study.feature_map is None:
+        return
+    if study.strengths:
+        raise ConfigError(
+            "with a feature map terms have no coefficients of their own to penalise: give [penalty] strength alone"
+        )
+    if not study.strength:
+        raise ConfigError("features of a kernel nearly depend on each other: give them a penalty, [penalty] strength = 1e-3")
 
 
 def _table(values: dict[str, Any], name: str, known: tuple[str, ...] | None) -> dict[str, Any]:
