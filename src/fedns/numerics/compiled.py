@@ -11,30 +11,35 @@ import numpy as np
 
 COMPILED = find_spec("numba") is not None
 
+jit: Any
+plain_jit: Any
+parallel_jit: Any
+prange: Any
+on_threads: Any
+
+
+def _as_written(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function itself; 64-bit words wrap around as they do in compiled code."""
+
+    @wraps(function)
+    def quiet(*arguments: Any) -> Any:
+        with np.errstate(over="ignore"):
+            return function(*arguments)
+
+    return quiet
+
+
+def _called(kernel: Any, *arguments: Any) -> None:
+    kernel(*arguments)
+
+
 if COMPILED:
-    from numba import njit, prange
+    import numba
 
-    from fedns.numerics.cpu.jit import jit, on_threads, parallel_jit
+    from fedns.numerics.cpu import jit as compilers
 
-    plain_jit = njit(cache=True, nogil=True)
+    jit, parallel_jit, on_threads = compilers.jit, compilers.parallel_jit, compilers.on_threads
+    plain_jit, prange = numba.njit(cache=True, nogil=True), numba.prange
 else:
-    prange = range
-
-    def jit(function: Callable[..., Any]) -> Callable[..., Any]:
-        """The function as it is; 64-bit words wrap around as they do in compiled code."""
-
-        @wraps(function)
-        def quiet(*arguments: Any) -> Any:
-            with np.errstate(over="ignore"):
-                return function(*arguments)
-
-        return quiet
-
-    plain_jit = parallel_jit = jit
-
-    def on_threads(kernel: Any, *arguments: Any) -> None:
-        """Call the kernel."""
-        kernel(*arguments)
-
-
-__all__ = ["COMPILED", "jit", "on_threads", "parallel_jit", "plain_jit", "prange"]
+    jit = plain_jit = parallel_jit = _as_written
+    prange, on_threads = range, _called

@@ -56,11 +56,10 @@ Rows = DenseRows | SparseRows
 
 def narrowed(rows: Rows) -> Rows:
     """The same rows with their numbers in the smallest type that holds each of them exactly; themselves where none does."""
-    field = "flat" if isinstance(rows, DenseRows) else "data"
-    values = getattr(rows, field)
+    values = rows.flat if isinstance(rows, DenseRows) else rows.data
     for kind in NARROW_TYPES:
         if np.dtype(kind).itemsize < values.itemsize and (copy := _in_type(values, kind)) is not None:
-            return rows._replace(**{field: copy})
+            return rows._replace(flat=copy) if isinstance(rows, DenseRows) else rows._replace(data=copy)
     return rows
 
 

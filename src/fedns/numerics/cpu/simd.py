@@ -104,8 +104,9 @@ def _widen(builder: Any, array_type: Any, loaded: Any) -> Any:
     """Eight elements of an array of this type as doubles: exact, since every type that is stored fits into them."""
     if loaded.type == _DOUBLES:
         return loaded
-    if isinstance(array_type.dtype, types.Integer):
-        return (builder.sitofp if array_type.dtype.signed else builder.uitofp)(loaded, _DOUBLES)
+    name = str(array_type.dtype)
+    if "int" in name:
+        return (builder.uitofp if name.startswith("u") else builder.sitofp)(loaded, _DOUBLES)
     return builder.fpext(loaded, _DOUBLES)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import cupy as cp
+import numpy as np
 
 from fedns.numerics.backend import SJLT
 from fedns.numerics.gpu.formulas import derivatives_source, value_source
@@ -67,7 +68,7 @@ def fused(loss: Any, layout: Layout) -> Fused | None:
 
 def _group_bytes(layout: Layout, tile: int, stages: int) -> int:
     """GROUP_BYTES of the source."""
-    tile_bytes = -(-tile * layout.columns * cp.dtype(layout.dtype).itemsize // 16) * 16 + 16
+    tile_bytes = -(-tile * layout.columns * np.dtype(layout.dtype).itemsize // 16) * 16 + 16
     cells = -(-(layout.size + 1) * layout.features // 2) * 2
     coefficients = 0 if layout.kind in (NO_SKETCH, SJLT) else tile * (-(-layout.size // 2) * 2)
     return stages * tile_bytes + 8 * (cells + coefficients + 2 * tile) + 4 * tile
