@@ -67,7 +67,7 @@ class GpuBackend:
         layout = Layout(str(rows.flat.dtype), rows.columns, features, NO_SKETCH, 0, rows.weights is not None, value)
         kernel = kernels.fused(loss, layout)
         if kernel is not None:
-            sums = _host(_run_fused(kernel, rows, batch, w, None, 0))
+            sums = _host(_run_fused(kernel, rows, batch, cp.asarray(np.atleast_2d(w)), None, 0))
             return sums[-batch.starts.size :], sums[: -batch.starts.size].reshape(-1, features)
         padded, weights = _padded(batch, w)
         z = _margins(padded, w)
@@ -142,9 +142,10 @@ class GpuBackend:
         kind = _kind(plan)
         layout = Layout(str(rows.flat.dtype), rows.columns, features, kind, size, rows.weights is not None, False)
         kernel = kernels.fused(loss, layout) if kind != SJLT or plan.nonzeros == 1 else None
-        sketch = _Sketch.of(kind, batch, plan, keys)
+        points, there = _sent(w, keys)
+        sketch = _Sketch.of(kind, batch, plan, there)
         if kernel is not None:
-            return _run_fused(kernel, rows, batch, w, sketch, size)
+            return _run_fused(kernel, rows, batch, points, sketch, size)
         padded, weights = _padded(batch, w)
         slope, curvature = kernels.pointwise(loss)[1](padded.targets, _margins(padded, w))
         return _sketch_padded(padded, weights * slope, cp.sqrt(weights * curvature), sketch, plan.nonzeros, size)
@@ -173,7 +174,9 @@ class GpuBackend:
         size = int(plan.sizes.max())
         padded = resident(batch).padded(batch, intercept=False)
         ones = cp.ones(padded.targets.shape)
-        sums = _sketch_padded(padded, 0.0 * ones, ones, _Sketch.of(_kind(plan), batch, plan, keys), plan.nonzeros, size)
+        sums = _sketch_padded(
+            padded, 0.0 * ones, ones, _Sketch.of(_kind(plan), batch, plan, cp.asarray(keys)), plan.nonzeros, size
+        )
         return _split(_host(sums), batch.rows.shape[1], plan.sizes)[1]
 
     def local_steps(self, loss: Formulas, batch: Batch, w: FloatArray, local: LocalSteps, keys: Keys) -> FloatArray:
@@ -207,8 +210,8 @@ class _Sketch:
     sizes: Any  # (clients,)
 
     @classmethod
-    def of(cls, kind: int, batch: Batch, plan: SketchPlan, keys: Keys) -> _Sketch:
-        there, sizes = cp.asarray(keys), constant(plan.sizes)
+    def of(cls, kind: int, batch: Batch, plan: SketchPlan, there: Any) -> _Sketch:
+        sizes = constant(plan.sizes)
         if kind != SRHT:
             return cls(kind, there, sizes, sizes)
         populations = 1 << np.ceil(np.log2(batch.stops - batch.starts)).astype(np.int64)
@@ -235,22 +238,27 @@ def _chosen(keys: Any, populations: IntArray, sizes: IntArray, most: int) -> Any
     return chosen
 
 
-def _run_fused(kernel: Fused, rows: ResidentRows, batch: Batch, w: FloatArray, sketch: _Sketch | None, size: int) -> Any:
+def _sent(w: FloatArray, keys: Keys) -> tuple[Any, Any]:
+    """Coefficients (m or 1, M) and keys (m, 2) on the device, sent together: each copy costs the device some microseconds."""
+    both = cp.asarray(np.concatenate([w.reshape(-1).view(np.uint64), keys.reshape(-1)]))
+    return both[: w.size].view(cp.float64).reshape(-1, w.shape[-1]), both[w.size :].reshape(-1, 2)
+
+
+def _run_fused(kernel: Fused, rows: ResidentRows, batch: Batch, points: Any, sketch: _Sketch | None, size: int) -> Any:
     """The sums of clients: all sketches, all gradients, all values."""
-    pieces = rows.pieces(batch, _FUSED_ROWS)
-    points = cp.asarray(np.atleast_2d(w))
-    out = cp.empty((len(pieces.host), 1 + (size + 1) * w.shape[-1]))
+    pieces, features = rows.pieces(batch, _FUSED_ROWS), points.shape[-1]
+    out = cp.empty((len(pieces.host), 1 + (size + 1) * features))
     drawn = (0, 0, 0) if sketch is None else (sketch.keys, sketch.chosen, sketch.sizes)
     kernel.kernel(
         (len(pieces.host),), (kernel.threads,),
         (rows.flat, rows.targets, rows.weights if rows.weights is not None else 0, constant(batch.total_weights),
-         pieces.table, points, np.int32(w.shape[-1] if len(points) > 1 else 0), *drawn, out),
+         pieces.table, points, np.int32(features if len(points) > 1 else 0), *drawn, out),
         shared_mem=kernel.shared,
     )  # fmt: skip
     clients = batch.starts.size
     merged = cp.empty(clients * out.shape[1])
     merge = kernels.kernel("merge_sums")
-    arguments = (out, pieces.bounds, np.int32(clients), np.int32(w.shape[-1]), np.int32(size), merged)
+    arguments = (out, pieces.bounds, np.int32(clients), np.int32(features), np.int32(size), merged)
     merge((-(-merged.size // 256),), (256,), arguments)
     return merged
 

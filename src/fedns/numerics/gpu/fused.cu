@@ -1,15 +1,17 @@
 // Gradient and sketch of narrow rows in one read of the memory. A block has a piece of a client's rows; each of its groups
-// of threads, one thread for each feature, takes every GROUPS-th tile of it and keeps sums of its own, which are added up in
-// the order of the groups. No two threads add to the same number: no atomics, always the same bits.
+// of threads, one thread for each PER_THREAD features, takes every GROUPS-th tile of it and keeps sums of its own, which are
+// added up in the order of the groups. No two threads add to the same number: no atomics, always the same bits.
 //
 // The includer defines: REAL (type of the stored rows), COLUMNS, FEATURES (one more with an intercept, at most 128), KIND,
 // SIZE (rows of the sketch), GROUPS, TILE (rows, at most 32), STAGES (tiles on their way, 1 or 2), WEIGHTED, VALUE, and the
 // functions loss_value(y, z) and loss_derivatives(y, z, slope, curvature).
 
-#define THREADS ((FEATURES + 31) / 32 * 32)  // of a group
+#define PER_THREAD (KIND != NO_SKETCH && KIND != SJLT && FEATURES > 32 ? 2 : 1)  // two share what is read of the sketch
+#define THREADS ((FEATURES + 32 * PER_THREAD - 1) / (32 * PER_THREAD) * 32)      // of a group
 #define TILE_BYTES ((TILE * COLUMNS * (int)sizeof(REAL) + 15) / 16 * 16 + 16)
-#define EVEN_SIZE ((SIZE + 1) / 2 * 2)
+#define EVEN_SIZE ((SIZE + 1) / 2 * 2 + ((SIZE + 1) / 2 % 2 ? 0 : 2))  // no multiple of 4: rows then start in other banks
 #define CELLS ((SIZE + 1) * FEATURES)  // of a group's sums: gradient, then sketch
+#define KEPT (KIND == SJLT || KIND == NO_SKETCH ? 1 : SIZE + 1)  // sums that a thread has in registers, for each feature
 #define COEFFICIENTS (KIND == NO_SKETCH || KIND == SJLT ? 0 : TILE * EVEN_SIZE)
 #define GROUP_BYTES (STAGES * TILE_BYTES + 8 * ((CELLS + 1) / 2 * 2 + COEFFICIENTS + 2 * TILE) + 4 * TILE)
 
@@ -87,24 +89,30 @@ __device__ void add_to_cells(Group own, const REAL *tile, int count, int c, doub
     }
 }
 
-__device__ void add_to_registers(Group own, const REAL *tile, int count, int c, double *sums) {
+__device__ void add_to_registers(Group own, const REAL *tile, int count, int c, double (*sums)[KEPT]) {
 #pragma unroll 2
     for (int i = 0; i < count; i++) {
-        const double x = entry(tile, i, c);
-        sums[0] += own.weights[i].x * x;
+        double x[PER_THREAD];
+#pragma unroll
+        for (int q = 0; q < PER_THREAD; q++) {
+            x[q] = c + q * THREADS < FEATURES ? entry(tile, i, c + q * THREADS) : 0.0;
+            sums[q][0] += own.weights[i].x * x[q];
+        }
 #pragma unroll
         for (int r = 0; r < (KIND == NO_SKETCH ? 0 : SIZE); r += 2) {
             const double2 pair = *(const double2 *)(own.coefficients + i * EVEN_SIZE + r);
-            sums[1 + r] += pair.x * x;
-            if (r + 1 < SIZE) sums[2 + r] += pair.y * x;
+#pragma unroll
+            for (int q = 0; q < PER_THREAD; q++) {
+                sums[q][1 + r] += pair.x * x[q];
+                if (r + 1 < SIZE) sums[q][2 + r] += pair.y * x[q];
+            }
         }
     }
 }
 
-extern "C" __global__ void fused_pass(const REAL *rows, const double *y, const double *s, const double *totals,
+extern "C" __global__ void __launch_bounds__(GROUPS *THREADS) fused_pass(const REAL *rows, const double *y, const double *s, const double *totals,
                                       const long long *pieces, const double *points, int points_stride,
-                                      const unsigned long long *keys, const long long *chosen, const long long *sizes,
-                                      double *out) {
+                                      const word *keys, const long long *chosen, const long long *sizes, double *out) {
     extern __shared__ __align__(16) char shared[];
     __shared__ double w[FEATURES];
     __shared__ double values[GROUPS];
@@ -119,8 +127,7 @@ extern "C" __global__ void fused_pass(const REAL *rows, const double *y, const d
     own.weights = (double2 *)(own.coefficients + COEFFICIENTS);
     own.cell = (int *)(own.weights + TILE);
     for (int e = c; e < CELLS; e += THREADS) own.sums[e] = 0.0;
-    constexpr int kept = KIND == SJLT || KIND == NO_SKETCH ? 1 : SIZE + 1;
-    double sums[kept] = {}, value = 0.0;
+    double sums[PER_THREAD][KEPT] = {}, value = 0.0;
     Draw draw = draw_of(keys, chosen, sizes, piece.client, SIZE);
 #if KIND == SRHT
     __shared__ long long nearby[SIZE];
@@ -176,7 +183,7 @@ extern "C" __global__ void fused_pass(const REAL *rows, const double *y, const d
         wait_for_group(group);
         if (c < FEATURES) {
             if (KIND == SJLT)
-                add_to_cells(own, tile, count, c, sums[0]);
+                add_to_cells(own, tile, count, c, sums[0][0]);
             else
                 add_to_registers(own, tile, count, c, sums);
         }
@@ -185,9 +192,11 @@ extern "C" __global__ void fused_pass(const REAL *rows, const double *y, const d
         if (STAGES == 2) turn ^= 1;
     }
 
-    if (c < FEATURES)
 #pragma unroll
-        for (int r = 0; r < kept; r++) own.sums[r * FEATURES + c] = sums[r];
+    for (int q = 0; q < PER_THREAD; q++)
+        if (c + q * THREADS < FEATURES)
+#pragma unroll
+            for (int r = 0; r < KEPT; r++) own.sums[r * FEATURES + c + q * THREADS] = sums[q][r];
     if (VALUE)
         for (int distance = 16; distance; distance /= 2) value += __shfl_down_sync(~0u, value, distance);
     if (c == 0) values[group] = value;  // rows are the first warp's alone

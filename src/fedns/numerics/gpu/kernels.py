@@ -57,7 +57,7 @@ def _module() -> Any:
 def fused(loss: Any, layout: Layout) -> Fused | None:
     """The kernel that reads narrow rows once; None where a row or a sketch is too wide for it."""
     in_registers = 1 if layout.kind in (NO_SKETCH, SJLT) else layout.size + 1
-    if layout.features > _MOST_FEATURES or in_registers > _MOST_SUMS:
+    if layout.features > _MOST_FEATURES or in_registers * _per_thread(layout) > _MOST_SUMS:
         return None
     for groups, tile, stages in ((4, 32, 1), *_SHAPES) if layout.features > 32 else _SHAPES:
         shared = groups * _group_bytes(layout, tile, stages)
@@ -66,11 +66,17 @@ def fused(loss: Any, layout: Layout) -> Fused | None:
     return None
 
 
+def _per_thread(layout: Layout) -> int:
+    """PER_THREAD of the source."""
+    return 2 if layout.kind not in (NO_SKETCH, SJLT) and layout.features > 32 else 1
+
+
 def _group_bytes(layout: Layout, tile: int, stages: int) -> int:
     """GROUP_BYTES of the source."""
     tile_bytes = -(-tile * layout.columns * np.dtype(layout.dtype).itemsize // 16) * 16 + 16
     cells = -(-(layout.size + 1) * layout.features // 2) * 2
-    coefficients = 0 if layout.kind in (NO_SKETCH, SJLT) else tile * (-(-layout.size // 2) * 2)
+    pairs = -(-layout.size // 2)
+    coefficients = 0 if layout.kind in (NO_SKETCH, SJLT) else tile * (2 * pairs + (0 if pairs % 2 else 2))
     return stages * tile_bytes + 8 * (cells + coefficients + 2 * tile) + 4 * tile
 
 
@@ -92,7 +98,7 @@ def _compiled(loss: Any, layout: Layout, groups: int, tile: int, stages: int, sh
     )
     kernel = cp.RawModule(code=source, options=("--std=c++17",)).get_function("fused_pass")
     kernel.max_dynamic_shared_size_bytes = shared
-    return Fused(kernel, groups * -(-layout.features // 32) * 32, shared)
+    return Fused(kernel, groups * -(-layout.features // (32 * _per_thread(layout))) * 32, shared)
 
 
 @cache

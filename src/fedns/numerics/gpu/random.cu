@@ -51,7 +51,7 @@ __device__ void sketch_column(int kind, Draw draw, long long position, int most,
         const word bits = random_bits(draw.key0, draw.key1, position >> 6) >> (position & 63);
         const long long value = __double_as_longlong(scaled) ^ (long long)(bits << 63);
         for (int r = 0; r < most; r++) {
-            const word odd = __popcll(draw.chosen[r] & position);
+            const word odd = __popc((unsigned)draw.chosen[r] & (unsigned)position);  // no client has 2^32 rows
             entries[r] = r >= draw.size ? 0.0 : __longlong_as_double(value ^ (long long)(odd << 63));
         }
     } else if (kind == RADEMACHER) {
