@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fedns.core.errors import ConfigError
+from fedns.numerics.errors import BackendError
 from fedns.numerics.formulas import Formulas
 from fedns.numerics.rows import Rows
 
@@ -139,14 +139,14 @@ def gpu() -> Backend:
     try:
         from fedns.numerics.gpu.backend import GpuBackend
     except ImportError:
-        raise ConfigError("device 'cuda' needs CuPy: pip install 'fedns[gpu]', or use device 'cpu'") from None
+        raise BackendError("device 'cuda' needs CuPy: pip install 'fedns[gpu]', or use device 'cpu'") from None
     return GpuBackend()
 
 
 def on_device(name: str) -> Backend:
     """The passes on a device: cpu or cuda."""
     if name not in DEVICES:
-        raise ConfigError(f"device must be {' or '.join(DEVICES)}, got {name!r}")
+        raise BackendError(f"device must be {' or '.join(DEVICES)}, got {name!r}")
     return gpu() if name == "cuda" else cpu()
 
 

@@ -14,7 +14,6 @@ import cupy as cp
 import numpy as np
 from cupyx import empty_pinned
 
-from fedns.core.errors import ConfigError
 from fedns.numerics.backend import (
     COLUMNS,
     ROW_SAMPLING,
@@ -27,6 +26,7 @@ from fedns.numerics.backend import (
     LocalSteps,
     SketchPlan,
 )
+from fedns.numerics.errors import BackendError
 from fedns.numerics.formulas import Formulas
 from fedns.numerics.gpu import kernels
 from fedns.numerics.gpu.kernels import GAUSSIAN, NO_SKETCH, RADEMACHER, Fused, Layout
@@ -170,13 +170,12 @@ class GpuBackend:
 
     def sketched_rows(self, batch: Batch, plan: SketchPlan, keys: Keys) -> FloatArray:
         if plan.kind == ROW_SAMPLING:
-            raise ConfigError("a device does not sample rows of a matrix by themselves: use device='cpu'")
+            raise BackendError("a device does not sample rows of a matrix by themselves: use device='cpu'")
         size = int(plan.sizes.max())
         padded = resident(batch).padded(batch, intercept=False)
         ones = cp.ones(padded.targets.shape)
-        sums = _sketch_padded(
-            padded, 0.0 * ones, ones, _Sketch.of(_kind(plan), batch, plan, cp.asarray(keys)), plan.nonzeros, size
-        )
+        sketch = _Sketch.of(_kind(plan), batch, plan, cp.asarray(keys))
+        sums = _sketch_padded(padded, 0.0 * ones, ones, sketch, plan.nonzeros, size)
         return _split(_host(sums), batch.rows.shape[1], plan.sizes)[1]
 
     def local_steps(self, loss: Formulas, batch: Batch, w: FloatArray, local: LocalSteps, keys: Keys) -> FloatArray:
@@ -223,7 +222,7 @@ def _kind(plan: SketchPlan) -> int:
         return plan.kind
     name = getattr(plan.columns, "name", "")
     if name not in _COLUMN_KINDS:
-        raise ConfigError(f"sketch {name!r} has no counterpart on a device: use srht, sjlt, gaussian, rademacher or rows")
+        raise BackendError(f"sketch {name!r} has no counterpart on a device: use srht, sjlt, gaussian, rademacher or rows")
     return _COLUMN_KINDS[name]
 
 
@@ -239,7 +238,7 @@ def _chosen(keys: Any, populations: IntArray, sizes: IntArray, most: int) -> Any
 
 
 def _sent(w: FloatArray, keys: Keys) -> tuple[Any, Any]:
-    """Coefficients (m or 1, M) and keys (m, 2) on the device, sent together: each copy costs the device some microseconds."""
+    """Coefficients (m or 1, M) and keys (m, 2) on the device, sent together: a copy costs it some microseconds."""
     both = cp.asarray(np.concatenate([w.reshape(-1).view(np.uint64), keys.reshape(-1)]))
     return both[: w.size].view(cp.float64).reshape(-1, w.shape[-1]), both[w.size :].reshape(-1, 2)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fedns.core.errors import ConfigError
+from fedns.numerics.errors import BackendError
 from fedns.numerics.formulas import Formulas
 
 _OPERATIONS = {
@@ -82,7 +82,7 @@ def _traced(loss: Formulas, method: str, lines: list[str]) -> Any:
     try:
         return getattr(loss, method)(Symbol("y", lines), Symbol("z", lines))
     except TypeError as error:
-        raise ConfigError(
+        raise BackendError(
             f"{type(loss).__name__}.{method} cannot run on a device ({error}): write it with arithmetic and functions of "
             "fedns.numerics.formulas, or compute on the processor"
         ) from None

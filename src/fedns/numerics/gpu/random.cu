@@ -102,6 +102,7 @@ extern "C" __global__ void merge_pieces(const double *partial, const long long *
     if (e >= clients * width) return;
     const long long client = e / width, entry = e % width;
     double total = 0.0;
+#pragma unroll 8
     for (long long p = bounds[client]; p < bounds[client + 1]; p++) total += partial[p * width + entry];
     out[e] = total;
 }
@@ -114,6 +115,7 @@ extern "C" __global__ void merge_sums(const double *partial, const long long *bo
     if (e >= clients * width) return;
     const long long client = e / width, entry = e % width, sketches = (long long)clients * size * features;
     double total = 0.0;
+#pragma unroll 8
     for (long long p = bounds[client]; p < bounds[client + 1]; p++) total += partial[p * width + entry];
     if (entry == 0)
         out[sketches + clients * (long long)features + client] = total;

@@ -10,8 +10,8 @@ import cupy as cp
 import numpy as np
 import scipy.sparse
 
-from fedns.core.errors import DataError
 from fedns.numerics.backend import Batch, FloatArray, IntArray
+from fedns.numerics.errors import BackendError
 from fedns.numerics.rows import DenseRows, Rows, narrowed
 
 _CHUNK_ROWS = 1 << 16
@@ -53,7 +53,7 @@ class ResidentRows:
         needed = count * self.columns * values.dtype.itemsize
         free = cp.cuda.Device().mem_info[0]
         if needed > free:
-            raise DataError(
+            raise BackendError(
                 f"the rows take {needed / 1e9:.3g} GB and the device has {free / 1e9:.3g} GB free: use device='cpu'"
             )
         buffer = cp.empty(count * self.columns + _SPARE, dtype=values.dtype)
