@@ -4,4 +4,4 @@
 class BackendError(ValueError):
     """Something that the chosen device cannot do, or a device that is not there: one sentence with the fix."""
 
-    exit_status = 1
+    exit_status = 2  # of a command that it ends
