@@ -10,9 +10,9 @@ import numpy as np
 from fedns.algorithms.curvature import Model, local_gradient
 from fedns.algorithms.searches import ArmijoSearch, search_repeatedly
 from fedns.core.algorithm import Algorithm, Outcome
+from fedns.core.checked import NotNegative
 from fedns.core.clients import Handler
 from fedns.core.cohort import Cohort
-from fedns.core.errors import ConfigError
 from fedns.core.messages import Message, Payload, wire
 from fedns.core.reducers import mean
 from fedns.problems.problem import NewtonStep, Problem
@@ -42,7 +42,7 @@ class GradientDescent(Algorithm):
     - line_search: fedns.ArmijoSearch(...), used where step_size is 0.
     """
 
-    step_size: float = 0.0
+    step_size: NotNegative = 0.0
     line_search: ArmijoSearch = ArmijoSearch()
 
     name: ClassVar[str] = "gd"
@@ -52,10 +52,6 @@ class GradientDescent(Algorithm):
     theory: ClassVar[str] = "κ log 1/δ"
     heterogeneous: ClassVar[str] = "-"
     sees_partition: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        if not (np.isfinite(self.step_size) and self.step_size >= 0):
-            raise ConfigError(f"step_size must be > 0, or 0 for a line search, got {self.step_size}")
 
     def handlers(self) -> tuple[Handler, ...]:
         return (local_gradient, *(() if self.step_size else self.line_search.handlers()))

@@ -11,9 +11,9 @@ import numpy as np
 from fedns.algorithms.curvature import FloatArray, Model, local_gradient
 from fedns.algorithms.searches import ArmijoSearch, search_repeatedly
 from fedns.core.algorithm import Algorithm, Outcome
+from fedns.core.checked import Count
 from fedns.core.clients import Handler
 from fedns.core.cohort import Cohort
-from fedns.core.errors import ConfigError
 from fedns.core.messages import Message, Payload, wire
 from fedns.core.reducers import mean
 from fedns.problems.problem import NewtonStep, Problem
@@ -47,7 +47,7 @@ class LBFGS(Algorithm):
     - line_search: fedns.ArmijoSearch(...).
     """
 
-    memory: int = 20
+    memory: Count = 20
     line_search: ArmijoSearch = ArmijoSearch()
 
     name: ClassVar[str] = "lbfgs"
@@ -57,10 +57,6 @@ class LBFGS(Algorithm):
     theory: ClassVar[str] = "linear; no better bound than gradient descent"
     heterogeneous: ClassVar[str] = "-"
     sees_partition: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        if self.memory < 1:
-            raise ConfigError(f"memory must be >= 1 pair, got {self.memory}")
 
     def handlers(self) -> tuple[Handler, ...]:
         return (local_gradient, *self.line_search.handlers())

@@ -8,9 +8,9 @@ from typing import ClassVar
 from fedns.algorithms.curvature import Model, refuse_impossible_hessian
 from fedns.algorithms.searches import Search, search_handlers, step_size_along
 from fedns.core.algorithm import Algorithm, Outcome, State
+from fedns.core.checked import Positive
 from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
-from fedns.core.errors import ConfigError
 from fedns.core.messages import Message, Payload, wire
 from fedns.core.reducers import mean
 from fedns.numerics.linalg import unpack_symmetric
@@ -36,7 +36,7 @@ class FedNewton(Algorithm):
     - line_search: how the step size is found: fedns.ArmijoSearch(), fedns.LocalSearch(), or None for `step_size`.
     """
 
-    step_size: float = 1.0
+    step_size: Positive = 1.0
     line_search: Search | None = None
 
     name: ClassVar[str] = "fednewton"
@@ -46,10 +46,6 @@ class FedNewton(Algorithm):
     theory: ClassVar[str] = "log log 1/δ"
     heterogeneous: ClassVar[str] = "yes"
     sees_partition: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        if self.step_size <= 0:
-            raise ConfigError(f"step_size must be > 0, got {self.step_size}")
 
     def handlers(self) -> tuple[Handler, ...]:
         return (self.curvature, *search_handlers(self.line_search))

@@ -97,7 +97,7 @@ def measure(setting: Setting, seeds: int) -> list[Case]:
 def _method(form: str, k: int) -> FedNS:
     if form == "growing":
         return FedNS(sketch=SRHT(k), growth="log2")
-    return FedNS(sketch=SRHT(k), aggregation=form)
+    return FedNS(sketch=SRHT(k), aggregation="sum" if form == "sum" else "gram")
 
 
 def size_law(cases: list[Case], form: str, less: float = 0.0) -> PowerLaw:
