@@ -173,12 +173,11 @@ def cell(summary: Summary | None) -> str:
     """Rounds and bytes per client to the smallest target, or where the method ended up instead."""
     if summary is None:
         return DASH
-    target = next(t for t in summary.targets if t.gap == min(TARGETS))
-    if target.rounds is None:
+    spreads = summary.targets[min(TARGETS)]
+    if not spreads:
         return f"{next(iter(summary.endings))} {gap_text(summary.final_gap)}"
-    rounds = target_text(target.rounds, summary.trials, rounds_text)
-    sent = target.uplink_bytes_per_client
-    return rounds if summary.sends_nothing or sent is None else f"{rounds} / {bytes_text(sent.mean)}"
+    rounds = target_text(spreads["rounds"], summary.trials, rounds_text)
+    return rounds if summary.sends_nothing else f"{rounds} / {bytes_text(spreads['uplink_bytes_per_client'].mean)}"
 
 
 def _grid(done: Sequence[Finished]) -> tuple[list[str], list[list[str]]]:

@@ -44,14 +44,14 @@ def cells(summary: Summary) -> tuple[str, ...]:
     """One row of the table, in the order of the headings."""
     trials = summary.trials
     sent = [
-        DASH if summary.sends_nothing else target_text(target.uplink_bytes_per_client, trials, bytes_text)
-        for target in summary.targets
+        DASH if summary.sends_nothing else target_text(spreads.get("uplink_bytes_per_client"), trials, bytes_text)
+        for spreads in summary.targets.values()
     ]
     return (
         summary.method,
-        *(target_text(target.rounds, trials, rounds_text, ranged=True) for target in summary.targets),
+        *(target_text(spreads.get("rounds"), trials, rounds_text, ranged=True) for spreads in summary.targets.values()),
         *sent,
-        seconds_text(summary.seconds.mean),
+        seconds_text(summary.total["seconds"].mean),
         gap_text(summary.final_gap),
         ending_text(summary),
     )
@@ -72,12 +72,9 @@ def comparison_table(title: str, summaries: Sequence[Summary]) -> Table:
 
 def notes(summaries: Sequence[Summary], tol: float | None) -> list[str]:
     """What the table's dashes and brackets mean where it has any."""
-    sentences = []
-    for summary in summaries:
-        if summary.sends_nothing:
-            sentences.append(f"{summary.method}: data pooled: nothing is sent")
+    sentences = [f"{summary.method}: data pooled: nothing is sent" for summary in summaries if summary.sends_nothing]
     if tol is not None and tol > min(TARGETS):
         sentences.append(f"every run stops at a gap of {tol:g} (tol): smaller gaps were not looked for")
-    if any(0 < (target.rounds.count if target.rounds else 0) < s.trials for s in summaries for target in s.targets):
+    if any(spreads and spreads["rounds"].count < s.trials for s in summaries for spreads in s.targets.values()):
         sentences.append("[3/10] means that 3 of 10 trials got there; the mean is over those")
     return sentences

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from fedns.core.checked import checked
-from fedns.core.errors import DataError
+from fedns.core.errors import DataError, unknown
 from fedns.data import synthetic
 from fedns.data.catalogue import (
     BUILT_IN_SHAPES,
@@ -176,11 +175,9 @@ def _unknown(name: str, names: list[str]) -> str:
     if fetch.find(name) is not None:
         return f"the data set '{name}' is not on this machine: download it with `fedns data fetch {name}`"
     presets = [synthetic.PREFIX + preset for preset in synthetic.PRESETS]
-    close = difflib.get_close_matches(name, [*names, *presets], n=3, cutoff=0.5)
-    hint = f"did you mean {' or '.join(close)}? Known are" if close else "known are"
     return (
-        f"unknown data set '{name}': {hint} {', '.join([*names, *presets])}, "
-        f"files by path, and the .npz files in the folder that the environment variable {FOLDER_VARIABLE} names"
+        f"{unknown('data set', name, [*names, *presets])}, files by path, and the .npz files in the folder that the "
+        f"environment variable {FOLDER_VARIABLE} names"
     )
 
 

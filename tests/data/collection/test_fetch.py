@@ -95,7 +95,7 @@ def serving():
 @pytest.fixture
 def server(tmp_path, monkeypatch):
     """A collection on loopback, and a cache of its own."""
-    pytest.importorskip("pooch")
+    pytest.importorskip("requests")
     monkeypatch.setenv("FEDNS_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("FEDNS_DATA", raising=False)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
@@ -419,7 +419,7 @@ def test_progress_goes_to_standard_error(phishing, capsys):
 
 def test_names_are_checked_before_anything_is_downloaded(phishing, server):
     with pytest.raises(
-        DataError, match=r"'fishing' is not a set that can be fetched: did you mean phishing or housing\? Known are a1a,"
+        DataError, match=r"unknown set of the collection 'fishing': did you mean phishing or housing\? Known are a1a,"
     ):
         fetch.fetch(["phishing", "fishing"], progress=False)
     assert server.asked == []
@@ -431,8 +431,8 @@ def test_an_address_that_is_none(server):
 
 
 def test_without_the_extra(phishing, monkeypatch):
-    monkeypatch.setitem(sys.modules, "pooch", None)
-    with pytest.raises(DataError, match=r"needs the package pooch: install it with pip install 'fedns\[fetch\]'"):
+    monkeypatch.setitem(sys.modules, "requests", None)
+    with pytest.raises(DataError, match=r"needs the package requests: install it with pip install 'fedns\[fetch\]'"):
         fetch.fetch("phishing", progress=False)
 
 
