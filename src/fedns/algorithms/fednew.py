@@ -21,7 +21,7 @@ from fedns.numerics.linalg import add_weighted_rows, pack_symmetric, packed_size
 from fedns.problems.problem import Problem
 
 FloatArray = NDArray[np.float64]
-MAX_BITS = 16
+Bits = Annotated[int, Limit("from 1 to 16", lambda bits: 1 <= bits <= 16)]
 
 
 class DirectionRequest(Message):
@@ -211,7 +211,7 @@ class QFedNew(ADMMDirections):
     - bits: of a number in a direction, 1 to 16.
     """
 
-    bits: Annotated[int, Limit(f"from 1 to {MAX_BITS}", lambda bits: 1 <= bits <= MAX_BITS)] = 3
+    bits: Bits = 3
 
     name: ClassVar[str] = "qfednew"
     summary: ClassVar[str] = "FedNew with directions in a few bits a number; the fewest bytes per round of all"

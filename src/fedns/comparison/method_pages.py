@@ -9,7 +9,7 @@ from fedns.algorithms import METHODS
 from fedns.comparison.measured import Measured, bytes_per_round, read_measured
 from fedns.core.algorithm import Algorithm
 from fedns.core.errors import ConfigError
-from fedns.reporting.numbers import DASH, bytes_text
+from fedns.reporting.numbers import DASH, bytes_text, markdown_table
 from fedns.runs.methods import parameters
 
 
@@ -75,7 +75,7 @@ def methods_page() -> str:
         "M is the number of coefficients, k the rows of a sketch, m the number of clients, κ the condition number. "
         "What is sent is counted in numbers per client.",
         "",
-        *_markdown_table(headings, rows),
+        *markdown_table(headings, rows),
         "",
         *(f"- {note}" for note in notes_on_methods()),
     ]
@@ -84,7 +84,3 @@ def methods_page() -> str:
         settings = ", ".join(f"`{parameter}`" for parameter in parameters(kind))
         lines += [f"- sends per round: {kind.uplink}", f"- parameters: {settings or 'none'}", f"- paper: {kind.paper}"]
     return "\n".join(lines) + "\n"
-
-
-def _markdown_table(headings: list[str], rows: list[list[str]]) -> list[str]:
-    return ["| " + " | ".join(row) + " |" for row in [headings, ["---"] * len(headings), *rows]]

@@ -26,7 +26,7 @@ def render(comparison: Comparison, figures: str, notes: Sequence[str]) -> str:
         section("Rounds, bytes and seconds", _comparison_table(summaries) + _notes(notes)),
         section("Figures", f'<div class="figures">{figures}</div>') if figures else "",
         *_traffic_sections(traffic(comparison.runs, comparison.num_clients)),
-        section("Data", pairs((fact.name, fact.value) for fact in comparison.facts)),
+        section("Data", pairs(comparison.facts.items())),
         section("Settings", pairs((key, _shown(value)) for key, value in (spec.as_dict() | _in_force(spec)).items())),
         section("To run it again", f"<pre><code>{escape(spec.to_command())}</code></pre>"),
         section("Versions", pairs(versions().items())),
@@ -61,10 +61,9 @@ def _named(methods: Sequence[str]) -> str:
 
 def _lead(comparison: Comparison) -> str:
     spec = comparison.spec
-    facts = {fact.name: fact.value for fact in comparison.facts}
     text = (
-        f"{facts.get('rows and columns', '')} (rows x columns), {comparison.num_clients} clients, split {spec.split}, "
-        f"ridge strength {spec.strength:g}, {spec.trials} trial{'s' if spec.trials > 1 else ''}."
+        f"{comparison.facts.get('rows and columns', '')} (rows x columns), {comparison.num_clients} clients, "
+        f"split {spec.split}, ridge strength {spec.strength:g}, {spec.trials} trial{'s' if spec.trials > 1 else ''}."
     )
     lead = f'<p class="lead">{escape(text)}</p>'
     if comparison.interrupted:

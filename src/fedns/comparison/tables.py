@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import reduce
 
-from rich import box
-from rich.console import JustifyMethod
 from rich.table import Table
-from rich.text import Text
 
 from fedns.comparison.summary import TARGETS, Spread, Summary, gap_name
 from fedns.reporting.numbers import DASH, bytes_text, gap_text, one_parameter_a_line, rounds_text, seconds_text
+from fedns.reporting.terminal import text_table
 
 HEADINGS = (
     "method",
@@ -59,15 +58,10 @@ def cells(summary: Summary) -> tuple[str, ...]:
 
 def comparison_table(title: str, summaries: Sequence[Summary]) -> Table:
     """The table on the screen."""
-    table = Table(title=Text(title), box=box.SIMPLE_HEAD, title_justify="left", title_style="bold", padding=(0, 1, 0, 0))
-    for heading in HEADINGS:
-        side: JustifyMethod = "left" if heading in ("method", "ended") else "right"
-        lines = heading.replace(" to ", "\nto ").replace(" per client", "\nper client").replace(" gap", "\ngap")
-        table.add_column(lines, justify=side, vertical="top", overflow="fold", min_width=9 if side == "left" else None)
-    for summary in summaries:
-        method, *numbers = cells(summary)
-        table.add_row(Text(one_parameter_a_line(method)), *(Text(cell) for cell in numbers))
-    return table
+    breaks = {" to ": "\nto ", " per client": "\nper client", " gap": "\ngap"}
+    headings = [reduce(lambda text, pair: text.replace(*pair), breaks.items(), heading) for heading in HEADINGS]
+    rows = ([one_parameter_a_line(method), *others] for method, *others in map(cells, summaries))
+    return text_table(headings, rows, left=("method", "ended"), title=title)
 
 
 def notes(summaries: Sequence[Summary], tol: float | None) -> list[str]:

@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from rich import box
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
@@ -16,6 +15,7 @@ from fedns.core.history import History, Record
 from fedns.federation.coordinator.coordinate import Watcher
 from fedns.federation.coordinator.link import SiteStatus
 from fedns.reporting.numbers import bytes_text
+from fedns.reporting.terminal import say, text_table
 
 _STYLES = {"answered": "green", "asked": "yellow", "away": "red", "refused": "red", "rejected": "red"}
 
@@ -39,7 +39,7 @@ class LineView(Watcher):
         self._say(history.stop_reason)
 
     def _say(self, text: str) -> None:
-        self._console.print(text, markup=False, soft_wrap=True)
+        say(self._console, text)
 
 
 class LiveView(Watcher):
@@ -72,24 +72,15 @@ def round_text(record: Record) -> str:
 
 def site_table(statuses: Sequence[SiteStatus]) -> Table:
     """How every site is doing, and what has left it."""
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for heading in ("site", "state"):
-        table.add_column(heading, overflow="fold")
-    for heading in ("answers", "rejected", "seconds", "sent", "received", "engine's own"):
-        table.add_column(heading, justify="right")
-    for status in statuses:
-        words = f"{status.state}: {status.detail}" if status.detail else status.state
-        table.add_row(
-            Text(status.name),
-            Text(words, style=_STYLES.get(status.state, "")),
-            str(status.answers),
-            str(status.rejected),
-            f"{status.seconds:.2f}",
-            bytes_text(status.uplink_bytes),
-            bytes_text(status.downlink_bytes),
-            bytes_text(status.envelope_bytes),
-        )
-    return table
+    headings = ("site", "state", "answers", "rejected", "seconds", "sent", "received", "engine's own")
+    return text_table(headings, map(_row, statuses), left=headings[:2])
+
+
+def _row(status: SiteStatus) -> list[str | Text]:
+    words = f"{status.state}: {status.detail}" if status.detail else status.state
+    sizes = (status.uplink_bytes, status.downlink_bytes, status.envelope_bytes)
+    counts = [str(status.answers), str(status.rejected), f"{status.seconds:.2f}"]
+    return [status.name, Text(words, style=_STYLES.get(status.state, "")), *counts, *map(bytes_text, sizes)]
 
 
 @contextlib.contextmanager
