@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from fedns.algorithms.curvature import SketchedCurvature, SketchRequest, resized, sketched_curvature
-from fedns.algorithms.searches import ArmijoSearch, Search, search_handlers, step_size_along
+from fedns.algorithms.searches import ArmijoSearch, Search, search_handlers, step_along
 from fedns.core.algorithm import Algorithm, Outcome
 from fedns.core.checked import CountOrZero, NotNegative
 from fedns.core.clients import Clients, Handler, on_client
@@ -75,8 +75,7 @@ class FedNDES(Algorithm):
         if decrement**2 <= self.decrement_tolerance:
             reason = f"squared Newton decrement {decrement**2:.1e} reached the tolerance {self.decrement_tolerance:g}"
             return Outcome(state, diagnostics, finished=reason)
-        step_size = step_size_along(newton, self.line_search, 1.0, problem, w, cohort)
+        after, taken = step_along(newton, self.line_search, 1.0, problem, w, cohort)
         # Deviation (FedNS, Alg. 2 line 6): the paper tests g' Delta w > eta, which is never true since it is negative.
         next_size = self.sketch.size if decrement > self.switch_decrement else self.second_size or 2 * self.sketch.size
-        diagnostics["step_size"] = step_size
-        return Outcome(SketchSizeState(w + step_size * newton.step, np.int64(next_size)), diagnostics)
+        return Outcome(SketchSizeState(after, np.int64(next_size)), diagnostics | taken)

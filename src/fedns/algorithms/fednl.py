@@ -18,7 +18,7 @@ from fedns.algorithms.compressors import (
     parse_compressor,
 )
 from fedns.algorithms.curvature import Model, local_gradient, refuse_impossible_hessian
-from fedns.algorithms.searches import ArmijoSearch, search_handlers, step_size_along
+from fedns.algorithms.searches import ArmijoSearch, search_handlers, step_along
 from fedns.core.algorithm import Algorithm, Outcome
 from fedns.core.checked import Limit
 from fedns.core.clients import Clients, Handler, on_client
@@ -232,13 +232,12 @@ class FedNL(Algorithm):
         hessian = unpack_symmetric(state.packed_hessian, w.size)
         hessian = hessian + shift[0] * np.eye(w.size) if self.shifts else positive_part(hessian)
         newton = problem.newton_step(w, gradient, hessian)
-        step_size = step_size_along(newton, self.line_search, 1.0, problem, w, cohort)
-        diagnostics = {"newton_decrement": newton.newton_decrement, "step_size": step_size}
+        after, diagnostics = step_along(newton, self.line_search, 1.0, problem, w, cohort)
         if self.shifts:
             diagnostics["hessian_error"] = float(shift[0])
         share = self._rate(w.size) * _share(cohort, state)
         learned = state.packed_hessian + share * correction
-        return Outcome(LearnedHessian(w + step_size * newton.step, learned, state.total_weight), diagnostics)
+        return Outcome(LearnedHessian(after, learned, state.total_weight), diagnostics)
 
     def _partial_round(self, problem: Problem, state: PartialModel, cohort: Cohort) -> Outcome:
         features = state.coefficients.size
@@ -330,10 +329,8 @@ class NewtonZero(Algorithm):
         w = state.coefficients
         (gradient,) = cohort.ask(local_gradient, Model(w)).fold(mean("gradient"))
         newton = problem.newton_step(w, gradient, unpack_symmetric(state.packed_hessian, w.size))
-        step_size = step_size_along(newton, self.line_search, 1.0, problem, w, cohort)
-        diagnostics = {"newton_decrement": newton.newton_decrement, "step_size": step_size}
-        after = LearnedHessian(w + step_size * newton.step, state.packed_hessian, state.total_weight)
-        return Outcome(after, diagnostics)
+        after, diagnostics = step_along(newton, self.line_search, 1.0, problem, w, cohort)
+        return Outcome(LearnedHessian(after, state.packed_hessian, state.total_weight), diagnostics)
 
 
 def _share(cohort: Cohort, state: LearnedHessian | PartialModel) -> float:

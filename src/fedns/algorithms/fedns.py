@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from fedns.algorithms.curvature import FloatArray, Model, SketchedCurvature, resized, sketched_curvature
-from fedns.algorithms.searches import ArmijoSearch, Search, search_handlers, step_size_along
+from fedns.algorithms.searches import ArmijoSearch, Search, search_handlers, step_along
 from fedns.core.algorithm import Algorithm, Outcome, State
 from fedns.core.checked import Positive
 from fedns.core.clients import Clients, Handler, on_client
@@ -69,9 +69,8 @@ class FedNS(Algorithm):
         size = self.sketch_in(cohort.session.round).size
         gradient, hessian = self._fold(cohort.ask(self.curvature, Model(w)), size)
         newton = problem.newton_step(w, gradient, hessian)
-        step_size = step_size_along(newton, self.line_search, self.step_size, problem, w, cohort)
-        diagnostics = {"newton_decrement": newton.newton_decrement, "step_size": step_size}
-        return Outcome(State(w + step_size * newton.step), diagnostics)
+        after, diagnostics = step_along(newton, self.line_search, self.step_size, problem, w, cohort)
+        return Outcome(State(after), diagnostics)
 
     def _fold(self, replies: Replies, size: int) -> tuple[FloatArray, FloatArray | LowRank]:
         if self.aggregation == "gram":

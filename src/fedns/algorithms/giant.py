@@ -7,8 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedns.algorithms.curvature import Model, local_gradient, newton_steps
-from fedns.algorithms.searches import ArmijoSearch, search_handlers
+from fedns.algorithms.curvature import ask_gradient, local_gradient, newton_steps
+from fedns.algorithms.searches import ArmijoSearch, StepState, search_handlers
 from fedns.core.algorithm import Algorithm, Outcome
 from fedns.core.checked import Positive
 from fedns.core.clients import Clients, Handler, on_client
@@ -16,13 +16,6 @@ from fedns.core.cohort import Cohort
 from fedns.core.messages import Message, Payload, wire
 from fedns.core.reducers import mean
 from fedns.problems.problem import NewtonStep, Problem
-
-
-class GiantState(Message):
-    """Coefficients and the step size of the last round."""
-
-    coefficients: Payload = wire("features", dtype="float64")
-    step_size: Payload = wire(dtype="float64")
 
 
 class GlobalGradient(Message):
@@ -76,17 +69,16 @@ class GIANT(Algorithm):
     def handlers(self) -> tuple[Handler, ...]:
         return (local_gradient, local_direction, *search_handlers(self.line_search))
 
-    def init(self, problem: Problem, cohort: Cohort) -> GiantState:
-        return GiantState(cohort.start, np.float64(self.step_size))
+    def init(self, problem: Problem, cohort: Cohort) -> StepState:
+        return StepState(cohort.start, np.float64(self.step_size))
 
-    def round(self, problem: Problem, state: GiantState, cohort: Cohort) -> Outcome:
+    def round(self, problem: Problem, state: StepState, cohort: Cohort) -> Outcome:
         w = state.coefficients
-        (data_gradient,) = cohort.ask(local_gradient, Model(w)).fold(mean("gradient"))
-        gradient = data_gradient + problem.penalty_diagonal(w.size) * w
+        gradient = ask_gradient(problem, w, cohort)
         (direction,) = cohort.ask(local_direction, GlobalGradient(w, gradient)).fold(mean("direction"))
         newton = NewtonStep(direction, float(gradient @ direction))
         step_size = float(state.step_size)
         if self.line_search is not None:
             step_size, _ = self.line_search.step_size(problem, w, newton, cohort, unresolved=step_size)
         diagnostics = {"newton_decrement": newton.newton_decrement, "step_size": step_size}
-        return Outcome(GiantState(w + step_size * direction, np.float64(step_size)), diagnostics)
+        return Outcome(StepState(w + step_size * direction, np.float64(step_size)), diagnostics)

@@ -8,8 +8,8 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 
 from fedns.algorithms.curvature import FloatArray, newton_steps
-from fedns.algorithms.giant import GIANT, GiantState
-from fedns.algorithms.searches import ArmijoSearch
+from fedns.algorithms.giant import GIANT
+from fedns.algorithms.searches import ArmijoSearch, StepState
 from fedns.core.algorithm import Algorithm, Outcome
 from fedns.core.checked import Count, CountOrZero, Limit
 from fedns.core.clients import Clients, Handler, on_client
@@ -135,8 +135,8 @@ class LocalNewton(Algorithm):
         return Outcome(LocalNewtonState(model, np.int64(local_steps), rounds, state.step_size, objectives), diagnostics)
 
     def _giant_round(self, problem: Problem, state: LocalNewtonState, cohort: Cohort) -> Outcome:
-        outcome = self._giant.round(problem, GiantState(state.coefficients, state.step_size), cohort)
-        after: GiantState = outcome.state
+        outcome = self._giant.round(problem, StepState(state.coefficients, state.step_size), cohort)
+        after: StepState = outcome.state
         rounds = np.int64(state.rounds + 1)
         ended = LocalNewtonState(after.coefficients, state.local_steps, rounds, after.step_size, state.objectives)
         return Outcome(ended, {"local_steps": 0.0, **outcome.diagnostics})

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from fedns.algorithms.curvature import Model, refuse_impossible_hessian
-from fedns.algorithms.searches import Search, search_handlers, step_size_along
+from fedns.algorithms.searches import Search, search_handlers, step_along
 from fedns.core.algorithm import Algorithm, Outcome, State
 from fedns.core.checked import Positive
 from fedns.core.clients import Clients, Handler, on_client
@@ -59,9 +59,8 @@ class FedNewton(Algorithm):
         w = state.coefficients
         gradient, packed = cohort.ask(self.curvature, Model(w)).fold(mean("gradient"), mean("packed_hessian"))
         newton = problem.newton_step(w, gradient, unpack_symmetric(packed, w.size))
-        step_size = step_size_along(newton, self.line_search, self.step_size, problem, w, cohort)
-        diagnostics = {"newton_decrement": newton.newton_decrement, "step_size": step_size}
-        return Outcome(State(w + step_size * newton.step), diagnostics)
+        after, diagnostics = step_along(newton, self.line_search, self.step_size, problem, w, cohort)
+        return Outcome(State(after), diagnostics)
 
 
 @dataclass(frozen=True)

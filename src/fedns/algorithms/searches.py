@@ -30,6 +30,13 @@ class Ray(Message):
     slope: Payload = wire(dtype="float64")
 
 
+class StepState(Message):
+    """Coefficients and the step size of the last round."""
+
+    coefficients: Payload = wire("features", dtype="float64")
+    step_size: Payload = wire(dtype="float64")
+
+
 class LossesAlong(Message):
     """A client's mean loss at the point and at each trial step; never rounded, since differences of them decide."""
 
@@ -161,11 +168,12 @@ def search_handlers(search: Search | None) -> tuple[Handler, ...]:
     return () if search is None else search.handlers()
 
 
-def step_size_along(
+def step_along(
     newton: NewtonStep, search: Search | None, otherwise: float, problem: Problem, w: FloatArray, cohort: Cohort
-) -> float:
-    """The step size that the search finds; `otherwise` where there is none."""
-    return otherwise if search is None else search.step_size(problem, w, newton, cohort)[0]
+) -> tuple[FloatArray, dict[str, float]]:
+    """The coefficients after a step of the size that the search finds, `otherwise` where there is none; and diagnostics."""
+    step_size = otherwise if search is None else search.step_size(problem, w, newton, cohort)[0]
+    return w + step_size * newton.step, {"newton_decrement": newton.newton_decrement, "step_size": step_size}
 
 
 def search_repeatedly(

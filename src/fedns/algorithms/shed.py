@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedns.algorithms.curvature import gradients_and_roots
-from fedns.algorithms.searches import ArmijoSearch, search_handlers, step_size_along
+from fedns.algorithms.searches import ArmijoSearch, search_handlers, step_along
 from fedns.core.algorithm import Algorithm, Outcome
 from fedns.core.checked import Count
 from fedns.core.clients import Clients, Handler, on_client
@@ -147,10 +147,9 @@ class SHED(Algorithm):
             received.append(batch)
         known = self._received(state, cohort, joined(received), generation)
         newton = problem.newton_step(w, gradient_mean.result(), hessian_estimate(known))
-        step_size = step_size_along(newton, self.line_search, 1.0, problem, w, cohort)
-        diagnostics = {"newton_decrement": newton.newton_decrement, "step_size": step_size}
+        after, diagnostics = step_along(newton, self.line_search, 1.0, problem, w, cohort)
         diagnostics["eigenpairs_known"] = float(known.counts.mean())
-        return Outcome(_moved(known, w + step_size * newton.step), diagnostics)
+        return Outcome(EigenState(**vars(known) | {"coefficients": after}), diagnostics)
 
     def _next_pairs(self, problem: Problem, clients: Clients, request: EigenRequest) -> EigenUpdate:
         w = request.coefficients
@@ -274,7 +273,3 @@ def hessian_estimate(state: EigenState) -> FloatArray | LowRank:
         rows = state.eigenvectors[start:stop].reshape(-1, features) * scale[start:stop].reshape(-1, 1)
         total += rows.T @ rows
     return total
-
-
-def _moved(state: EigenState, coefficients: FloatArray) -> EigenState:
-    return EigenState(**{name: getattr(state, name) for name in state.specs()} | {"coefficients": coefficients})
