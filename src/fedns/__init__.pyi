@@ -85,6 +85,7 @@ from fedns.sketches import Gaussian as Gaussian
 from fedns.sketches import Rademacher as Rademacher
 from fedns.sketches import RowSampling as RowSampling
 from fedns.sketches import Sketch as Sketch
+from fedns.studies.feature_map import MapRule as MapRule
 from fedns.studies.fit import fit_study as fit_study
 from fedns.studies.model.estimate import SeparationError as SeparationError
 from fedns.studies.model.estimate import StudyFit as StudyFit

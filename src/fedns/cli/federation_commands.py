@@ -12,6 +12,7 @@ from rich.console import Console
 from fedns.algorithms import METHODS
 from fedns.comparison.federation_demo import Demo, Shown, run_demo
 from fedns.core.errors import ConfigError
+from fedns.core.termination import Ending
 from fedns.federation.config import EXPERIMENT_FILE, read_experiment
 from fedns.federation.coordinator.coordinate import Watcher, coordinate, open_transport
 from fedns.federation.coordinator.metrics import serve_metrics
@@ -24,10 +25,11 @@ from fedns.studies.model.estimate import StudyFit
 from fedns.studies.study import Study
 
 DECIDED = 3  # exit status: trained, but one site decides the model
+EXITS = {Ending.DIVERGED: 4, Ending.SITES_LOST: 5, Ending.ENGINE_LOST: 6, Ending.REFUSED: 7}  # without convergence, else 1
 
 
 def run_coordinator(path: Path, *, resume: bool, metrics_port: int | None, quiet: bool, console: Console) -> int:
-    """Run an experiment file; the exit status: 0 if it converged, 3 if a site decides the model, else 1."""
+    """Run an experiment file; the exit status is 0 if it converged, and docs/deployment.md has the others."""
     experiment = read_experiment(path)
     with ended_by_sigterm(), contextlib.ExitStack() as stack:
         watchers: list[Watcher] = []
@@ -45,7 +47,8 @@ def run_coordinator(path: Path, *, resume: bool, metrics_port: int | None, quiet
         for site in result.deciding:
             say(console, f"{site}: it decides this model", "bold red")
         say(console, f"report: {report}")
-    return DECIDED if result.deciding else 0 if result.history.converged else 1
+    ending = result.history.ending
+    return EXITS.get(ending, DECIDED if result.deciding else 0 if ending.converged else 1)
 
 
 def fit_over_sites(study: Study, federation: Path, out: Path) -> StudyFit:
