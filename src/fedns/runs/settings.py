@@ -10,9 +10,9 @@ from types import NoneType, UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from fedns.core.errors import ConfigError, unknown
+from fedns.core.parsing import WORDS
 
 T = TypeVar("T")
-_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
 
 
 def read_toml(path: str | Path) -> dict[str, Any]:
@@ -64,5 +64,5 @@ def typed(key: str, hint: Any, value: Any) -> Any:
             return float(value)
         if type(value) is kind or (value is None and kinds != [hint]):
             return value
-    expected = " or ".join(_WORDS.get(kind, "a list of texts") for kind in kinds)
+    expected = " or ".join(WORDS.get(kind, "a list of texts") for kind in kinds)
     raise ConfigError(f"{key} must be {expected}, got {value!r}")
