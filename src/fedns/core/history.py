@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +16,6 @@ from fedns.core.termination import Ending
 
 FloatArray = NDArray[np.float64]
 _VERSION = 2  # of the saved form
-MEASURES = (
-    "round",
-    "exchanges",
-    "seconds",
-    "uplink_bytes",
-    "downlink_bytes",
-    "objective",
-    "suboptimality",
-    "gradient_norm",
-    "evaluation_bytes",
-)
 
 
 @dataclass(frozen=True)
@@ -64,6 +53,9 @@ class Record:
     def from_dict(cls, values: dict[str, Any]) -> Record:
         own = {name: values[name] for name in MEASURES}
         return cls(**own, diagnostics={k: v for k, v in values.items() if k not in MEASURES})
+
+
+MEASURES = tuple(one.name for one in fields(Record) if one.name != "diagnostics")
 
 
 class _Measure:

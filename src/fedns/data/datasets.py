@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -37,7 +37,7 @@ _DTYPES = {"float64": np.float64, "float32": np.float32}
 
 
 @dataclass(frozen=True, eq=False)
-class Dataset:
+class Dataset(Table):
     """Rows and targets, not yet given to clients; iterates as `features, targets`.
 
     - name: of the set.
@@ -53,16 +53,10 @@ class Dataset:
     """
 
     example: ClassVar[str] = "fedns.load(NAME)"
-    name: str
-    features: Any  # (rows, columns), ndarray or scipy csr_matrix, float64 or float32
-    targets: NDArray[np.float64]  # (rows,), -1 and +1 where the task is binary
-    task: Task
-    columns: tuple[str, ...] | None = None  # one per column
-    groups: NDArray[Any] | None = None  # (rows,), the natural site of each row
-    group_names: tuple[str, ...] | None = None  # one per distinct group, in sorted order of the labels
-    sample_weights: NDArray[np.float64] | None = None  # (rows,)
+    name: str = field(kw_only=True)
+    task: Task = field(kw_only=True)
+    targets: NDArray[np.float64]  # -1 and +1 where the task is binary
     description: str = ""
-    source: str = ""
 
     def __iter__(self) -> Iterator[Any]:
         yield self.features
@@ -111,32 +105,17 @@ def load(
     suggested = rule.task if positive is None else None
     encoded, decided = encode_targets(targets, positive=positive, task=task or suggested)
     rows, columns = table.features.shape
-    return Dataset(
-        Path(name).stem,
-        _cast(table.features, dtype),
-        encoded,
-        decided,
-        table.columns,
-        table.groups,
-        table.group_names,
-        table.sample_weights,
-        f"{rows} rows, {columns} columns, {decided}" + (f"; {rule.note}" if rule.note else ""),
-        table.source,
-    )
+    ready = replace(table, features=_cast(table.features, dtype), targets=encoded)
+    note = f"; {rule.note}" if rule.note else ""
+    described = f"{rows} rows, {columns} columns, {decided}{note}"
+    return Dataset(**vars(ready), name=Path(name).stem, task=decided, description=described)
 
 
 def _load_synthetic(name: str, dtype: str) -> Dataset:
     spec = synthetic.parse(name)
     table = synthetic.generate(spec, _DTYPES[dtype])
-    return Dataset(
-        name,
-        table.features,
-        table.targets,
-        "binary" if spec.task == "binary" else "regression",
-        groups=table.groups,
-        description=spec.description,
-        source=table.source,
-    )
+    task: Task = "binary" if spec.task == "binary" else "regression"
+    return Dataset(**vars(table), name=name, task=task, description=spec.description)
 
 
 def _read(name: str | Path, target: str | None, group: str | None, weight: str | None) -> tuple[Table, Rule]:
