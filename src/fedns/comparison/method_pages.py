@@ -4,28 +4,25 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass
+from typing import ClassVar
 
 from fedns.algorithms import METHODS
 from fedns.comparison.measured import Measured, bytes_per_round, read_measured
 from fedns.core.algorithm import Algorithm
-from fedns.core.errors import ConfigError
+from fedns.core.checked import Checked, Count
 from fedns.reporting.numbers import DASH, bytes_text, markdown_table
 from fedns.runs.methods import parameters
 
 
 @dataclass(frozen=True)
-class Size:
+class Size(Checked):
     """What bytes are counted for."""
 
-    features: int  # M
-    sketch_size: int  # k
-    clients: int  # m
+    is_settings: ClassVar[bool] = True
+    features: Count  # M
+    sketch_size: Count  # k
+    clients: Count  # m
     wire: str
-
-    def __post_init__(self) -> None:
-        for name in ("features", "sketch_size", "clients"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} must be at least 1, got {getattr(self, name)}")
 
 
 def comparison_of_methods(size: Size | None = None, *, short: bool = False) -> tuple[list[str], list[list[str]]]:

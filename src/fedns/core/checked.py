@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, Union
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -46,11 +46,13 @@ _WORDS: dict[Any, str] = {
 class Checked:
     """A dataclass whose fields are of their declared types. Its own `__post_init__` runs after that is certain."""
 
+    is_settings: ClassVar[bool] = False  # True where its fields are what users set by name, whatever class holds them
+
     def __post_init__(self) -> None:
         kind: Any = type(self)
-        hints = _hints(kind)
+        hints, owner = _hints(kind), "" if self.is_settings else kind.__name__
         for field in fields(kind):
-            _check(kind.__name__, field.name, getattr(self, field.name), hints[field.name])
+            _check(owner, field.name, getattr(self, field.name), hints[field.name])
 
     def __init_subclass__(cls, **settings: Any) -> None:
         super().__init_subclass__(**settings)
@@ -92,7 +94,8 @@ def _hints(owner: Any) -> dict[str, Any]:
 
 def _check(owner: str, name: str, value: Any, declared: Any) -> None:
     if not _fits(value, declared):
-        raise ConfigError(f"{name} of {owner} must be {_in_words(declared)}, got {_shown(value)}")
+        whose = f"{name} of {owner}" if owner else name
+        raise ConfigError(f"{whose} must be {_in_words(declared)}, got {_shown(value)}")
 
 
 def _options(declared: Any) -> list[Any]:

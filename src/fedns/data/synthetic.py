@@ -9,7 +9,7 @@ h = 0. Targets are sign(margin + noise * logistic) or, for regression, margin + 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple, get_type_hints
+from typing import ClassVar, Literal, NamedTuple, get_type_hints
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -31,6 +31,7 @@ FloatArray = NDArray[np.float64]
 class SyntheticSpec(Checked):
     """What `synthetic:key=value,...` may set, with the defaults."""
 
+    is_settings: ClassVar[bool] = True
     rows: Count = 20000
     columns: Count = 50
     task: Literal["binary", "regression"] = "binary"
