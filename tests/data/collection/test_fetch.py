@@ -314,7 +314,7 @@ class FullDisk:
         self.stream.close()
 
 
-@pytest.mark.parametrize("file_name", ["phishing.part", "values", "phishing.npz"])
+@pytest.mark.parametrize("file_name", ["phishing.part", "0.npz", "phishing.npz"])
 @pytest.mark.parametrize("room", [0, 3000])
 def test_full_disk(phishing, tmp_path, monkeypatch, file_name, room):
     genuine = Path.open

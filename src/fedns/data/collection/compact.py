@@ -36,13 +36,14 @@ class _Spool:
     columns: int = 0
 
     def append(self, chunk: Chunk) -> None:
-        np.savez(
-            self.folder / f"{self.files}.npz",
-            labels=_narrow_labels(chunk.labels),
-            counts=_narrow_unsigned(chunk.counts),
-            indices=_narrow_unsigned(chunk.indices),
-            values=_narrow_values(chunk.values),
-        )
+        with (self.folder / f"{self.files}.npz").open("wb") as stream:
+            np.savez(
+                stream,
+                labels=_narrow_labels(chunk.labels),
+                counts=_narrow_unsigned(chunk.counts),
+                indices=_narrow_unsigned(chunk.indices),
+                values=_narrow_values(chunk.values),
+            )
         self.files += 1
         self.rows += chunk.labels.size
         self.nonzeros += chunk.indices.size
