@@ -14,7 +14,8 @@ from typing import Any
 from fedns.core.checked import Checked
 from fedns.core.errors import ConfigError, unknown
 from fedns.data.files.frames import label_of
-from fedns.problems.families import FAMILIES, Family, Outcomes
+from fedns.problems.families import FAMILIES
+from fedns.problems.family import Family, Outcomes
 from fedns.runs.settings import read_toml
 from fedns.studies.model.formula import Formula, parse_formula, term_text
 
