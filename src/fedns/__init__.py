@@ -62,6 +62,7 @@ _HOMES = {
     "fedns.studies.schema.conflicts": ("StudyConflict",),
     "fedns.studies.model.estimate": ("SeparationError", "StudyFit"),
     "fedns.studies.fit": ("fit_study",),
+    "fedns.studies.feature_map": ("MapRule",),
     "fedns.studies.study": ("ColumnRule", "Study"),
     "fedns.sketches": ("SJLT", "SKETCHES", "SRHT", "Gaussian", "Rademacher", "RowSampling", "Sketch"),
 }
@@ -121,6 +122,7 @@ if TYPE_CHECKING:
     from fedns.runs.spec import Spec
     from fedns.simulation.simulator import simulate, simulated_cohort
     from fedns.sketches import SJLT, SKETCHES, SRHT, Gaussian, Rademacher, RowSampling, Sketch
+    from fedns.studies.feature_map import MapRule
     from fedns.studies.fit import fit_study
     from fedns.studies.model.estimate import SeparationError, StudyFit
     from fedns.studies.schema.conflicts import StudyConflict
