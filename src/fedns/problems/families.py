@@ -176,6 +176,7 @@ class HuberNumbers(Gaussian):
     name: ClassVar[str] = "huber"
     links: ClassVar[Mapping[str, type[Loss]]] = {"identity": Huber}
     has_likelihood: ClassVar[bool] = False
+    starts_anywhere: ClassVar[bool] = False
     threshold: float = 1.345
 
     def log_likelihood(self, losses: float, constants: FloatArray, weight: float, dispersion: float = 1.0) -> float:

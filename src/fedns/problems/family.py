@@ -48,6 +48,7 @@ class Family(Checked, ABC):
     ratios: ClassVar[Mapping[str, str]] = {}  # by link: what exp(coefficient) is called
     dispersion_is_known: ClassVar[bool] = True  # it is 1; else it is estimated from the rows
     has_likelihood: ClassVar[bool] = True
+    starts_anywhere: ClassVar[bool] = True  # the loss has curvature wherever a fit may begin, so that a study can be fitted
 
     link: str = ""
 
@@ -56,6 +57,7 @@ class Family(Checked, ABC):
             object.__setattr__(self, "link", next(iter(self.links)))
         if self.link not in self.links:
             raise ConfigError(unknown(f"link of family {self.name}", self.link, tuple(self.links)))
+        assert self.loss.name  # it is made here, so that parameters which it cannot have are refused
 
     @property
     def loss(self) -> Loss:

@@ -226,6 +226,8 @@ def _check_names(study: Study) -> None:
         if getattr(study, name) not in known:
             raise ConfigError(unknown(name, getattr(study, name), known))
     _refuse_unknown(f"parameter of family {study.family}", study.parameters, _parameters(study.family))
+    if not study.distribution.starts_anywhere:
+        raise ConfigError(f"family {study.family} cannot be fitted from a study: use its loss in a fedns.Problem")
     formula = study.parsed
     for column in study.columns:
         if column not in study.needed:
