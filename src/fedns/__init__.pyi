@@ -58,7 +58,7 @@ from fedns.numerics.rng import random_bits as random_bits
 from fedns.problems.effective_dimension import effective_dimension as effective_dimension
 from fedns.problems.effective_dimension import estimate_effective_dimension as estimate_effective_dimension
 from fedns.problems.families import FAMILIES as FAMILIES
-from fedns.problems.families import Family as Family
+from fedns.problems.family import Family as Family
 from fedns.problems.feature_maps import Identity as Identity
 from fedns.problems.feature_maps import Nystroem as Nystroem
 from fedns.problems.feature_maps import OrthogonalRandom as OrthogonalRandom
@@ -66,10 +66,16 @@ from fedns.problems.feature_maps import Polynomial as Polynomial
 from fedns.problems.feature_maps import RandomFourier as RandomFourier
 from fedns.problems.landmarks import federated_landmarks as federated_landmarks
 from fedns.problems.landmarks import federated_width as federated_width
+from fedns.problems.link_losses import ComplementaryLogLog as ComplementaryLogLog
+from fedns.problems.link_losses import Gamma as Gamma
+from fedns.problems.link_losses import NegativeBinomial as NegativeBinomial
+from fedns.problems.link_losses import Probit as Probit
+from fedns.problems.loss import Loss as Loss
+from fedns.problems.losses import Huber as Huber
 from fedns.problems.losses import Logistic as Logistic
-from fedns.problems.losses import Loss as Loss
 from fedns.problems.losses import Poisson as Poisson
 from fedns.problems.losses import Squared as Squared
+from fedns.problems.losses import SquaredHinge as SquaredHinge
 from fedns.problems.penalties import Ridge as Ridge
 from fedns.problems.problem import Problem as Problem
 from fedns.problems.reference import Optimum as Optimum
