@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from fedns.core.shards import Shards
-from fedns.federation.config import SiteConfig, engine_named
+from fedns.federation.config import SiteConfig, engine_named, warn_of_expiry
 from fedns.federation.processes import ended_by_sigterm
 from fedns.federation.site.budget import reset_budgets
 from fedns.federation.site.explain import meaning
@@ -66,5 +66,6 @@ def run_site(path: Path, factory: str = FACTORY) -> None:
     config = SiteConfig.read(path)
     engine = engine_named(config.engine)
     log.info("site %s on %s; Ctrl-C ends it", config.name, config.engine)
+    warn_of_expiry(engine, config.credentials)
     with ended_by_sigterm():
         engine.serve(config.credentials, factory, path)

@@ -26,6 +26,7 @@ from fedns.core.messages import (
     split_batch,
 )
 from fedns.core.shards import Shards
+from fedns.federation.protocol.opening import introduction, read_opening
 from fedns.federation.protocol.packets import ANSWER, ASK, OPEN, OVERFLOW, REFUSAL, Packet
 from fedns.federation.site.guard import Answering, Guard, Refusal, check_description
 from fedns.federation.site.memory import RunMemory
@@ -90,7 +91,7 @@ class SiteService:
 
     def _open(self, packet: Packet) -> bytes:
         check_description(self._permissions, len(packet.body))
-        spec = Spec.from_agreed(packet.body)
+        spec, coordinator = read_opening(packet.body)
         if packet.site >= len(spec.sites) or spec.sites[packet.site] != self.name:
             raise MessageError(f"this is site '{self.name}', not site {packet.site} of the run")
         path = self._path(packet.run)
@@ -105,8 +106,10 @@ class SiteService:
                 problem.loss.check_targets(guard.shards)
             RunMemory(spec, packet.site, guard.fingerprint).save(path)
         log.info("a run is opened: %s, digest %s", spec.method, spec.digest)
-        self._note(packet, "downlink", "Opening", {}, len(packet.body), "opens a run")
-        return json.dumps({"site": self.name, "blanked_columns": self._guard(spec).blanked_columns}).encode()
+        purpose = f"opens a run, fedns {coordinator}" if coordinator else "opens a run"
+        self._note(packet, "downlink", "Opening", {}, len(packet.body), purpose)
+        facts = {"site": self.name, "blanked_columns": self._guard(spec).blanked_columns, "runs": introduction()}
+        return json.dumps(facts).encode()
 
     def _ask(self, packet: Packet) -> bytes:
         memory = self._recall(packet.run)
