@@ -22,6 +22,7 @@ class Contact:
     certificates: tuple[Path, ...] = ()  # of whoever holds these credentials
     key: Path | None = None
     presented: bool = False  # the first certificate is shown to the other end
+    known: frozenset[str] | None = None  # at a coordinator that knows sites by their keys, their names
 
 
 def why_unreachable(contact: Contact, seconds: float = 5.0) -> str:
@@ -47,7 +48,9 @@ def _why_distrusted(plain: socket.socket, contact: Contact, where: str) -> str:
         context.load_verify_locations(cafile=str(contact.authority))
         if contact.presented:
             context.load_cert_chain(contact.certificates[0], contact.key)
-        with context.wrap_socket(plain, server_hostname=contact.host):
+        with context.wrap_socket(plain, server_hostname=contact.host) as secret:
+            if contact.presented:
+                secret.recv(1)  # what the other end thinks of our certificate comes with its first word
             return ""
     except ssl.SSLCertVerificationError as error:
         return f"the certificate at {where} cannot be trusted: {error.verify_message}"

@@ -59,6 +59,9 @@ class Engine:
     contact: Callable[[Path], Contact] | None = None
     """(credentials): where the coordinator is and by what both ends are known; None where an engine cannot tell."""
 
+    admits: Callable[[Path], str] | None = None
+    """(credentials): why the coordinator does not take this site in, nothing where it does; None where none can tell."""
+
     def require(self) -> Engine:
         """This engine, if it is installed."""
         if find_spec(self.package) is None:

@@ -55,8 +55,12 @@ class SiteService:
         permissions: Permissions,
         folder: Path,
         mark: str = "",
+        prepare: Callable[[Spec, Problem, Shards], None] = lambda spec, problem, shards: None,
     ) -> None:
-        """shards: the rows of a run. mark: tells the table that they come from, where they are coded by the run."""
+        """shards: the rows of a run. mark: tells the table that they come from, where they are coded by the run.
+
+        prepare: called before a run is said to be open.
+        """
         self.name = name
         self._read = shards
         self._build = build
@@ -65,6 +69,7 @@ class SiteService:
         folder.mkdir(parents=True, exist_ok=True)
         folder.chmod(0o700)  # answers, the ledger and the secret of a site are its owner's alone
         self._table_mark = mark
+        self._prepare = prepare
         self._guarding: tuple[tuple[str, str], Guard] | None = None  # what it was coded by, and the rules over it
         self._built: tuple[Spec, Problem, Mapping[str, Handler]] | None = None
         self._latest: tuple[tuple[Any, ...], RunMemory] | None = None  # what a file holds, and how to tell it is that one
@@ -104,6 +109,7 @@ class SiteService:
             guard.admit_run(spec, handlers)
             with self._private():
                 problem.loss.check_targets(guard.shards)
+            self._prepare(spec, problem, guard.shards)
             RunMemory(spec, packet.site, guard.fingerprint).save(path)
         log.info("a run is opened: %s, digest %s", spec.method, spec.digest)
         purpose = f"opens a run, fedns {coordinator}" if coordinator else "opens a run"

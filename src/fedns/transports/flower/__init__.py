@@ -40,4 +40,11 @@ def _contact(credentials: Path) -> Contact:
     return contact(credentials)
 
 
-FLOWER = Engine("flower", "flwr", _provision, _serve, _open, _contact)
+def _admits(credentials: Path) -> str:
+    from fedns.transports.flower.client import why_not_admitted
+    from fedns.transports.flower.credentials import SiteCredentials
+
+    return why_not_admitted(SiteCredentials.load(credentials))
+
+
+FLOWER = Engine("flower", "flwr", _provision, _serve, _open, _contact, _admits)

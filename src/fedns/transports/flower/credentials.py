@@ -79,7 +79,7 @@ def contact(folder: Path) -> Contact:
     """Where the coordinator is, and by what both ends are known, from the credentials of either."""
     if (folder / "server.crt").is_file():
         own = CoordinatorCredentials.load(folder)
-        return Contact(LOOPBACK, 0, own.authority, (own.certificate,), own.key)
+        return Contact(LOOPBACK, 0, own.authority, (own.certificate,), own.key, known=frozenset(own.sites))
     site = SiteCredentials.load(folder)
     host, _, port = site.server_address.rpartition(":")
     return Contact(host.strip("[]"), int(port), site.authority, (), site.key)
