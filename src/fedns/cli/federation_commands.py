@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -90,8 +89,3 @@ def methods_to_show(text: str) -> tuple[str, ...]:
     if not chosen:
         raise ConfigError(f"no method was given: choose from {', '.join(federated)}, or all")
     return chosen
-
-
-def log_to_console() -> None:
-    """A site's own words, with times, on its standard error."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")

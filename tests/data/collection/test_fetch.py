@@ -497,6 +497,7 @@ def test_the_same_text_gives_the_same_archive(tmp_path):
     assert (tmp_path / "one.npz").read_bytes() == (tmp_path / "two.npz").read_bytes()
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_file(tmp_path):
     """SUSY's shape, shorter: 48 MiB of text stay below 48 MiB, and four times the rows cost the same."""
     line = b"1" + b"".join(b" %d:9.728614687919616699e-01" % column for column in range(1, 19)) + b"\n"
