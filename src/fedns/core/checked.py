@@ -13,9 +13,6 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union
 
-import numpy as np
-from numpy.typing import ArrayLike
-
 from fedns.core.errors import ConfigError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -100,6 +97,8 @@ def _check(owner: str, name: str, value: Any, declared: Any) -> None:
 
 def _options(declared: Any) -> list[Any]:
     """The types of a union; `ArrayLike`, a union itself, remains one of them."""
+    from numpy.typing import ArrayLike  # here and below: a command that shows its help does not wait for numpy
+
     options = list(typing.get_args(declared))
     array_like = typing.get_args(ArrayLike)
     if set(array_like) <= set(options):
@@ -108,10 +107,15 @@ def _options(declared: Any) -> list[Any]:
 
 
 def _is_array(declared: Any) -> bool:
+    import numpy as np
+    from numpy.typing import ArrayLike
+
     return declared is ArrayLike or typing.get_origin(declared) is np.ndarray
 
 
 def _is_array_like(value: Any) -> bool:
+    import numpy as np
+
     try:
         return not isinstance(value, str | bytes | Mapping) and np.ndim(value) > 0
     except ValueError:  # rows of unequal lengths
@@ -133,6 +137,8 @@ def _fits(value: Any, declared: Any) -> bool:
     if declared is int:
         return isinstance(value, Integral) and value is not True and value is not False
     if declared is bool:
+        import numpy as np
+
         return isinstance(value, bool | np.bool_)
     if origin is not None:
         return _fits_container(value, origin, typing.get_args(declared))
