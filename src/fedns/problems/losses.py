@@ -29,6 +29,8 @@ class Loss(Formulas, ABC):
     example: ClassVar[str] = "fedns.Logistic()"
     name: ClassVar[str]
     curvature_bound: ClassVar[float] = math.inf  # the second derivative is nowhere larger
+    curvature_is_constant: ClassVar[bool] = False  # the second derivative is the same everywhere
+    nonnegative: ClassVar[bool] = False  # no row has a loss below 0
 
     @abstractmethod
     def value(self, y: Any, z: Any) -> Any:
@@ -57,6 +59,7 @@ class Logistic(Loss):
 
     name: ClassVar[str] = "logistic"
     curvature_bound: ClassVar[float] = 0.25
+    nonnegative: ClassVar[bool] = True
 
     def value(self, y: Any, z: Any) -> Any:
         margin = y * z
@@ -85,6 +88,8 @@ class Squared(Loss):
 
     name: ClassVar[str] = "squared"
     curvature_bound: ClassVar[float] = 1.0
+    curvature_is_constant: ClassVar[bool] = True
+    nonnegative: ClassVar[bool] = True
 
     def value(self, y: Any, z: Any) -> Any:
         r = z - y
