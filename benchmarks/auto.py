@@ -203,7 +203,7 @@ def table(cells: list[Cell], gap: float) -> Iterator[str]:
 def _ratios(runs: dict[str, list[Any]]) -> str:
     found = {name: np.mean(hits, axis=0) for name, hits in runs.items() if all(hits)}
     others = {name: hit[2] for name, hit in found.items() if name not in OURS}
-    ours, rounds, middle = (found.get(name) for name in OURS)
+    ours, middle, rounds = (found.get(name) for name in OURS)
     newton, fedns_up = found.get("fednewton"), others.get("fedns")
     best = min(others, key=others.__getitem__) if others else ""
     both = middle is not None and rounds is not None and ours is not None

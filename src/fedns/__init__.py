@@ -17,6 +17,7 @@ _HOMES = {
         "FedAvg",
         "FedNDES",
         "FedNL",
+        "FedNLBC",
         "FedNS",
         "FedNew",
         "FedNewton",
@@ -27,6 +28,7 @@ _HOMES = {
         "NewtonSketch",
         "NewtonZero",
         "QFedNew",
+        "Scaffold",
     ),
     "fedns.algorithms.searches": ("ArmijoSearch", "LocalSearch", "Search"),
     "fedns.core": ("reducers",),
@@ -78,6 +80,7 @@ if TYPE_CHECKING:
         FedNew,
         FedNewton,
         FedNL,
+        FedNLBC,
         FedNS,
         FedProx,
         GradientDescent,
@@ -86,6 +89,7 @@ if TYPE_CHECKING:
         NewtonSketch,
         NewtonZero,
         QFedNew,
+        Scaffold,
     )
     from fedns.algorithms.searches import ArmijoSearch, LocalSearch, Search
     from fedns.comparison.compare import Comparison, compare

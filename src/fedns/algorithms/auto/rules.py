@@ -12,7 +12,7 @@ from fedns.algorithms.auto.state import AutoState, Source
 FEW_SITES = 16  # up to here every site's own Newton direction, above sketches of all
 # Up to so many columns the Hessian itself; in full and once where it is the same everywhere. Each is where the least of
 # bytes + price x exchanges lies, with a price of 256 bytes for "balanced" and of none for "bytes".
-FEW_COLUMNS = {"bytes": 12, "balanced": 24}
+FEW_COLUMNS = {"bytes": 16, "balanced": 24}
 FEW_QUADRATIC = {"bytes": 16, "balanced": 40}
 SKETCHED_ROWS = 120  # of all sites together, in one sketch
 FEWEST_ROWS, MOST_ROWS = 3, 16  # of one site, at first
