@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from fedns.algorithms.fedavg import ask_smoothness, local_smoothness
 from fedns.core.algorithm import Algorithm, Outcome
+from fedns.core.checked import Count, NotNegative
 from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
-from fedns.core.errors import ConfigError
 from fedns.core.messages import Message, Payload, as_received, wire
 from fedns.core.reducers import mean
 from fedns.problems.problem import Problem
@@ -62,8 +62,8 @@ class Scaffold(Algorithm):
 
     # Deviation (SCAFFOLD, Alg. 1 line 14): the change of c_j is not sent. With option II it follows from u_j - w, which is,
     # so that the uplink is half of what the paper counts.
-    local_steps: int = 5
-    learning_rate: float = 0.0  # 0 means 1 / L
+    local_steps: Count = 5
+    learning_rate: NotNegative = 0.0  # 0 means 1 / L
 
     name: ClassVar[str] = "scaffold"
     summary: ClassVar[str] = "FedAvg with corrected local steps; reaches the optimum, as slowly as gradient descent"
@@ -71,12 +71,6 @@ class Scaffold(Algorithm):
     uplink: ClassVar[str] = "M"
     theory: ClassVar[str] = "κ log 1/δ"
     heterogeneous: ClassVar[str] = "-"
-
-    def __post_init__(self) -> None:
-        if self.local_steps < 1:
-            raise ConfigError(f"local_steps must be >= 1, got {self.local_steps}")
-        if not (np.isfinite(self.learning_rate) and self.learning_rate >= 0):
-            raise ConfigError(f"learning_rate must be > 0, or 0 for 1 / L, got {self.learning_rate}")
 
     def handlers(self) -> tuple[Handler, ...]:
         return (self.local_change, *(() if self.learning_rate else (local_smoothness,)))
