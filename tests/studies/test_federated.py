@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -164,3 +165,9 @@ def test_default_limits_of_a_site(three_sites, tmp_path):
     paths = save(large, tmp_path)
     defaults = {one: getattr(Permissions(), one) for one in OPEN}
     assert Federation(paths, tmp_path, **defaults).fit(STUDY).converged
+
+
+def test_a_method_that_runs_away_is_not_called_separation(three_sites):
+    """Where steps overshoot the Hessian fades, too; the rows are not to blame."""
+    fit = fit_study(replace(STUDY, method="fednewton:step_size=200", rounds=4), three_sites)
+    assert not fit.converged and "separate" not in fit.reason

@@ -108,6 +108,7 @@ def fit(
     out: Annotated[Path, typer.Option(help="Folder of the results.  [default: runs/fit]", show_default=False)] = Path(
         "runs/fit"
     ),
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the fit over sites that was interrupted.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing; the results are in the files.")] = False,
 ) -> None:
     """Fit a study over tables on this machine, each a site of its own; or over real sites.
@@ -120,10 +121,12 @@ def fit(
 
     if (federation is None) == (not tables):
         raise ConfigError("give either tables, or --federation with the folder of a federation")
+    if resume and federation is None:
+        raise ConfigError("--resume is for fits over real sites: a fit on this machine is started again")
     if federation is not None:
         from fedns.cli.federation_commands import fit_over_sites
 
-        found = fit_over_sites(Study.read(study), federation, out)
+        found = fit_over_sites(Study.read(study), federation, out, resume=resume)
     else:
         found = fit_study(Study.read(study), _frames(tables or [], site_column), smallest_count=smallest_count)
     path = write_fit(found, out)

@@ -19,7 +19,7 @@ from fedns.core.messages import Message, Payload, wire
 from fedns.core.meter import LedgerEntry, Meter
 from fedns.core.observers import Observer
 from fedns.core.reducers import mean
-from fedns.core.run import Evaluation, run
+from fedns.core.run import Evaluation, Progress, run
 from fedns.core.termination import Ending, Stop
 from fedns.numerics.linalg import unpack_symmetric
 from fedns.problems.penalties import Ridge
@@ -138,12 +138,18 @@ def estimate(
     evaluate: Callable[[Problem, FloatArray], Evaluation],
     *,
     observers: Sequence[Observer] = (),
+    start: FloatArray | None = None,
+    resume: Progress | None = None,
 ) -> StudyFit:
-    """Fit over this cohort, and refuse what is no maximum of the likelihood."""
+    """Fit over this cohort, and refuse what is no maximum of the likelihood.
+
+    start: the Hessian at 0, where it is known already. resume: go on from there.
+    """
     design = agreed.design
     study = design.study
     rows = float(cohort.total_weights.sum())
-    start = curvature_at(problem, cohort, np.zeros(len(design.names)))[1]
+    if start is None:
+        start = curvature_at(problem, cohort, np.zeros(len(design.names)))[1]
     found = aliases(start, design)
     if found and study.aliased == "refuse":
         raise DataError(f"columns depend on each other: {'; '.join(map(str, found))}; take one out of the formula")
@@ -152,9 +158,11 @@ def estimate(
     # A standard error is that of a mean over so many rows, in the spread of the outcome where it has one.
     unit = design.agreement.centres[study.parsed.outcome][1] if study.family == "gaussian" else 1.0
     stop = _stop(study, algorithm, unit / math.sqrt(rows))
-    history = run(algorithm, problem, cohort, stop=stop, evaluate=lambda w: evaluate(problem, w), observers=observers)
+    watched = {"evaluate": lambda w: evaluate(problem, w), "observers": observers}
+    history = run(algorithm, problem, cohort, stop=stop, resume=resume, **watched)
     gradient, hessian = curvature_at(problem, cohort, history.coefficients)
-    if study.family != "gaussian":
+    uphill = history.records[-1].objective > history.records[0].objective  # where steps overshoot the Hessian fades, too
+    if study.family != "gaussian" and not uphill:
         _refuse_separation(start, hessian, rows, design, found)
     data_hessian = hessian - np.diag(problem.penalty_diagonal(len(design.names)))
     left = problem.newton_step(history.coefficients, gradient, data_hessian).newton_decrement * math.sqrt(rows) / unit
