@@ -46,7 +46,10 @@ class RealSites:
             place_table(self.folder / "sites" / name, path.read_bytes())
 
     def log_of(self, site: str) -> str:
-        return (self.folder / "sites" / site / "output.txt").read_text(encoding="utf-8")
+        """What the owner of the rows can read: what the site printed, or an engine's process for it."""
+        folder = self.folder / "sites" / site
+        found = [path for path in folder.rglob("*.txt") if path.name in ("output.txt", "console.txt", "log.txt")]
+        return "\n".join(path.read_text(encoding="utf-8", errors="replace") for path in found)
 
 
 def place_table(folder: Path, content: bytes) -> None:

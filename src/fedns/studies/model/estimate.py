@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from fedns.algorithms.auto import FEW_COLUMNS
 from fedns.algorithms.curvature import refuse_impossible_hessian
 from fedns.core.algorithm import Algorithm
 from fedns.core.clients import Clients, on_client
@@ -21,7 +22,7 @@ from fedns.core.observers import Observer
 from fedns.core.reducers import mean
 from fedns.core.run import Evaluation, Progress, run
 from fedns.core.termination import Ending, Stop
-from fedns.numerics.linalg import unpack_symmetric
+from fedns.numerics.linalg import packed_size, unpack_symmetric
 from fedns.problems.penalties import Ridge
 from fedns.problems.problem import Problem
 from fedns.runs.methods import parse_method
@@ -118,16 +119,17 @@ def problem_of(study: Study, design: Design) -> Problem:
 
 
 def method_text(study: Study, num_features: int, num_sites: int) -> str:
-    """The study's method; by default exact Newton steps while they send less than a sketch would.
+    """The study's method; by default the one that sends least among those that take few rounds.
 
-    A sketch that does not slow a run down has four times as many rows, over all sites, as there are coefficients.
+    Exact Newton steps where one is enough or coefficients are few; then `auto`, which sends the Hessian's changes in few
+    bits, or its cheapest curvature where even that is more than a sketch.
     """
     if study.method != "default":
         return study.method
-    sketch_size = max(SMALLEST_SKETCH, math.ceil(4 * num_features / num_sites))
-    if num_features * (num_features + 1) // 2 <= sketch_size * num_features:
+    if study.family == "gaussian" or num_features <= FEW_COLUMNS["bytes"]:
         return "fednewton" if study.family == "gaussian" else "fednewton:line_search=aggregate"
-    return f"fedndes:sketch=srht;sketch_size={sketch_size}"
+    sketch_size = max(SMALLEST_SKETCH, math.ceil(4 * num_features / num_sites))
+    return "auto:prefer=rounds" if packed_size(num_features) <= sketch_size * num_features else "auto"
 
 
 def estimate(
@@ -172,7 +174,7 @@ def estimate(
 def _stop(study: Study, algorithm: Algorithm, standard_error: float) -> Stop:
     """When to stop: by the Newton decrement where the method knows it, else by the gradient on the fitted scale."""
     tolerance = study.tolerance * standard_error
-    if algorithm.name in ("fednewton", "fedns", "fedndes"):
+    if algorithm.name in ("fednewton", "fedns", "fedndes", "auto"):
         return Stop(study.rounds, newton_decrement=tolerance)
     return Stop(study.rounds, gradient_norm=tolerance)
 
