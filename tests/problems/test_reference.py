@@ -76,6 +76,7 @@ def test_targets_of_any_size():
     np.testing.assert_allclose(found[:-1] * x.std(axis=0), expected[:-1], rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_separable_classes_without_a_penalty_are_refused_in_words():
     x = np.linspace(-1, 1, 40)[:, None]
     shards = Shards.from_arrays(x, np.sign(x[:, 0]), [40])

@@ -23,6 +23,8 @@ from fedns.core.reducers import mean
 from fedns.core.run import Evaluation, Progress, run
 from fedns.core.termination import Ending, Stop
 from fedns.numerics.linalg import packed_size, unpack_symmetric
+from fedns.problems.family import Outcomes
+from fedns.problems.losses import Squared
 from fedns.problems.penalties import Ridge
 from fedns.problems.problem import Problem
 from fedns.runs.methods import parse_method
@@ -126,8 +128,10 @@ def method_text(study: Study, num_features: int, num_sites: int) -> str:
     """
     if study.method != "default":
         return study.method
-    if study.family == "gaussian" or num_features <= FEW_COLUMNS["bytes"]:
-        return "fednewton" if study.family == "gaussian" else "fednewton:line_search=aggregate"
+    if isinstance(study.distribution.loss, Squared):
+        return "fednewton"
+    if num_features <= FEW_COLUMNS["bytes"]:
+        return "fednewton:line_search=aggregate"
     sketch_size = max(SMALLEST_SKETCH, math.ceil(4 * num_features / num_sites))
     return "auto:prefer=rounds" if packed_size(num_features) <= sketch_size * num_features else "auto"
 
@@ -158,13 +162,15 @@ def estimate(
     if found:
         problem = cohort.session.problem = _pinned(problem, design, found, np.diag(start))
     # A standard error is that of a mean over so many rows, in the spread of the outcome where it has one.
-    unit = design.agreement.centres[study.parsed.outcome][1] if study.family == "gaussian" else 1.0
+    outcomes = study.distribution.outcomes
+    unit = design.agreement.centres[study.parsed.outcome][1] if outcomes is Outcomes.NUMBER else 1.0
     stop = _stop(study, algorithm, unit / math.sqrt(rows))
-    watched = {"evaluate": lambda w: evaluate(problem, w), "observers": observers}
-    history = run(algorithm, problem, cohort, stop=stop, resume=resume, **watched)
+    history = run(
+        algorithm, problem, cohort, stop=stop, evaluate=lambda w: evaluate(problem, w), observers=observers, resume=resume
+    )
     gradient, hessian = curvature_at(problem, cohort, history.coefficients)
     uphill = history.records[-1].objective > history.records[0].objective  # where steps overshoot the Hessian fades, too
-    if study.family != "gaussian" and not uphill:
+    if outcomes in (Outcomes.EVENT, Outcomes.COUNT) and not uphill:
         _refuse_separation(start, hessian, rows, design, found)
     data_hessian = hessian - np.diag(problem.penalty_diagonal(len(design.names)))
     left = problem.newton_step(history.coefficients, gradient, data_hessian).newton_decrement * math.sqrt(rows) / unit
