@@ -46,8 +46,8 @@ class RunMemory:
             self.arrays, self.before_round = ({name: array.copy() for name, array in kept.items()} for _ in range(2))
         self.epoch, self.round = epoch, round
 
-    def save(self, path: Path) -> None:
-        """Write it whole; there is no pickle in it."""
+    def packed(self) -> bytes:
+        """As it stands in a file, with a checksum; there is no pickle in it."""
         head = {
             "agreed": self.spec.agreed().decode(),
             "number": self.number,
@@ -62,7 +62,11 @@ class RunMemory:
         buffer = io.BytesIO()
         np.savez(buffer, head=_as_bytes(json.dumps(head).encode()), answer=_as_bytes(self.answer), **arrays)
         content = buffer.getvalue()
-        write_whole(path, f"{zlib.crc32(content):08x}\n".encode() + content, durable=False)
+        return f"{zlib.crc32(content):08x}\n".encode() + content
+
+    def save(self, path: Path) -> None:
+        """Write it whole."""
+        write_whole(path, self.packed(), durable=False)
 
     @classmethod
     def load(cls, path: Path) -> RunMemory:
