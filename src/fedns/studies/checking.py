@@ -50,7 +50,8 @@ def check_table(study: Study, frame: Frame, permissions: Permissions | None = No
         design = Design(study, first_agreement(study, [summary]))
         leaving += _rounds(study, design)
         known = all(factor.function not in ("bs", "poly") for factor in study.parsed.factors)
-        if permissions is not None and known:  # knots and powers are not, before all sites have told theirs
+        known &= study.feature_map is None or not study.feature_map.asks
+        if permissions is not None and known:  # knots, powers, widths are not, before all sites have told theirs
             coded = coded_shards(design, {frame.source: table})
             sections["what your limits say"] = meaning(permissions, coded, intercept=design.intercept)
     return Check(sections, reasons)
@@ -68,7 +69,7 @@ def _rows(table: SiteTable) -> list[str]:
             )
             lines.append(f"'{name}' is missing in {missing} rows: {what}")
     outcome = table.columns.get(study.parsed.outcome)
-    if study.family == "binomial" and outcome is not None:
+    if study.has_events and outcome is not None:
         labels = outcome.rows(table.used).counts()
         events, others = (sum(labels[label] for label in which) for which in (study.event, study.non_event))
         lines.append(f"{events} events, {others} non-events")

@@ -14,7 +14,6 @@ from fedns.core.files import write_whole
 from fedns.reporting.numbers import bytes_text
 from fedns.reporting.page import html_table, page, pairs, section
 from fedns.reporting.versions import versions
-from fedns.studies.model.design import INTERCEPT
 from fedns.studies.model.estimate import StudyFit
 from fedns.studies.schema.site_table import HIDDEN
 
@@ -39,9 +38,7 @@ def coefficients_csv(fit: StudyFit) -> str:
     for name, value in zip(fit.names, fit.coefficients.tolist(), strict=True):
         column = columns.get(name)
         levels = [part.level for part in column.parts if part.level is not None] if column else []
-        lines.writerow(
-            [name, column.term if column else INTERCEPT, ":".join(levels), "" if math.isnan(value) else repr(value)]
-        )
+        lines.writerow([name, column.term if column else name, ":".join(levels), "" if math.isnan(value) else repr(value)])
     return text.getvalue()
 
 
@@ -118,10 +115,10 @@ def _notes(fit: StudyFit) -> str:
 
 
 def _sites(fit: StudyFit) -> str:
-    headings = ["site", "rows", "used"] + (["events", "non-events"] if fit.study.family == "binomial" else [])
+    headings = ["site", "rows", "used"] + (["events", "non-events"] if fit.study.has_events else [])
     rows = []
     for site in fit.sites:
-        counts = [site.rows, site.used] + ([site.events, site.non_events] if fit.study.family == "binomial" else [])
+        counts = [site.rows, site.used] + ([site.events, site.non_events] if fit.study.has_events else [])
         rows.append([site.site, *("few" if count == HIDDEN else str(count) for count in counts)])
     return html_table(headings, rows)
 
