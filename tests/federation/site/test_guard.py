@@ -79,13 +79,19 @@ def test_all_rows_are_looked_at_only_where_a_part_leaves_doubt(tmp_path, monkeyp
     monkeypatch.setattr(CountingBackend, "looks", looks)
     guard, problem, none = guard_over(shards, tmp_path), Problem(backend=CountingBackend()), np.zeros(5)
     guard.check_point(problem, none)
-    assert looks == [64]  # 16 stretches of 4 rows
+    assert looks == [3200]
+    looks.clear()
     far = np.full(5, 4000.0)
     assert guard.permitted_along(problem, none, far, np.array([0.0, 1e-4, 1.0])).tolist() == [True, True, False]
-    assert looks == [64, 64, 400, 3200]
+    assert looks == [64, 400, 3200]  # 16 stretches of 4 rows, of 25 rows, all
     unbounded = Problem(Poisson(), backend=problem.backend)  # its curvature has no bound: nothing follows from a part
-    guard.check_point(unbounded, none)
-    assert looks == [64, 64, 400, 3200, 3200]
+    looks.clear()
+    guard.permitted_along(unbounded, none, far, np.ones(1))
+    assert looks == [3200]
+    monkeypatch.setattr("fedns.federation.site.guard._MANY_ROWS", 3200)
+    looks.clear()
+    guard.check_point(problem, np.full(5, 0.1))
+    assert looks == [64]
 
 
 def test_no_curvature_at_all_is_refused_like_too_little(tmp_path):
