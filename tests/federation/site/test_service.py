@@ -18,7 +18,7 @@ from fedns.core.errors import DataError
 from fedns.core.messages import WIRE_PRECISIONS, Envelope, Message, Payload, decode, encode, wire
 from fedns.core.shards import Shards
 from fedns.federation.protocol.absence import FederationError
-from fedns.federation.protocol.packets import ANSWER, ASK, OPEN, REFUSAL, Packet
+from fedns.federation.protocol.packets import ANSWER, ASK, OPEN, OVERFLOW, REFUSAL, Packet
 from fedns.federation.site.memory import RunMemory
 from fedns.federation.site.service import LEDGER_FILE, SiteService
 from fedns.problems.effective_dimension import CurvatureProbe
@@ -456,7 +456,7 @@ def test_a_result_that_is_not_finite_stays_at_the_site(tmp_path):
     site = Site(tmp_path, build=with_handlers_for_tests)
     site.open()
     found = site.ask("overflow_for_a_test", Model(np.zeros(FEATURES)), 2)
-    assert refusal(found) == "field 'value' of Overflow holds NaN or infinite values"
+    assert (found.kind, found.body) == (OVERFLOW, b"field 'value' of Overflow holds NaN or infinite values")
     assert site.memory().answer == b""
 
 
