@@ -25,7 +25,7 @@ class Policy:
     absent: str = "wait"
     patience_seconds: float = 600.0  # how long to wait for sites before giving up
     largest_bytes: int = LARGEST_BYTES
-    largest_rows: int | None = None  # that a site may state, its weights included; more ends the run
+    largest_rows: int | dict[str, int] | None = None  # that a site may state, or each by its name; more ends the run
     aggregate: str = "mean"  # how gradients are put together; the others keep one site from turning them at will
 
     def __post_init__(self) -> None:
@@ -35,7 +35,13 @@ class Policy:
             raise ConfigError("timeout_seconds must be above 0 and patience_seconds at least 0")
         if self.aggregate not in AGGREGATES:
             raise ConfigError(f"aggregate must be one of {', '.join(AGGREGATES)}, got {self.aggregate!r}")
-        if self.largest_rows is not None and self.largest_rows < 1:
-            raise ConfigError(f"largest_rows must be at least 1, got {self.largest_rows}")
+        limits = self.largest_rows.values() if isinstance(self.largest_rows, dict) else [self.largest_rows]
+        for limit in limits:
+            if limit is not None and not (type(limit) is int and limit >= 1):
+                raise ConfigError(f"largest_rows must be whole numbers of at least 1, got {limit!r}")
         if self.quorum < 1:
             raise ConfigError(f"quorum must be at least 1, got {self.quorum}")
+
+    def most_rows(self, site: str) -> int | None:
+        """How many rows were agreed on for a site; none where nothing was."""
+        return self.largest_rows.get(site) if isinstance(self.largest_rows, dict) else self.largest_rows

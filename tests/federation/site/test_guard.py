@@ -1,6 +1,7 @@
 """The rules by themselves, and what an owner reads of them."""
 
 import logging
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 from tests.conftest import dense_features, make_shards
 from tests.federation.in_process import Federation, run_of
 
+import fedns
 from fedns.algorithms.curvature import Model
 from fedns.algorithms.searches import Ray
 from fedns.core.shards import Shards
@@ -154,6 +156,16 @@ def test_what_the_limits_mean_is_said_in_sentences(tmp_path):
     ]
     assert meaning(Permissions(smallest_rows=46), shards)[1] == "fewer rows than your limit of 46: this site will refuse"
     assert meaning(Permissions(rows_per_coefficient=4.0), shards)[2].endswith("needs 56 rows: this site will refuse it")
+
+
+def test_only_runs_that_the_owner_has_agreed_to_are_opened(tmp_path):
+    agreed = run_of("fednewton", 2, rounds=3)
+    permissions = Permissions(digests=(agreed.digest,))
+    shards = make_shards(sizes=(150, 150))
+    assert Federation(shards, tmp_path / "agreed", agreed, permissions=permissions).start().round[-1] == 3
+    for other in (replace(agreed, rounds=4), replace(agreed, seed=6), replace(agreed, methods=("fednl",))):
+        with pytest.raises(fedns.FednsError, match="R1: its owner has agreed to certain runs only"):
+            Federation(shards, tmp_path / other.digest, other, permissions=permissions).start()
 
 
 def test_the_owner_reads_which_columns_are_blanked(tmp_path, caplog):

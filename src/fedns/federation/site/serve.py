@@ -16,6 +16,7 @@ from fedns.federation.site.budget import reset_budgets
 from fedns.federation.site.explain import meaning
 from fedns.federation.site.rows import site_shards
 from fedns.federation.site.service import SiteService
+from fedns.numerics.backend import LocalSteps
 from fedns.problems.losses import LOSSES
 from fedns.problems.problem import Problem
 from fedns.runs.builder import at_site
@@ -47,6 +48,8 @@ def warm_up(shards: Shards) -> None:
         problem.backend.value_gradient_and_curvatures(loss, few, w, norms)
         problem.backend.curvatures_along(loss, few, w, w, np.zeros(2), norms)
         problem.gradient_and_hessian(w, few)
+        problem.hessian_times(w, w[None, None], few)
+        problem.local_steps(w, few, LocalSteps(np.ones(1, dtype=np.int64), 4, 0.1, w), np.zeros((1, 2), dtype=np.uint64))
         problem.gradient_and_sketch(w, few, SRHT(4).plan(few.sizes), np.zeros((1, 2), dtype=np.uint64))
 
 

@@ -15,7 +15,6 @@ import numpy as np
 
 from fedns.core.clients import ClientMemory, Clients, Handler, messages_of
 from fedns.core.errors import FednsError, MessageError, NonFiniteError
-from fedns.core.files import write_whole
 from fedns.core.messages import (
     WIRE_PRECISIONS,
     Envelope,
@@ -138,9 +137,7 @@ class SiteService:
         answering.spend(reply, answer)
         memory.exchange, memory.digest, memory.answer = packet.exchange, digest, answer
         # On disk first: once an answer has left, the same request must get it again, whatever happens to this process.
-        kept = memory.packed()
-        answering.settle()
-        write_whole(self._path(packet.run), kept, durable=False)
+        memory.save(self._path(packet.run), answering.settle)
         self._latest = self._mark(packet.run), memory
         asked = {field: list(np.shape(getattr(request, field))) for field in request.specs()}
         self._note(packet, "downlink", request.kind, asked, len(packet.body), name, envelope.round)
