@@ -22,6 +22,7 @@ from fedns.core.reducers import mean
 from fedns.core.run import Evaluation, run
 from fedns.core.termination import Ending, Stop
 from fedns.numerics.linalg import unpack_symmetric
+from fedns.problems.family import Outcomes
 from fedns.problems.penalties import Ridge
 from fedns.problems.problem import Problem
 from fedns.runs.methods import parse_method
@@ -150,11 +151,12 @@ def estimate(
     if found:
         problem = cohort.session.problem = _pinned(problem, design, found, np.diag(start))
     # A standard error is that of a mean over so many rows, in the spread of the outcome where it has one.
-    unit = design.agreement.centres[study.parsed.outcome][1] if study.family == "gaussian" else 1.0
+    outcomes = study.distribution.outcomes
+    unit = design.agreement.centres[study.parsed.outcome][1] if outcomes is Outcomes.NUMBER else 1.0
     stop = _stop(study, algorithm, unit / math.sqrt(rows))
     history = run(algorithm, problem, cohort, stop=stop, evaluate=lambda w: evaluate(problem, w), observers=observers)
     gradient, hessian = curvature_at(problem, cohort, history.coefficients)
-    if study.family != "gaussian":
+    if outcomes in (Outcomes.EVENT, Outcomes.COUNT):
         _refuse_separation(start, hessian, rows, design, found)
     data_hessian = hessian - np.diag(problem.penalty_diagonal(len(design.names)))
     left = problem.newton_step(history.coefficients, gradient, data_hessian).newton_decrement * math.sqrt(rows) / unit
