@@ -19,7 +19,7 @@ from fedns.federation.site.explain import meaning
 from fedns.federation.site.guard import Guard, Question, Refusal, points_of
 from fedns.federation.site.permissions import Permissions
 from fedns.numerics.cpu.backend import CpuBackend
-from fedns.problems.losses import Poisson, Squared
+from fedns.problems.losses import LOSSES, Poisson, Squared
 from fedns.problems.problem import Problem
 
 
@@ -64,6 +64,13 @@ def test_a_part_of_the_rows_never_claims_more_than_all_of_them(sparse, weighted,
             assert claimed.effective_rows <= true.effective_rows
             assert claimed.largest_share >= true.largest_share
             assert claimed.mean_curvature <= true.mean_curvature
+
+
+@pytest.mark.parametrize("loss", [loss() for loss in LOSSES.values() if np.isfinite(loss.curvature_bound)], ids=str)
+def test_no_curvature_is_above_the_bound_that_such_claims_rest_on(loss):
+    z = np.concatenate([np.linspace(-40, 40, 20001), [-1e3, 1e3]])
+    for y in (-1.0, 1.0) if loss.name != "squared" else (-3.0, 0.0, 2.5):
+        assert loss.curvature(np.full(z.size, y), z).max() <= loss.curvature_bound * (1 + 1e-12)
 
 
 class CountingBackend(CpuBackend):
