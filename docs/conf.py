@@ -28,7 +28,7 @@ copybutton_prompt_text = "$ "
 
 HERE = Path(__file__).parent
 
-RUNS = ("simulation", "comparison", "runs", "reporting", "core.history", "core.termination", "core.observers", "core.errors")
+RUNS = ("simulation", "comparison", "runs", "reporting", "core.history", "core.termination", "core.errors")
 # Pages of the reference, and the packages whose public names stand on each.
 REFERENCE = {
     "studies": ("Studies and estimators", ("studies", "estimators")),
@@ -41,7 +41,6 @@ REFERENCE = {
             "reporting",
             "core.history",
             "core.termination",
-            "core.observers",
             "core.errors",
         ),
     ),
