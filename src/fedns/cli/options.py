@@ -35,9 +35,10 @@ SETTINGS = {
     "wire": "Precision of real numbers in messages: float64 or float32.",
     "participation": "Part of the clients drawn for each round.",
     "threads": "Threads to use.",
+    "device": "What passes over the rows: cpu or cuda.",
     "out": "Folder of the results.",
 }
-_LEFT_OPEN = {"clients": DEFAULT_CLIENTS, "threads": "all cores", "out": "runs/DATASET"}
+_LEFT_OPEN = {"clients": DEFAULT_CLIENTS, "threads": "all cores", "device": "cpu", "out": "runs/DATASET"}
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing; the results are in the files.")]
 

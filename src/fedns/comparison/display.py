@@ -12,6 +12,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 
 from fedns.core.history import History, Record
 from fedns.core.observers import Observer
+from fedns.numerics.compiled import COMPILED
 from fedns.reporting.numbers import gap_text
 from fedns.reporting.terminal import say
 
@@ -127,6 +128,9 @@ def display_for(console: Console, quiet: bool) -> Display:
 @contextlib.contextmanager
 def _on_compile(say: Any) -> Iterator[None]:
     """Call `say` when the first kernel is compiled rather than loaded from the cache of an earlier run."""
+    if not COMPILED:
+        yield
+        return
     from numba.core import event
 
     class Once(event.Listener):
