@@ -69,8 +69,8 @@ def page_of(home: str) -> str:
 def write_reference() -> None:
     """One page for each group of public names, from where the package says that they live."""
     names: dict[str, list[str]] = {page: [] for page in REFERENCE}
-    for home, members in fedns._HOMES.items():
-        names[page_of(home)] += members
+    for name, home in fedns._HOME_OF.items():
+        names[page_of(home)].append(name)
     folder = HERE / "reference"
     folder.mkdir(exist_ok=True)
     for page, (title, _) in REFERENCE.items():
