@@ -13,20 +13,26 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+
 from fedns.core.files import alone_in
 from fedns.core.shards import Shards
+from fedns.numerics.rows import NARROW_TYPES
 
 BUDGET_FOLDER = "budget"
+_CHUNK = 1 << 20
 
 
 def fingerprint(shards: Shards) -> str:
-    """Tells these rows from any others: a hash of all their numbers."""
+    """Tells these rows from any others: a hash of all their numbers, whatever type they are stored in."""
     found = hashlib.sha256(f"{shards.num_samples} x {shards.num_columns}".encode())
     arrays = [shards.targets, shards.sample_weights, *shards.rows]
     for array in arrays:
         if hasattr(array, "dtype"):
-            found.update(array.dtype.str.encode())
-            found.update(memoryview(array).cast("B"))
+            kind = np.dtype(np.float64) if array.dtype in NARROW_TYPES else array.dtype
+            found.update(kind.str.encode())
+            for start in range(0, array.size, _CHUNK):
+                found.update(array[start : start + _CHUNK].astype(kind, copy=False))
     return found.hexdigest()[:32]
 
 
