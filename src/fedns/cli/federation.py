@@ -10,8 +10,7 @@ from typing import Annotated
 import typer
 
 from fedns import __version__
-from fedns.cli.console import log_to_console, make_console
-from fedns.cli.options import SETTINGS, Quiet, option
+from fedns.cli.options import SETTINGS, Quiet, log_to_console, make_console, option
 from fedns.transports import BUILT_IN
 
 DEFAULT_ENGINE = BUILT_IN[0].name

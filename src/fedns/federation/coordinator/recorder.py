@@ -7,8 +7,7 @@ import time
 from pathlib import Path
 from typing import IO, Any
 
-from fedns.core.history import Record
-from fedns.core.observers import Observer
+from fedns.core.history import Observer, Record
 
 LOG_FILE, LEDGER_FILE, ROUNDS_FILE = "log.jsonl", "ledger.jsonl", "rounds.jsonl"
 

@@ -28,7 +28,8 @@ from fedns.core.messages import (
 from fedns.core.shards import Shards
 from fedns.federation.protocol.opening import introduction, read_opening
 from fedns.federation.protocol.packets import ANSWER, ASK, OPEN, OVERFLOW, REFUSAL, Packet
-from fedns.federation.site.guard import Answering, Guard, Refusal, check_description
+from fedns.federation.site.answering import Answering
+from fedns.federation.site.guard import Guard, Refusal, check_description
 from fedns.federation.site.memory import RunMemory
 from fedns.federation.site.permissions import Permissions
 from fedns.federation.site.secret_seed import SecretClients, site_secret
@@ -133,9 +134,10 @@ class SiteService:
         problem, handlers = self._handlers(memory.spec)
         guard = self._guard(memory.spec)
         name, request, envelope = self._request(packet.body, problem, handlers, guard)
-        answering = guard.admit_request(
+        question = guard.admit_request(
             handlers[name], request, run=packet.run, round=envelope.round, spec=memory.spec, problem=problem
         )
+        answering = Answering(guard, question)
         self._latest = None  # until it is on disk again, what is in memory may be half of a change
         memory.enter(packet.epoch, envelope.round, packet.committed_rounds)
         reply, drawn = self._reply(memory, problem, handlers[name], request, answering)
@@ -144,7 +146,7 @@ class SiteService:
         answering.spend(reply, answer)
         memory.exchange, memory.digest, memory.answer = packet.exchange, digest, answer
         # On disk first: once an answer has left, the same request must get it again, whatever happens to this process.
-        memory.save(self._path(packet.run))
+        memory.save(self._path(packet.run), answering.settle)
         self._latest = self._mark(packet.run), memory
         asked = {field: list(np.shape(getattr(request, field))) for field in request.specs()}
         self._note(packet, "downlink", request.kind, asked, len(packet.body), name, envelope.round)
@@ -171,12 +173,13 @@ class SiteService:
         given = self._guard(memory.spec).shards, ids, memory.spec.seed, memory.round, ClientMemory(ids, memory.arrays)
         clients = Clients(*given)
         if not self._permissions.job_seed:
-            clients = SecretClients(*given, secret=site_secret(self._folder), run=answering.run)
+            clients = SecretClients(*given, secret=site_secret(self._folder), run=answering.question.run)
         try:
             with self._private(), single_threaded_blas():
                 batch = answering.reply(handler, problem, clients, request)
         except Refusal:
             answering.spend(None, b"")  # that a point was refused tells something, too
+            answering.settle()
             raise
         reply = split_batch(batch, 0)
         for name in reply.specs():

@@ -15,10 +15,9 @@ from fedns.core.algorithm import Algorithm
 from fedns.core.clients import Clients, on_client
 from fedns.core.cohort import Cohort
 from fedns.core.errors import ConfigError, DataError
-from fedns.core.history import History
+from fedns.core.history import History, Observer
 from fedns.core.messages import Message, Payload, wire
 from fedns.core.meter import LedgerEntry, Meter
-from fedns.core.observers import Observer
 from fedns.core.reducers import mean
 from fedns.core.run import Evaluation, Progress, run
 from fedns.core.termination import Ending, Stop
