@@ -10,8 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
-from fedns.core.history import History, Record
-from fedns.core.observers import Observer
+from fedns.core.history import History, Observer, Record
 from fedns.numerics.compiled import COMPILED
 from fedns.reporting.numbers import gap_text
 from fedns.reporting.terminal import say

@@ -14,9 +14,8 @@ from fedns.core.checked import checked
 from fedns.core.clients import ClientMemory, Clients, Handler, Ids, messages_of
 from fedns.core.cohort import Cohort, Session
 from fedns.core.errors import ConfigError
-from fedns.core.history import History
+from fedns.core.history import History, Observer
 from fedns.core.messages import Message, Ragged, decode
-from fedns.core.observers import Observer
 from fedns.core.run import run
 from fedns.core.shards import Shards
 from fedns.core.termination import Stop
