@@ -56,7 +56,8 @@ _HOMES = {
     "fedns.problems.problem": ("Problem",),
     "fedns.problems.reference": ("Optimum", "pooled_optimum"),
     "fedns.studies.schema.conflicts": ("StudyConflict",),
-    "fedns.studies.model.estimate": ("SeparationError", "StudyFit"),
+    "fedns.studies.inference.fitted": ("StudyFit",),
+    "fedns.studies.model.estimate": ("SeparationError",),
     "fedns.studies.fit": ("fit_study",),
     "fedns.studies.study": ("ColumnRule", "Study"),
     "fedns.sketches": ("SJLT", "SKETCHES", "SRHT", "Gaussian", "Rademacher", "RowSampling", "Sketch"),
@@ -114,7 +115,8 @@ if TYPE_CHECKING:
     from fedns.simulation.simulator import simulate, simulated_cohort
     from fedns.sketches import SJLT, SKETCHES, SRHT, Gaussian, Rademacher, RowSampling, Sketch
     from fedns.studies.fit import fit_study
-    from fedns.studies.model.estimate import SeparationError, StudyFit
+    from fedns.studies.inference.fitted import StudyFit
+    from fedns.studies.model.estimate import SeparationError
     from fedns.studies.schema.conflicts import StudyConflict
     from fedns.studies.study import ColumnRule, Study
 

@@ -21,7 +21,8 @@ from fedns.problems.problem import Problem
 from fedns.runs.policy import Policy
 from fedns.runs.settings import filled
 from fedns.runs.spec import Spec
-from fedns.studies.model.estimate import StudyFit, algorithm_of, estimate, method_text, problem_of
+from fedns.studies.inference.fitted import StudyFit
+from fedns.studies.model.estimate import algorithm_of, estimate, method_text, problem_of
 from fedns.studies.schema.handshake import Agreed, shake_hands
 from fedns.studies.study import Study
 

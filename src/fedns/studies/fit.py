@@ -19,9 +19,10 @@ from fedns.numerics.linalg import single_threaded_blas
 from fedns.problems.losses import Squared
 from fedns.problems.problem import Problem
 from fedns.simulation.simulator import SimulatedCohort
+from fedns.studies.inference.fitted import StudyFit
 from fedns.studies.model.coding import CodedRows, code
 from fedns.studies.model.design import Design
-from fedns.studies.model.estimate import StudyFit, algorithm_of, estimate, problem_of
+from fedns.studies.model.estimate import algorithm_of, estimate, problem_of
 from fedns.studies.schema.handshake import TableShards, shake_hands
 from fedns.studies.schema.site_table import SMALLEST_COUNT, SiteTable
 from fedns.studies.study import Study

@@ -14,8 +14,8 @@ from fedns.core.files import write_whole
 from fedns.reporting.numbers import bytes_text
 from fedns.reporting.page import html_table, page, pairs, section
 from fedns.reporting.versions import versions
+from fedns.studies.inference.fitted import StudyFit
 from fedns.studies.model.design import INTERCEPT
-from fedns.studies.model.estimate import StudyFit
 from fedns.studies.schema.site_table import HIDDEN
 
 COEFFICIENTS_FILE, MODEL_FILE, REPORT_FILE = "coefficients.csv", "model.json", "report.html"

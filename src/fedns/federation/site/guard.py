@@ -10,7 +10,7 @@ import hashlib
 import logging
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -29,11 +29,11 @@ from fedns.federation.site.permissions import Permissions
 from fedns.numerics.backend import ROW_SAMPLING, SJLT, Keys, LocalSteps, SketchPlan
 from fedns.numerics.linalg import packed_size
 from fedns.problems.losses import Squared
-from fedns.problems.problem import Problem
+from fedns.problems.problem import CodedBlock, Problem
 from fedns.runs.spec import Spec
 
 FloatArray = NDArray[np.float64]
-CURVATURE = {Discloses.HESSIAN, Discloses.SKETCH, Discloses.ROWS}
+CURVATURE = {Discloses.HESSIAN, Discloses.SCORES, Discloses.SKETCH, Discloses.ROWS}
 HARMLESS = {Discloses.NOTHING, Discloses.SCHEMA, Discloses.COUNT}
 _REMEMBERED_POINTS, _VECTORS_IN_A_REQUEST = 4096, 64
 _TOO_FAR = 100.0  # times the loss where a search began
@@ -341,6 +341,10 @@ class WatchedProblem(Problem):
     def gradient_and_hessian(self, w: FloatArray, shards: Shards) -> tuple[FloatArray, FloatArray]:
         self.answering.before_pass(self, w, shards, 8 * packed_size(w.shape[-1]))
         return super().gradient_and_hessian(w, shards)
+
+    def coded_blocks(self, w: FloatArray, shards: Shards) -> Iterator[CodedBlock]:
+        self.answering.before_pass(self, w, shards, 8 * packed_size(w.shape[-1]))
+        yield from super().coded_blocks(w, shards)
 
     def gradient_and_sketch(
         self, w: FloatArray, shards: Shards, plan: SketchPlan, keys: Keys
