@@ -49,6 +49,7 @@ _HOMES = {
     "fedns.comparison.results": ("read_runs",),
     "fedns.runs.spec": ("Spec",),
     "fedns.problems.effective_dimension": ("effective_dimension", "estimate_effective_dimension"),
+    "fedns.problems.families": ("FAMILIES", "Family"),
     "fedns.problems.feature_maps": ("Identity", "Nystroem", "OrthogonalRandom", "Polynomial", "RandomFourier"),
     "fedns.problems.landmarks": ("federated_landmarks", "federated_width"),
     "fedns.problems.losses": ("Logistic", "Loss", "Poisson", "Squared"),
@@ -104,6 +105,7 @@ if TYPE_CHECKING:
     from fedns.data.scaling import scale
     from fedns.numerics.rng import random_bits
     from fedns.problems.effective_dimension import effective_dimension, estimate_effective_dimension
+    from fedns.problems.families import FAMILIES, Family
     from fedns.problems.feature_maps import Identity, Nystroem, OrthogonalRandom, Polynomial, RandomFourier
     from fedns.problems.landmarks import federated_landmarks, federated_width
     from fedns.problems.losses import Logistic, Loss, Poisson, Squared

@@ -68,7 +68,7 @@ def _rows(table: SiteTable) -> list[str]:
             )
             lines.append(f"'{name}' is missing in {missing} rows: {what}")
     outcome = table.columns.get(study.parsed.outcome)
-    if study.family == "binomial" and outcome is not None:
+    if study.has_events and outcome is not None:
         labels = outcome.rows(table.used).counts()
         events, others = (sum(labels[label] for label in which) for which in (study.event, study.non_event))
         lines.append(f"{events} events, {others} non-events")

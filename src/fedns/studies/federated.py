@@ -64,7 +64,13 @@ def fit_federation(
 def _handshake(study: Study, experiment: Spec) -> Spec:
     policy = filled(Policy, "[policy] of the study", dict(study.policy)) if study.policy else experiment.policy
     return replace(
-        experiment, study=study.to_json(), agreement="", methods=("fednewton",), loss=study.loss, rounds=1, policy=policy
+        experiment,
+        study=study.to_json(),
+        agreement="",
+        methods=("fednewton",),
+        loss=study.distribution.loss.name,
+        rounds=1,
+        policy=policy,
     )
 
 

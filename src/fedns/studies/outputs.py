@@ -118,10 +118,10 @@ def _notes(fit: StudyFit) -> str:
 
 
 def _sites(fit: StudyFit) -> str:
-    headings = ["site", "rows", "used"] + (["events", "non-events"] if fit.study.family == "binomial" else [])
+    headings = ["site", "rows", "used"] + (["events", "non-events"] if fit.study.has_events else [])
     rows = []
     for site in fit.sites:
-        counts = [site.rows, site.used] + ([site.events, site.non_events] if fit.study.family == "binomial" else [])
+        counts = [site.rows, site.used] + ([site.events, site.non_events] if fit.study.has_events else [])
         rows.append([site.site, *("few" if count == HIDDEN else str(count) for count in counts)])
     return html_table(headings, rows)
 

@@ -82,7 +82,12 @@ class StudySite:
             return Problem(Squared()), _named(register, *HANDLERS)
         algorithm = parse_method(spec.method).algorithm
         design = _design(spec)
-        asked: tuple[Handler, ...] = (register, evaluate_locally, *questions_of(design.study).handlers(), *algorithm.handlers())
+        asked: tuple[Handler, ...] = (
+            register,
+            evaluate_locally,
+            *questions_of(design.study).handlers(),
+            *algorithm.handlers(),
+        )
         return problem_of(design.study, design), _named(*asked)
 
     def _table(self, spec: Spec) -> SiteTable:

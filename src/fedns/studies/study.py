@@ -14,10 +14,10 @@ from typing import Any
 from fedns.core.checked import Checked
 from fedns.core.errors import ConfigError, unknown
 from fedns.data.files.frames import label_of
+from fedns.problems.families import FAMILIES, Family, Outcomes
 from fedns.runs.settings import read_toml
 from fedns.studies.model.formula import Formula, parse_formula, term_text
 
-FAMILIES = {"binomial": "logistic", "gaussian": "squared", "poisson": "poisson"}  # the loss of each
 MISSING_RULES = ("refuse", "complete", "mean")
 ALIASED_RULES = ("drop", "refuse")
 KINDS = ("auto", "number", "category")
@@ -63,8 +63,10 @@ class Study(Checked):
     """Everything that sites and coordinator must agree on before a model is fitted; making one checks it.
 
     - formula: outcome ~ terms, for example "death ~ age + sex".
-    - family: binomial, gaussian or poisson.
+    - family: binomial, gaussian, poisson, or another of fedns.FAMILIES.
     - title: for people.
+    - link: of the family; its first unless given.
+    - parameters: numbers that the family needs to know, by name.
     - event: outcomes that count as the event, as the tables write them.
     - non_event: outcomes that do not.
     - columns: a fedns.ColumnRule by column.
@@ -82,6 +84,8 @@ class Study(Checked):
     formula: str
     family: str
     title: str = ""
+    link: str = ""  # the family's first unless given
+    parameters: Mapping[str, float] = field(default_factory=dict)  # that the family needs to know
     event: tuple[str, ...] = ()  # outcomes that count as the event, as the tables write them
     non_event: tuple[str, ...] = ()
     columns: Mapping[str, ColumnRule] = field(default_factory=dict)
@@ -119,17 +123,23 @@ class Study(Checked):
     def rule(self, column: str) -> ColumnRule:
         return self.columns.get(column, _NO_RULE)
 
+    @cached_property
+    def distribution(self) -> Family:
+        """The family with its link and its parameters."""
+        return FAMILIES[self.family](link=self.link, **self.parameters)
+
     @property
-    def loss(self) -> str:
-        return FAMILIES[self.family]
+    def has_events(self) -> bool:
+        """Whether the outcome is an event or none, named by labels."""
+        return self.distribution.outcomes is Outcomes.EVENT
 
     def strength_of(self, term: str) -> float:
         return self.strengths.get(term, self.strength)
 
     def as_dict(self) -> dict[str, Any]:
         """As the file has it, without what is left at its default."""
-        values: dict[str, Any] = {"formula": self.formula, "family": self.family}
-        for name in ("title", "missing", "weights"):
+        values: dict[str, Any] = {"formula": self.formula, "family": self.family, **dict(sorted(self.parameters.items()))}
+        for name in ("link", "title", "missing", "weights"):
             if getattr(self, name) != _DEFAULTS[name]:
                 values[name] = getattr(self, name)
         if self.event:
@@ -171,11 +181,12 @@ class Study(Checked):
         if not isinstance(values, Mapping):
             raise ConfigError("a study is a table of settings")
         given = dict(values)
-        _refuse_unknown("setting", given, _SETTINGS)
         for name in ("formula", "family"):
             if name not in given:
                 raise ConfigError(f'the study has no {name}: set {name} = "..."')
-        found: dict[str, Any] = {}
+        parameters = _parameters(given["family"])
+        _refuse_unknown("setting", given, (*_SETTINGS, *parameters))
+        found: dict[str, Any] = {"parameters": {name: _number(name, given[name]) for name in parameters if name in given}}
         outcome = _table(given, "outcome", ("event", "non_event"))
         found |= {name: _labels(f"outcome.{name}", outcome[name]) for name in outcome}
         columns = _table(given, "columns", None)
@@ -188,22 +199,24 @@ class Study(Checked):
         found["strengths"] = {term: _number(f"penalty.terms.{term}", value) for term, value in terms.items()}
         found |= _table(given, "fit", ("method", "tolerance", "rounds", "aliased"))
         found["policy"] = _table(given, "policy", None)
-        found |= {name: given[name] for name in ("formula", "family", "title", "missing", "weights") if name in given}
+        found |= {name: given[name] for name in _TEXTS if name in given}
         return cls(**found)
 
 
 _NO_RULE = ColumnRule()
 _DEFAULTS = {f.name: f.default for f in fields(Study)}
-_SETTINGS = ("formula", "family", "title", "missing", "weights", "outcome", "columns", "penalty", "fit", "policy")
+_TEXTS = ("formula", "family", "link", "title", "missing", "weights")
+_SETTINGS = (*_TEXTS, "outcome", "columns", "penalty", "fit", "policy")
 
 
 def _check_names(study: Study) -> None:
-    for name in ("formula", "family", "title", "missing", "weights", "method", "aliased"):
+    for name in (*_TEXTS, "method", "aliased"):
         if not isinstance(getattr(study, name), str):
             raise ConfigError(f"{name} must be a text, got {getattr(study, name)!r}")
     for name, known in (("family", FAMILIES), ("missing", MISSING_RULES), ("aliased", ALIASED_RULES)):
         if getattr(study, name) not in known:
             raise ConfigError(unknown(name, getattr(study, name), known))
+    _refuse_unknown(f"parameter of family {study.family}", study.parameters, _parameters(study.family))
     formula = study.parsed
     for column in study.columns:
         if column not in study.needed:
@@ -225,7 +238,7 @@ def _check_names(study: Study) -> None:
 
 
 def _check_outcome(study: Study) -> None:
-    if study.family != "binomial":
+    if not study.has_events:
         if study.event or study.non_event:
             raise ConfigError(f"event and non_event belong to family binomial, not to {study.family}")
         return
@@ -248,6 +261,12 @@ def _check_numbers(study: Study) -> None:
         raise ConfigError(f"tolerance must be above 0 and below 1, got {study.tolerance}")
     if type(study.rounds) is not int or study.rounds < 1:
         raise ConfigError(f"rounds must be a whole number of at least 1, got {study.rounds!r}")
+
+
+def _parameters(family: Any) -> tuple[str, ...]:
+    """What a family needs to know beside its link."""
+    known = FAMILIES[family] if isinstance(family, str) and family in FAMILIES else Family
+    return tuple(f.name for f in fields(known) if f.name != "link")
 
 
 def _table(values: dict[str, Any], name: str, known: tuple[str, ...] | None) -> dict[str, Any]:

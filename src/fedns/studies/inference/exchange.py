@@ -13,7 +13,7 @@ from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
 from fedns.core.messages import Message, Payload, as_batch, joined, wire
 from fedns.numerics.linalg import pack_symmetric, unpack_symmetric
-from fedns.problems.families import FAMILIES, Family
+from fedns.problems.families import Family
 from fedns.problems.problem import Problem
 from fedns.studies.study import Study
 
@@ -134,7 +134,7 @@ class Sums:
 
 def questions_of(study: Study) -> Questions:
     """What is asked about a fit of this study."""
-    return Questions(FAMILIES[study.family]())
+    return Questions(study.distribution)
 
 
 def ask_curvature(cohort: Cohort, w: FloatArray) -> Curvature:

@@ -13,10 +13,11 @@ from fedns.core.errors import ConfigError, DataError
 from fedns.core.history import History
 from fedns.core.meter import LedgerEntry, Meter
 from fedns.core.termination import Ending
+from fedns.reporting.page import html_table
 from fedns.studies.inference.estimates import Inference
 from fedns.studies.inference.goodness import Goodness, goodness
 from fedns.studies.inference.sites import Heterogeneity, SiteEstimates, heterogeneity, site_estimates
-from fedns.studies.inference.table import Row, coefficient_text, goodness_pairs, rows_of, term_text
+from fedns.studies.inference.table import Row, coefficient_text, goodness_pairs, p_text, rows_of, term_text
 from fedns.studies.inference.terms import Comparison, TermTest, likelihood_ratio, term_tests
 from fedns.studies.model.design import term_of
 from fedns.studies.model.rank import Alias
@@ -166,9 +167,12 @@ class StudyFit:
 
     def _repr_html_(self) -> str:
         """The table for a notebook."""
-        from fedns.studies.pages.tables import coefficient_table
-
-        return coefficient_table(self)
+        headings = ["", "coefficient", "std. error", "p", "interval"]
+        rows = [
+            [r.name, f"{r.coefficient:.5g}", f"{r.std_error:.4g}", p_text(r.p_value), f"{r.low:.4g} to {r.high:.4g}"]
+            for r in self.rows()
+        ]
+        return html_table(headings, rows)
 
     def _known(self) -> Inference:
         if self.inference is None:

@@ -108,7 +108,7 @@ def spline(values: FloatArray, knots: tuple[float, ...], degree: int) -> FloatAr
 def _targets(table: SiteTable) -> FloatArray:
     study = table.study
     column = table.columns[study.parsed.outcome]
-    if study.family == "binomial":
+    if study.has_events:
         labels = column.labels()[table.used]
         if any(label not in study.event and label not in study.non_event for label in labels):
             raise DataError(f"the outcome '{study.parsed.outcome}' has values that are neither event nor non-event")

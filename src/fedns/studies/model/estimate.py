@@ -17,7 +17,6 @@ from fedns.core.meter import Meter
 from fedns.core.observers import Observer
 from fedns.core.run import Evaluation, run
 from fedns.core.termination import Ending, Stop
-from fedns.problems.losses import LOSSES
 from fedns.problems.penalties import Ridge
 from fedns.problems.problem import Problem
 from fedns.runs.methods import parse_method
@@ -40,14 +39,11 @@ class SeparationError(DataError):
 
 def problem_of(study: Study, design: Design) -> Problem:
     """The objective of a study: mean loss, and the study's penalty as it is on the fitted scale."""
-    if study.loss not in LOSSES:
-        raise ConfigError(f"family {study.family} needs the loss '{study.loss}', which is not there")
     if not design.columns:
         raise ConfigError(f"the formula '{study.formula}' has no term beside the intercept")
     penalised, offset = any(design.strengths), study.parsed.offset is not None
-    return Problem(
-        LOSSES[study.loss](), Ridge(1.0, design.strengths) if penalised else Ridge(0.0), design.intercept, offset=offset
-    )
+    ridge = Ridge(1.0, design.strengths) if penalised else Ridge(0.0)
+    return Problem(study.distribution.loss, ridge, design.intercept, offset=offset)
 
 
 def method_text(study: Study, num_features: int, num_sites: int) -> str:
@@ -159,7 +155,7 @@ def _pinned(problem: Problem, design: Design, found: Sequence[Alias], curvature:
 def _refuse_separation(start: FloatArray, end: FloatArray, rows: float, design: Design, found: Sequence[Alias]) -> None:
     names = separating(start, end, rows, design, found)
     if names:
-        what = "the events from the rest" if design.study.family == "binomial" else "rows without any count from the rest"
+        what = "the events from the rest" if design.study.has_events else "rows without any count from the rest"
         raise SeparationError(
             f"{', '.join(names)} separate{'s' if len(names) == 1 else ''} {what}, wholly or in part: the coefficients would "
             "be infinite; leave out or merge those columns or levels, or set a penalty"

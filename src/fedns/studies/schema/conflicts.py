@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from fedns.core.errors import DataError
+from fedns.problems.families import Outcomes
 from fedns.studies.model.formula import FUNCTIONS
 from fedns.studies.schema.recognition import SENTENCES
 from fedns.studies.schema.site_table import HIDDEN
@@ -57,7 +58,7 @@ def notes(study: Study, sites: Sequence[Summary]) -> list[str]:
         dropped = summary.rows - summary.used if summary.used != HIDDEN else 0
         if dropped:
             found.append(f"site '{summary.site}': {dropped} of {summary.rows} rows miss a value and are left out")
-        if study.family == "binomial" and 0 in (summary.events, summary.non_events):
+        if study.has_events and 0 in (summary.events, summary.non_events):
             found.append(f"site '{summary.site}' has {'no event' if summary.events == 0 else 'events only'}")
     outcome = study.parsed.outcome
     if study.family == "gaussian" and all(summary.columns[outcome].whole for summary in sites):
@@ -155,14 +156,14 @@ def _levels(study: Study, name: str, facts: dict[str, ColumnFacts]) -> Iterator[
 
 
 def _outcome(study: Study, name: str, facts: dict[str, ColumnFacts]) -> Iterator[str]:
-    if study.family == "binomial":
+    if study.has_events:
         yield from _labels(study, name, facts)
         return
     for site, column in facts.items():
         if column.kind not in ("number", "bool"):
             yield f"the outcome '{name}' of family {study.family} must be a number, and is {column.kind} at site '{site}'"
-        elif study.family == "poisson" and not column.whole:
-            yield f"the outcome '{name}' of family poisson must be a count, and is not at site '{site}'"
+        elif study.distribution.outcomes is Outcomes.COUNT and not column.whole:
+            yield f"the outcome '{name}' of family {study.family} must be a count, and is not at site '{site}'"
 
 
 def _labels(study: Study, name: str, facts: dict[str, ColumnFacts]) -> Iterator[str]:

@@ -92,7 +92,7 @@ class SiteTable:
         """Whether the values of this column here are levels."""
         study = self.study
         if name == study.parsed.outcome:
-            return study.family == "binomial"
+            return study.has_events
         if study.rule(name).kind != "auto" or study.rule(name).levels:
             return study.rule(name).kind != "number"
         asked = any(factor == Factor(name, "C") for factor in study.parsed.factors)
@@ -159,7 +159,7 @@ class SiteTable:
 
     def _told_events(self) -> list[int]:
         outcome = self.study.parsed.outcome
-        if self.study.family != "binomial" or outcome not in self.columns:
+        if not self.study.has_events or outcome not in self.columns:
             return [HIDDEN, HIDDEN]
         labels = self.columns[outcome].labels()[self.used]
         events = [sum(label in which for label in labels) for which in (self.study.event, self.study.non_event)]
@@ -211,7 +211,7 @@ def numeric_expressions(study: Study) -> tuple[Factor, ...]:
     """What may be a number in this study: columns as they are, functions of them, and the outcome."""
     plain = [factor for factor in study.parsed.factors if factor.function in ("", *FUNCTIONS)]
     bases = [Factor(factor.column) for factor in study.parsed.factors if factor.function in ("poly", "bs")]
-    outcome = [Factor(study.parsed.outcome)] if study.family != "binomial" else []
+    outcome = [Factor(study.parsed.outcome)] if not study.has_events else []
     return tuple(dict.fromkeys([*plain, *bases, *outcome]))
 
 
