@@ -60,6 +60,7 @@ _HOMES = {
     "fedns.studies.inference.fitted": ("StudyFit",),
     "fedns.studies.model.estimate": ("SeparationError",),
     "fedns.studies.fit": ("fit_study",),
+    "fedns.studies.feature_map": ("MapRule",),
     "fedns.studies.study": ("ColumnRule", "Study"),
     "fedns.sketches": ("SJLT", "SKETCHES", "SRHT", "Gaussian", "Rademacher", "RowSampling", "Sketch"),
 }
@@ -116,6 +117,7 @@ if TYPE_CHECKING:
     from fedns.runs.spec import Spec
     from fedns.simulation.simulator import simulate, simulated_cohort
     from fedns.sketches import SJLT, SKETCHES, SRHT, Gaussian, Rademacher, RowSampling, Sketch
+    from fedns.studies.feature_map import MapRule
     from fedns.studies.fit import fit_study
     from fedns.studies.inference.fitted import StudyFit
     from fedns.studies.model.estimate import SeparationError

@@ -18,8 +18,8 @@ from scipy.spatial.distance import cdist, pdist
 
 from fedns.core.checked import checked
 from fedns.core.clients import Clients, on_client
-from fedns.core.cohort import Cohort
-from fedns.core.errors import ConfigError, DataError
+from fedns.core.cohort import Cohort, Replies
+from fedns.core.errors import ConfigError, DataError, MessageError
 from fedns.core.messages import Message, Payload, Ragged, wire
 from fedns.core.shards import Shards
 from fedns.numerics import parallel
@@ -145,14 +145,13 @@ def federated_landmarks(
         raise ConfigError(f"federated_landmarks needs size >= 1, got {size}")
     if smallest_group < SMALLEST_GROUP:
         raise ConfigError(f"smallest_group must be >= {SMALLEST_GROUP}, so that no mean tells a row, got {smallest_group}")
-    density = _GROUPS_PER_LANDMARK * size / cohort.total_weights.sum()
-    request = LandmarkRequest(np.float64(density), np.int64(smallest_group), np.int64(seed))
-    random = generator(seed, "landmarks", round=1)
+    request = LandmarkRequest(groups_per_weight(size, cohort), np.int64(smallest_group), np.int64(seed))
     with single_threaded_blas():
         if how == "groups":
-            return _landmarks_from_groups(cohort, request, size, random)
+            return landmarks_from(cohort.ask(group_means, request), size, smallest_group, seed)
         if how == "moments":
             mean, variance = _merged_moments(cohort, request)
+            random = generator(seed, "landmarks", round=1)
             return mean + np.sqrt(variance) * random.standard_normal((size, mean.size))
     raise ConfigError(f"federated_landmarks knows no way {how!r}: use groups or moments")
 
@@ -169,29 +168,45 @@ def federated_width(cohort: Cohort, kernel: str = "gaussian", *, seed: int = 0) 
     - seed: of the random choices.
     """
     check_kernel("federated_width", kernel, 1.0)
-    shares = np.zeros(2 * _OCTAVES * _BINS_PER_OCTAVE + 2)
     request = WidthRequest(np.int32(KERNELS.index(kernel)), np.int64(seed))
-    for positions, batch in cohort.ask(distance_histogram, request):
-        for client, weight in enumerate(cohort.weights[positions]):
-            counts = batch.counts.part(client)
-            if counts.size:
-                shares[batch.bins.part(client)] += weight * counts / counts.sum()
-    if not shares.any():
-        raise DataError("no site has enough rows to tell distances between them: give the kernel width")
-    return _median_of(shares)
+    return width_from(cohort.ask(distance_histogram, request))
 
 
-def _landmarks_from_groups(cohort: Cohort, request: LandmarkRequest, size: int, random: np.random.Generator) -> FloatArray:
-    batches = [batch for _, batch in cohort.ask(group_means, request)]
+def groups_per_weight(size: int, cohort: Cohort) -> np.float64:
+    """How many groups sites make of their rows, so that all together have enough for this many landmarks."""
+    return np.float64(_GROUPS_PER_LANDMARK * size / cohort.total_weights.sum())
+
+
+def landmarks_from(replies: Replies, size: int, smallest_group: int, seed: int) -> FloatArray:
+    """Landmarks from the groups of all sites: (size, columns)."""
+    batches = [batch for _, batch in replies]
+    if len({batch.means.values.shape[1:] for batch in batches}) > 1 or any((b.sizes.values < 1).any() for b in batches):
+        raise MessageError("sites sent groups that cannot be put together: other columns, or no rows")
     means = np.concatenate([batch.means.values for batch in batches])
     sizes = np.concatenate([batch.sizes.values for batch in batches]).astype(np.float64)
     if len(means) < size:
         raise ConfigError(
-            f"the sites gave {len(means)} groups of at least {int(request.smallest_group)} rows for {size} landmarks: "
-            f"ask for at most {len(means)}, or use how='moments'"
+            f"the sites gave {len(means)} groups of at least {smallest_group} rows for {size} landmarks: "
+            f"ask for at most {len(means)}"
         )
+    random = generator(seed, "landmarks", round=1)
     chosen = np.sort(random.choice(len(means), size, replace=False, p=sizes / sizes.sum()))
     return _lloyd(means, sizes, means[chosen])
+
+
+def width_from(replies: Replies) -> float:
+    """The median distance from the histograms of all sites."""
+    shares = np.zeros(2 * _OCTAVES * _BINS_PER_OCTAVE + 2)
+    for positions, batch in replies:
+        for client, weight in enumerate(replies.weights[positions]):
+            bins, counts = batch.bins.part(client), batch.counts.part(client)
+            if np.any((bins < 0) | (bins >= shares.size)) or np.any(counts < 1):
+                raise MessageError("a site sent a histogram of distances that cannot be one")
+            if counts.size:
+                shares[bins] += weight * counts / counts.sum()
+    if not shares.any():
+        raise DataError("no site has enough rows to tell distances between them: give the kernel width")
+    return _median_of(shares)
 
 
 def _merged_moments(cohort: Cohort, request: LandmarkRequest) -> tuple[FloatArray, FloatArray]:

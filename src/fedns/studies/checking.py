@@ -50,7 +50,8 @@ def check_table(study: Study, frame: Frame, permissions: Permissions | None = No
         design = Design(study, first_agreement(study, [summary]))
         leaving += _rounds(study, design)
         known = all(factor.function not in ("bs", "poly") for factor in study.parsed.factors)
-        if permissions is not None and known:  # knots and powers are not, before all sites have told theirs
+        known &= study.feature_map is None or not study.feature_map.asks
+        if permissions is not None and known:  # knots, powers, widths are not, before all sites have told theirs
             coded = coded_shards(design, {frame.source: table})
             sections["what your limits say"] = meaning(permissions, coded, intercept=design.intercept)
     return Check(sections, reasons)

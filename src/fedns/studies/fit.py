@@ -78,7 +78,7 @@ def coded_shards(design: Design, sites: Mapping[str, SiteTable]) -> Shards:
         [len(rows.targets) for rows in coded],
         sample_weights=weights,
         names=tuple(sites),
-        columns=[*(column.name for column in design.columns), *(["(offset)"] if coded[0].offsets is not None else [])],
+        columns=[*design.features, *(["(offset)"] if coded[0].offsets is not None else [])],
     )
 
 

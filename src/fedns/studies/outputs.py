@@ -15,7 +15,6 @@ from fedns.reporting.numbers import bytes_text
 from fedns.reporting.page import html_table, page, pairs, section
 from fedns.reporting.versions import versions
 from fedns.studies.inference.fitted import StudyFit
-from fedns.studies.model.design import INTERCEPT
 from fedns.studies.schema.site_table import HIDDEN
 
 COEFFICIENTS_FILE, MODEL_FILE, REPORT_FILE = "coefficients.csv", "model.json", "report.html"
@@ -39,9 +38,7 @@ def coefficients_csv(fit: StudyFit) -> str:
     for name, value in zip(fit.names, fit.coefficients.tolist(), strict=True):
         column = columns.get(name)
         levels = [part.level for part in column.parts if part.level is not None] if column else []
-        lines.writerow(
-            [name, column.term if column else INTERCEPT, ":".join(levels), "" if math.isnan(value) else repr(value)]
-        )
+        lines.writerow([name, column.term if column else name, ":".join(levels), "" if math.isnan(value) else repr(value)])
     return text.getvalue()
 
 

@@ -91,9 +91,10 @@ class StudySite:
         return problem_of(design.study, design), _named(*asked)
 
     def _table(self, spec: Spec) -> SiteTable:
-        permit = self._config.permit
-        hides = permit.rare_levels == "blank"
-        return SiteTable(Study.from_json(spec.study), self.frame, max(1, permit.smallest_level), hides)
+        permit, study = self._config.permit, Study.from_json(spec.study)
+        # Of a feature map's columns nobody can tell any more which rows have a rare level.
+        hides = permit.rare_levels == "blank" or (study.feature_map is not None and permit.rare_levels == "refuse")
+        return SiteTable(study, self.frame, max(1, permit.smallest_level), hides)
 
 
 def site_service(config: SiteConfig) -> SiteService:

@@ -16,6 +16,7 @@ from fedns.core.errors import ConfigError, unknown
 from fedns.data.files.frames import label_of
 from fedns.problems.families import FAMILIES, Family, Outcomes
 from fedns.runs.settings import read_toml
+from fedns.studies.feature_map import MapRule
 from fedns.studies.model.formula import Formula, parse_formula, term_text
 
 MISSING_RULES = ("refuse", "complete", "mean")
@@ -79,6 +80,7 @@ class Study(Checked):
     - rounds: most rounds, at least 1.
     - aliased: terms that others determine: drop or refuse.
     - policy: what to do over real sites when one is missing.
+    - feature_map: fedns.MapRule(kind, size): a kernel's features in place of the formula's columns.
     """
 
     formula: str
@@ -98,11 +100,13 @@ class Study(Checked):
     rounds: int = 50
     aliased: str = "drop"
     policy: Mapping[str, Any] = field(default_factory=dict)  # what to do over real sites when one is missing
+    feature_map: MapRule | None = None  # a kernel's features in place of the formula's columns
 
     def __post_init__(self) -> None:
         _check_names(self)
         _check_outcome(self)
         _check_numbers(self)
+        _check_map(self)
         for name, rule in self.columns.items():
             rule.check(name)
         for factor in self.parsed.factors:
@@ -149,6 +153,8 @@ class Study(Checked):
         values["penalty"] = {"strength": self.strength, "terms": dict(sorted(self.strengths.items()))}
         values["fit"] = {name: getattr(self, name) for name in ("method", "tolerance", "rounds", "aliased")}
         values["policy"] = dict(sorted(self.policy.items()))
+        if self.feature_map is not None:
+            values["feature_map"] = self.feature_map.as_dict()
         return values
 
     def to_json(self) -> str:
@@ -199,6 +205,8 @@ class Study(Checked):
         found["strengths"] = {term: _number(f"penalty.terms.{term}", value) for term, value in terms.items()}
         found |= _table(given, "fit", ("method", "tolerance", "rounds", "aliased"))
         found["policy"] = _table(given, "policy", None)
+        if "feature_map" in given:
+            found["feature_map"] = MapRule.from_dict(_table(given, "feature_map", None))
         found |= {name: given[name] for name in _TEXTS if name in given}
         return cls(**found)
 
@@ -206,7 +214,7 @@ class Study(Checked):
 _NO_RULE = ColumnRule()
 _DEFAULTS = {f.name: f.default for f in fields(Study)}
 _TEXTS = ("formula", "family", "link", "title", "missing", "weights")
-_SETTINGS = (*_TEXTS, "outcome", "columns", "penalty", "fit", "policy")
+_SETTINGS = (*_TEXTS, "outcome", "columns", "penalty", "fit", "policy", "feature_map")
 
 
 def _check_names(study: Study) -> None:
@@ -261,6 +269,17 @@ def _check_numbers(study: Study) -> None:
         raise ConfigError(f"tolerance must be above 0 and below 1, got {study.tolerance}")
     if type(study.rounds) is not int or study.rounds < 1:
         raise ConfigError(f"rounds must be a whole number of at least 1, got {study.rounds!r}")
+
+
+def _check_map(study: Study) -> None:
+    if study.feature_map is None:
+        return
+    if study.strengths:
+        raise ConfigError(
+            "with a feature map terms have no coefficients of their own to penalise: give [penalty] strength alone"
+        )
+    if not study.strength:
+        raise ConfigError("features of a kernel nearly depend on each other: give them a penalty, [penalty] strength = 1e-3")
 
 
 def _parameters(family: Any) -> tuple[str, ...]:

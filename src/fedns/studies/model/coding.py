@@ -29,6 +29,14 @@ class CodedRows:
 
 def code(design: Design, table: SiteTable) -> CodedRows:
     """The used rows of a table; a table that no longer fits what was agreed is refused."""
+    features, offset = columns_of(design, table), design.study.parsed.offset
+    if design.feature_map is not None:
+        features = design.feature_map.transform(features)
+    return CodedRows(features, _targets(table), _weights(table), None if offset is None else _numbers(design, table, offset))
+
+
+def columns_of(design: Design, table: SiteTable) -> FloatArray:
+    """The columns of the formula, before any feature map: (used rows, columns)."""
     study = design.study
     if design.agreement.study != study.digest or table.study.digest != study.digest:
         raise DataError("the agreement was made for another study: shake hands again")
@@ -43,8 +51,7 @@ def code(design: Design, table: SiteTable) -> CodedRows:
         for part in column.parts:
             centre = part.centre if column.centred else 0.0
             features[:, place] *= (made[part] - centre) / part.scale
-    offset = study.parsed.offset
-    return CodedRows(features, _targets(table), _weights(table), None if offset is None else _numbers(design, table, offset))
+    return features
 
 
 def _values(design: Design, table: SiteTable, part: Part) -> FloatArray:

@@ -14,6 +14,8 @@ from itertools import combinations, product
 import numpy as np
 from numpy.typing import NDArray
 
+from fedns.problems.feature_maps import FeatureMap
+from fedns.studies.feature_map import map_of
 from fedns.studies.model.formula import Factor, Term, term_text
 from fedns.studies.schema.agreement import Agreement
 from fedns.studies.study import Study
@@ -83,18 +85,34 @@ class Design:
         return self.study.parsed.intercept
 
     @cached_property
+    def feature_map(self) -> FeatureMap | None:
+        """What is done to the columns before the linear model."""
+        rule = self.study.feature_map
+        return None if rule is None else map_of(rule, self.agreement)
+
+    @cached_property
+    def features(self) -> tuple[str, ...]:
+        """Names of what has a coefficient, without the intercept: the columns, or what the map makes of them."""
+        rule = self.study.feature_map
+        return tuple(column.name for column in self.columns) if rule is None else rule.names
+
+    @cached_property
     def names(self) -> tuple[str, ...]:
         """Of the coefficients as they are reported."""
-        return ((INTERCEPT,) if self.intercept else ()) + tuple(column.name for column in self.columns)
+        return ((INTERCEPT,) if self.intercept else ()) + self.features
 
     @cached_property
     def strengths(self) -> tuple[float, ...]:
         """The penalty on each fitted coefficient, the intercept aside, that is the study's on the original scale."""
+        if self.study.feature_map is not None:
+            return (self.study.strength,) * len(self.features)
         return tuple(column.strength / column.scale**2 for column in self.columns)
 
     @cached_property
     def to_original(self) -> FloatArray:
-        """A: fitted coefficients, the intercept last, to those of `names`."""
+        """A: fitted coefficients, the intercept last, to those of `names`; those of a map have no other scale."""
+        if self.study.feature_map is not None:
+            return np.roll(np.eye(len(self.names)), int(self.intercept), axis=0)
         place = {frozenset(column.parts): row for row, column in enumerate(self.columns, start=int(self.intercept))}
         place[frozenset()] = 0
         matrix = np.zeros((len(self.names), len(self.names)))

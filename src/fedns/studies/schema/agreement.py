@@ -32,9 +32,12 @@ class Agreement:
     fills: Mapping[str, float] = field(default_factory=dict)  # what stands in for a missing number
     knots: Mapping[str, tuple[float, ...]] = field(default_factory=dict)  # of each spline, the bounds first and last
     polynomials: Mapping[str, tuple[tuple[float, ...], ...]] = field(default_factory=dict)  # by power of the centred column
+    width: float = 0.0  # of a feature map's kernel; 0 where the study gives it or has no map
+    landmarks: tuple[tuple[float, ...], ...] = ()  # of a Nystroem map: (landmarks, columns)
 
     def to_json(self) -> str:
-        return json.dumps(vars(self), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        values = {name: value for name, value in vars(self).items() if value or name not in ("width", "landmarks")}
+        return json.dumps(values, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
     @property
     def digest(self) -> str:
@@ -51,6 +54,8 @@ class Agreement:
                 {str(name): _finite(fill) for name, fill in values["fills"].items()},
                 {str(name): tuple(map(_finite, knots)) for name, knots in values["knots"].items()},
                 {str(name): tuple(tuple(map(_finite, row)) for row in rows) for name, rows in values["polynomials"].items()},
+                _finite(values.get("width", 0.0)),
+                tuple(tuple(map(_finite, row)) for row in values.get("landmarks", ())),
             )
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise MessageError(f"the agreement of the sites cannot be read: {error!r}") from None

@@ -17,11 +17,25 @@ from fedns.core.cohort import Cohort
 from fedns.core.errors import DataError, MessageError
 from fedns.core.messages import Message, Payload, as_batch, split_batch, wire
 from fedns.core.shards import Shards
+from fedns.problems.feature_maps import KERNELS
+from fedns.problems.landmarks import (
+    DistanceHistogram,
+    GroupMeans,
+    LandmarkRequest,
+    WidthRequest,
+    distance_histogram,
+    group_means,
+    groups_per_weight,
+    landmarks_from,
+    width_from,
+)
+from fedns.studies.feature_map import MapRule
+from fedns.studies.model.coding import columns_of
 from fedns.studies.model.design import Design
 from fedns.studies.model.terms import SiteTerms, knots_of, needs_more, polynomial_of, site_terms
 from fedns.studies.schema.agreement import Agreement, first_agreement
 from fedns.studies.schema.conflicts import StudyConflict, conflicts, notes
-from fedns.studies.schema.site_table import Description, SiteTable
+from fedns.studies.schema.site_table import SMALLEST_COUNT, Description, SiteTable
 from fedns.studies.schema.summary import Summary, packed, summary_of, unpacked
 from fedns.studies.study import Study
 
@@ -52,6 +66,13 @@ class TermFacts(Message):
     rows: Payload = wire(dtype="int64", discloses="count")
     quantiles: Payload = wire("splines", "probabilities", dtype="float64", discloses="moments")
     powers: Payload = wire("polynomials", "orders", dtype="float64", discloses="moments")
+
+
+class MapQuestion(Message):
+    """What was agreed so far, as JSON, and how many groups to make of a site's rows, relative to their number."""
+
+    agreement: Payload = wire("letters", dtype="uint8")
+    groups_per_weight: Payload = wire(dtype="float64")
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,7 +125,21 @@ def describe_terms(problem: Any, clients: Clients, request: TermQuestion) -> Ter
     return as_batch(found)
 
 
-HANDLERS: tuple[Handler, ...] = (describe_table, describe_terms)
+@on_client(MapQuestion, DistanceHistogram)
+def describe_distances(problem: Any, clients: Clients, request: MapQuestion) -> DistanceHistogram:
+    """How far apart a site's coded rows are, for the width of a kernel."""
+    rule, _, coded = _coded(clients, request)
+    return distance_histogram(problem, coded, WidthRequest(np.int32(KERNELS.index(rule.kernel)), np.int64(rule.seed)))
+
+
+@on_client(MapQuestion, GroupMeans)
+def describe_groups(problem: Any, clients: Clients, request: MapQuestion) -> GroupMeans:
+    """Means over groups of a site's coded rows, for landmarks; no group is smaller than its owner's limit."""
+    rule, smallest, coded = _coded(clients, request)
+    return group_means(problem, coded, LandmarkRequest(request.groups_per_weight, np.int64(smallest), np.int64(rule.seed)))
+
+
+HANDLERS: tuple[Handler, ...] = (describe_table, describe_terms, describe_distances, describe_groups)
 
 
 class Agreed(NamedTuple):
@@ -131,7 +166,7 @@ def shake_hands(study: Study, cohort: Cohort, sites: Sequence[str]) -> Agreed:
     if needs_more(study):
         question = TermQuestion(agreement=np.frombuffer(agreement.to_json().encode(), dtype=np.uint8))
         facts = [SiteTerms(int(t.rows), t.quantiles, t.powers) for t in _each(cohort.ask(describe_terms, question))]
-    agreement = _completed(study, agreement, facts)
+    agreement = _mapped(study, _completed(study, agreement, facts), cohort)
     return Agreed(Design(study, agreement), summaries, tuple(notes(study, summaries)))
 
 
@@ -140,6 +175,38 @@ def _completed(study: Study, agreement: Agreement, facts: Sequence[SiteTerms]) -
     scales = {text: (0.0, 1.0 / np.sqrt(sum(told.rows for told in facts))) for text in polynomials}
     centres = {**agreement.centres, **{text: (centre, float(scale)) for text, (centre, scale) in scales.items()}}
     return replace(agreement, centres=centres, polynomials=polynomials, knots=knots_of(study, facts))
+
+
+def _mapped(study: Study, agreement: Agreement, cohort: Cohort) -> Agreement:
+    """With the width and the landmarks of the feature map, where the study does not give them."""
+    rule = study.feature_map
+    if rule is None or not rule.asks:
+        return agreement
+    letters = np.frombuffer(agreement.to_json().encode(), dtype=np.uint8)
+    question = MapQuestion(agreement=letters, groups_per_weight=groups_per_weight(rule.size, cohort))
+    if not rule.width:
+        agreement = replace(agreement, width=width_from(cohort.ask(describe_distances, question)))
+    if rule.kind == "nystroem":
+        found = landmarks_from(cohort.ask(describe_groups, question), rule.size, SMALLEST_COUNT, rule.seed)
+        if found.shape[1] != len(Design(study, agreement).columns):
+            raise MessageError("sites sent groups of other columns than those of the study")
+        # Any points near the rows will do: four digits keep the description of the run small.
+        rounded = tuple(tuple(float(f"{value:.4g}") for value in landmark) for landmark in found)
+        agreement = replace(agreement, landmarks=rounded)
+    return agreement
+
+
+def _coded(clients: Clients, request: MapQuestion) -> tuple[MapRule, int, Clients]:
+    """The rule of the map, the smallest group that every site's owner permits, and the clients over coded columns."""
+    agreement = Agreement.from_json(bytes(request.agreement).decode(errors="replace"))
+    tables = _tables(clients)
+    rule = tables[0].study.feature_map
+    if rule is None:
+        raise MessageError("the study has no feature map")
+    columns = [columns_of(Design(table.study, agreement), table) for table in tables]
+    sizes = [len(rows) for rows in columns]
+    shards = Shards.from_arrays(np.concatenate(columns), np.zeros(sum(sizes)), sizes, names=clients.shards.names)
+    return rule, max(table.smallest_count for table in tables), replace(clients, shards=shards)
 
 
 def _each(replies: Any) -> list[Any]:
