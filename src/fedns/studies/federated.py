@@ -12,7 +12,7 @@ from fedns.core.meter import Meter
 from fedns.federation.coordinator.cohort import NetworkedCohort
 from fedns.federation.coordinator.coordinate import Watcher
 from fedns.federation.coordinator.link import Link
-from fedns.federation.coordinator.recorder import Recorder
+from fedns.federation.coordinator.recorder import LEDGER_FILE, Recorder
 from fedns.federation.coordinator.state import RunState
 from fedns.federation.protocol.transport import Transport
 from fedns.numerics.linalg import single_threaded_blas
@@ -24,6 +24,7 @@ from fedns.runs.spec import Spec
 from fedns.studies.inference.fitted import StudyFit
 from fedns.studies.model.estimate import algorithm_of, estimate, method_text, problem_of
 from fedns.studies.schema.handshake import Agreed, shake_hands
+from fedns.studies.site_lines import read_lines
 from fedns.studies.study import Study
 
 
@@ -53,7 +54,8 @@ def fit_federation(
                 observers=[recorder, *watchers],
             )
         recorder.event("ended", reason=fit.reason, converged=fit.converged)
-        return replace(fit, notes=(*fit.notes, *(status.note for status in cohort.link.statuses if status.note)))
+        notes = (*fit.notes, *(status.note for status in cohort.link.statuses if status.note))
+        return replace(fit, notes=notes, site_lines=read_lines(folder / LEDGER_FILE))
     except BaseException as error:
         recorder.event("stopped", reason=f"{type(error).__name__}: {error}")
         raise

@@ -39,7 +39,7 @@ class Information(Message):
 
 
 class Fit(Message):
-    """How well the coefficients fit a client's rows, as means over them, and the Gram matrix of their scores."""
+    """How well the coefficients fit a client's rows, as means over them, and products of their residuals."""
 
     loss: Payload = wire(dtype="float64", discloses="loss")
     pearson: Payload = wire(dtype="float64", discloses="loss")

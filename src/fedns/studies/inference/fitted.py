@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -23,6 +23,7 @@ from fedns.studies.model.design import term_of
 from fedns.studies.model.rank import Alias
 from fedns.studies.schema.handshake import Agreed
 from fedns.studies.schema.summary import Summary
+from fedns.studies.site_lines import SiteLines
 from fedns.studies.study import Study
 
 FloatArray = NDArray[np.float64]
@@ -49,6 +50,7 @@ class StudyFit:
     num_rows: int
     meter: Meter  # of everything: handshake, rounds, the two looks at the Hessian, and the sums for inference
     inference: Inference | None = None  # None where a site refused the last look at the Hessian
+    site_lines: SiteLines = field(default_factory=SiteLines)  # every message that left a site
 
     @property
     def converged(self) -> bool:
