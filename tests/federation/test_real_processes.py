@@ -114,7 +114,7 @@ def test_killed_stopped_and_restarted_sites_change_nothing(engine, tmp_path):
 
 def test_a_site_that_stays_away_is_left_out_and_named(engine, tmp_path):
     policy = Policy(timeout_seconds=10.0, quorum=2, absent="renormalise")
-    experiment, _ = federation(engine, tmp_path / "f", rounds=5, sketch_size=64, policy=policy)
+    experiment, _ = federation(engine, tmp_path / "f", methods=("fedns",), rounds=5, sketch_size=64, policy=policy)
     with site_processes(tmp_path / "f") as processes, open_transport(experiment, logs=tmp_path / "logs") as transport:
         gremlin = Gremlin(tmp_path / "f", processes)
         gremlin.before_round = {3: lambda: gremlin.kill("site-3")}
@@ -122,6 +122,32 @@ def test_a_site_that_stays_away_is_left_out_and_named(engine, tmp_path):
     records = result.history.records
     assert [record.diagnostics.get("sites_present") for record in records[3:]] == [2.0] * 3
     assert result.statuses[2].state == "away"
+
+
+def engine_child():
+    """The process of SuperLink, or of NVFlare's server, that this process has started."""
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            parent = int((process / "stat").read_text().rpartition(")")[2].split()[1])
+            command = (process / "cmdline").read_bytes()
+            if parent == os.getpid() and (b"flower.superlink" in command or b"server_train" in command):
+                return int(process.name)
+    return None
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/cwd").exists(), reason="processes are looked for in /proc")
+def test_a_killed_engine_is_started_again_and_changes_nothing(engine, tmp_path, caplog):
+    policy = Policy(timeout_seconds=60.0, absent="wait", patience_seconds=PATIENCE_SECONDS)
+    experiment, shards = federation(engine, tmp_path / "f", methods=("fednl",), rounds=5, policy=policy)
+    with site_processes(tmp_path / "f") as processes, open_transport(experiment, logs=tmp_path / "logs") as transport:
+        gremlin = Gremlin(tmp_path / "f", processes)
+        gremlin.before_round = {3: lambda: os.kill(engine_child(), signal.SIGKILL)}
+        result = coordinate(experiment, transport, watchers=[gremlin])
+    assert result.history.coefficients.tobytes() == _simulated(experiment, shards).coefficients.tobytes()
+    assert "it is started again" in caplog.text
+    events = [json.loads(line) for line in (experiment.folder / "log.jsonl").read_text().splitlines()]
+    assert any("it was started again" in event.get("reason", "") for event in events)
 
 
 def lines_of(path):
@@ -137,7 +163,7 @@ def test_a_killed_coordinator_resumes_to_the_same_bits(engine, tmp_path):
     folder = tmp_path / "f"
     experiment, shards = federation(engine, folder, methods=("fednl",), rounds=12)
     file = folder / "coordinator" / EXPERIMENT_FILE
-    text = file.read_text().replace('method = "fedns"', 'method = "fednl"').replace("rounds = 30", "rounds = 12")
+    text = file.read_text().replace('method = "auto"', 'method = "fednl"').replace("rounds = 100", "rounds = 12")
     file.write_text(text.replace("gradient_tol = 1e-8", "gradient_tol = 0.0"))
     rounds = experiment.folder / "rounds.jsonl"
     with site_processes(folder):

@@ -39,7 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         code = app(words, standalone_mode=False, prog_name="fedns")
     except FednsError as error:
-        code = _fail(str(error))
+        _fail(str(error))
+        code = error.exit_status
     except click.ClickException as error:
         code = _fail(error.format_message())
     except OSError as error:

@@ -14,6 +14,7 @@ from rich.table import Table
 from fedns.algorithms import METHODS
 from fedns.comparison.federation_demo import Demo, run_demo
 from fedns.core.errors import ConfigError
+from fedns.core.termination import Ending
 from fedns.federation.config import EXPERIMENT_FILE, read_experiment
 from fedns.federation.coordinator.coordinate import Watcher, coordinate, open_transport
 from fedns.federation.coordinator.metrics import serve_metrics
@@ -25,10 +26,11 @@ from fedns.studies.inference.fitted import StudyFit
 from fedns.studies.study import Study
 
 DECIDED = 3  # exit status: trained, but one site decides the model
+EXITS = {Ending.DIVERGED: 4, Ending.SITES_LOST: 5, Ending.ENGINE_LOST: 6, Ending.REFUSED: 7}  # without convergence, else 1
 
 
 def run_coordinator(path: Path, *, resume: bool, metrics_port: int | None, quiet: bool, console: Console) -> int:
-    """Run an experiment file; the exit status: 0 if it converged, 3 if a site decides the model, else 1."""
+    """Run an experiment file; the exit status is 0 if it converged, and docs/deployment.md has the others."""
     experiment = read_experiment(path)
     with ended_by_sigterm(), contextlib.ExitStack() as stack:
         watchers: list[Watcher] = []
@@ -46,7 +48,8 @@ def run_coordinator(path: Path, *, resume: bool, metrics_port: int | None, quiet
         for site in result.deciding:
             console.print(f"{site}: it decides this model", markup=False, soft_wrap=True, style="bold red")
         console.print(f"report: {report}", markup=False, soft_wrap=True)
-    return DECIDED if result.deciding else 0 if result.history.converged else 1
+    ending = result.history.ending
+    return EXITS.get(ending, DECIDED if result.deciding else 0 if ending.converged else 1)
 
 
 def fit_over_sites(study: Study, federation: Path, out: Path) -> StudyFit:

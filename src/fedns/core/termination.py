@@ -30,6 +30,9 @@ class Ending(Enum):
     UNSETTLED = ("not settling", "all rounds were used, and the gap went up and down")
     DIVERGED = ("diverged", "the objective or the coefficients grew beyond all bounds")
     STOPPED = ("stopped", "an observer asked for the end")
+    REFUSED = ("refused", "a site refuses, or sends what cannot be used")
+    SITES_LOST = ("sites lost", "too few sites answered for too long")
+    ENGINE_LOST = ("engine lost", "what carries the messages ended again and again")
     INTERRUPTED = ("interrupted", "the process ended before the run did")
 
     def __init__(self, label: str, sentence: str) -> None:

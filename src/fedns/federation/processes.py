@@ -8,8 +8,10 @@ import socket
 import threading
 from collections.abc import Iterator
 from types import FrameType
+from typing import ClassVar
 
 from fedns.core.errors import FednsError
+from fedns.core.termination import Ending
 
 LOOPBACK = "127.0.0.1"
 LARGEST_MESSAGE = 512 << 20  # bytes of one question or answer: a full Hessian of 8000 coefficients
@@ -17,6 +19,13 @@ LARGEST_MESSAGE = 512 << 20  # bytes of one question or answer: a full Hessian o
 
 class EngineError(FednsError):
     """A process or connection of the engine that cannot be had."""
+
+
+class EngineLost(EngineError):
+    """A process of the engine that has ended while it was needed; the sentence has its last words."""
+
+    ending: ClassVar[Ending] = Ending.ENGINE_LOST
+    exit_status: ClassVar[int] = 6
 
 
 @contextlib.contextmanager

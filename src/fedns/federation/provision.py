@@ -62,13 +62,11 @@ def _experiment(engine: str, sites: Sequence[str], listen: str) -> str:
 sites = [{names}]
 listen = "{listen}"
 
-method = "fedns"        # any that `fedns methods` lists, parameters behind a colon
-sketch = "srht"
-sketch_size = 16
+method = "auto"         # any that `fedns methods` lists, parameters behind a colon; auto needs none
 loss = "logistic"       # or squared, poisson
 strength = 1e-3         # s of the penalty (s/2)|w|^2
 intercept = true
-rounds = 30
+rounds = 100
 gradient_tol = 1e-8
 seed = 0
 wire = "float64"

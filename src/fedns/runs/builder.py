@@ -14,6 +14,7 @@ from fedns.problems.penalties import Ridge
 from fedns.problems.problem import Problem
 from fedns.runs.methods import parse_method
 from fedns.runs.spec import Spec
+from fedns.sketches import Sketch
 
 
 def problem_of(spec: Spec) -> Problem:
@@ -27,6 +28,17 @@ def algorithm_of(spec: Spec) -> Algorithm:
     if algorithm.pooled:
         raise ConfigError(f"method '{algorithm.name}' runs on pooled data: sites that keep their rows cannot run it")
     return algorithm
+
+
+def caution(algorithm: Algorithm, sites: int, features: int) -> str:
+    """What to know before a run in which all sketches together have fewer rows than there are coefficients; else nothing."""
+    sizes = [part.size for part in vars(algorithm).values() if isinstance(part, Sketch)]
+    if not sizes or sites * min(sizes) >= features:
+        return ""
+    return (
+        f"{sites} sites with sketches of {min(sizes)} rows tell of {sites * min(sizes)} directions among {features} "
+        f"coefficients: {algorithm.name} may diverge; take sketch_size >= {-(-features // sites)}, or the method auto"
+    )
 
 
 def at_site(spec: Spec) -> tuple[Problem, Mapping[str, Handler]]:

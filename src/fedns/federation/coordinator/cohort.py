@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from fedns.core.algorithm import Outcome
 from fedns.core.clients import Handler, Ids, messages_of
 from fedns.core.cohort import Cohort, Registration
+from fedns.core.errors import NonFiniteError
 from fedns.core.messages import Message, as_batch, nothing_changed
 from fedns.core.meter import Meter
 from fedns.core.run import Evaluation
@@ -125,6 +126,8 @@ class NetworkedCohort(Cohort):
             for _ in range(self.num_clients + 1):
                 try:
                     return evaluate(session.problem, self, w)
+                except NonFiniteError:  # of too many for a lie: the run is told, and ends as diverged
+                    return Evaluation(np.inf, np.inf)
                 except SitesLost as lost:
                     if self.link.policy.absent == "wait":
                         raise FederationError(f"the objective after round {session.round} lacks a site: {lost}") from None

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+
+import numpy as np
 
 from fedns.core.algorithm import Algorithm
 from fedns.core.files import write_whole
@@ -20,12 +23,16 @@ from fedns.federation.coordinator.influence import SiteInfluence
 from fedns.federation.coordinator.link import Link, SiteStatus
 from fedns.federation.coordinator.recorder import Recorder
 from fedns.federation.coordinator.state import RunState
+from fedns.federation.coordinator.supervised import Supervised
+from fedns.federation.processes import EngineLost
+from fedns.federation.protocol.absence import FederationError
 from fedns.federation.protocol.transport import Transport
 from fedns.numerics.linalg import single_threaded_blas
-from fedns.runs.builder import algorithm_of
+from fedns.runs.builder import algorithm_of, caution
 from fedns.runs.spec import Spec
 
 HISTORY_FILE, SITES_FILE = "history.jsonl", "sites.json"
+log = logging.getLogger("fedns.coordinator")
 
 
 class Watcher(Observer):
@@ -62,7 +69,15 @@ def coordinate(spec: Spec, transport: Transport, *, resume: bool = False, watche
     try:
         with single_threaded_blas():
             cohort = NetworkedCohort(link)
-            history = train(algorithm, cohort, observers=[state, recorder, *watchers])
+            if sentence := caution(algorithm, cohort.num_clients, cohort.num_features):
+                recorder.event("caution", reason=sentence)
+                log.warning("%s", sentence)
+            try:
+                history = train(algorithm, cohort, observers=[state, recorder, *watchers])
+            except (FederationError, EngineLost) as error:
+                if state.method_state is None:  # not even the start was reached: there is nothing to report on
+                    raise
+                history = _cut_short(algorithm, state, error)
             influences = cohort.influences(history.coefficients)
         for site in influences:
             if site.named:
@@ -76,6 +91,13 @@ def coordinate(spec: Spec, transport: Transport, *, resume: bool = False, watche
         write_whole(folder / SITES_FILE, json.dumps([asdict(status) for status in link.statuses]).encode())
     history.save(folder / HISTORY_FILE)
     return Result(history, link.statuses, influences)
+
+
+def _cut_short(algorithm: Algorithm, state: RunState, error: FederationError | EngineLost) -> History:
+    """The run up to its last whole round, which is where --resume goes on."""
+    coefficients = np.array(state.method_state.coefficients)  # type: ignore[union-attr]
+    reason = f"{error.ending.label} after round {state.records[-1].round}: {error}"
+    return History(algorithm.name, state.records, coefficients, error.ending, reason, list(state.session.meter.ledger))
 
 
 def train(algorithm: Algorithm, cohort: NetworkedCohort, observers: Sequence[Observer]) -> History:
@@ -94,4 +116,5 @@ def train(algorithm: Algorithm, cohort: NetworkedCohort, observers: Sequence[Obs
 
 def open_transport(spec: Spec, *, logs: Path) -> AbstractContextManager[Transport]:
     """The experiment's engine, started from the coordinator's credentials, for as long as the block lasts."""
-    return engine_named(spec.engine).open(spec.home / CREDENTIALS_FOLDER, spec.listen, logs)
+    engine = engine_named(spec.engine)
+    return closing(Supervised(lambda: engine.open(spec.home / CREDENTIALS_FOLDER, spec.listen, logs)))

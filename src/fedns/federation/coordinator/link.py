@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from fedns.core.clients import Handler, messages_of
-from fedns.core.errors import MessageError
+from fedns.core.errors import MessageError, NonFiniteError
 from fedns.core.messages import Message, decode
 from fedns.federation.coordinator import plausibility
 from fedns.federation.coordinator.state import RunState
-from fedns.federation.protocol.absence import FederationError
-from fedns.federation.protocol.packets import ANSWER, ASK, KINDS, OPEN, REFUSAL, Packet
+from fedns.federation.protocol.absence import FederationError, SiteRefuses
+from fedns.federation.protocol.packets import ANSWER, ASK, KINDS, OPEN, OVERFLOW, REFUSAL, Packet
 from fedns.federation.protocol.transport import Arrival, Transport
 from fedns.numerics.linalg import packed_size
 from fedns.runs.policy import Policy
@@ -136,25 +136,36 @@ class Link:
     ) -> tuple[dict[int, Any], dict[int, str]]:
         self.state.exchange += 1
         accepted: dict[int, Any] = {}
-        reasons: dict[int, str] = {}
-        pending = list(clients)
+        final: dict[int, MessageError] = {}  # what a site would only say again
+        away: dict[int, str] = {}
+        asked = pending = list(clients)
         deadline = time.monotonic() + self.policy.patience_seconds
         while pending:
-            reasons, refused = self._once(kind, body, pending, admit, accepted)
-            if compared:
-                reasons |= self._compared(accepted)
-            pending = list(reasons)
-            if refused and patient:  # asking again would not change the owner's mind
-                raise FederationError("; ".join(reasons[client] for client in refused))
-            if not pending or not patient or time.monotonic() > deadline:
+            away = self._once(kind, body, pending, admit, accepted, final)
+            pending = list(away)
+            if not patient or not pending or final or time.monotonic() > deadline:
                 break
             time.sleep(PAUSE_SECONDS)
-        return accepted, reasons
+        if compared:
+            final |= self._compared(accepted)
+        sentences = {client: f"site '{self.sites[client]}': {error}" for client, error in final.items()}
+        if 2 * sum(isinstance(error, NonFiniteError) for error in final.values()) > len(asked):
+            raise NonFiniteError("; ".join(sentences.values()))  # nobody lies: this is what divergence looks like
+        refused = any(isinstance(error, _Refused) for error in final.values())
+        if final and (self.policy.absent == "wait" or (refused and patient)):
+            raise SiteRefuses("; ".join(sentences.values()))
+        return accepted, away | sentences
 
     def _once(
-        self, kind: int, body: bytes, pending: list[int], admit: Callable[[int, bytes], Any], accepted: dict[int, Any]
-    ) -> tuple[dict[int, str], list[int]]:
-        """Ask once; what can be admitted is, and there is a reason for every other."""
+        self,
+        kind: int,
+        body: bytes,
+        pending: list[int],
+        admit: Callable[[int, bytes], Any],
+        accepted: dict[int, Any],
+        final: dict[int, MessageError],
+    ) -> dict[int, str]:
+        """Ask once; what can be admitted is, what never can be is final, and for every other there is a reason."""
         state, numbers = self.state, {self.sites[client]: client for client in pending}
         frames = {}
         for name, client in numbers.items():
@@ -163,7 +174,6 @@ class Link:
             status = self.statuses[client]
             status.state, status.downlink_bytes = "asked", status.downlink_bytes + len(body)
         reasons = {client: f"site '{name}' did not answer" for name, client in numbers.items()}
-        refused: list[int] = []
         heard: set[int] = set()
         started = time.monotonic()
         for arrival in self.transport.exchange(frames, self.policy.timeout_seconds):
@@ -175,13 +185,16 @@ class Link:
             status = self.statuses[client]
             status.seconds = time.monotonic() - started
             try:
-                accepted[client] = admit(client, self._body(arrival, client, refused))
+                accepted[client] = admit(client, self._body(arrival, client))
             except MessageError as error:
                 reasons[client] = f"site '{arrival.site}': {error}"
-                status.state = "refused" if client in refused else "away" if arrival.failure else "rejected"
+                status.state = "refused" if isinstance(error, _Refused) else "away" if arrival.failure else "rejected"
                 status.detail = str(error)
                 status.rejected += int(status.state == "rejected")
                 self.log_event(status.state, site=arrival.site, reason=str(error))
+                if not isinstance(error, _NotYet):
+                    final[client] = error
+                    del reasons[client]
                 continue
             del reasons[client]
             status.state, status.detail, status.answers = "answered", "", status.answers + 1
@@ -190,27 +203,31 @@ class Link:
         for client, reason in reasons.items():
             if self.statuses[client].state == "asked":
                 self.statuses[client].state, self.statuses[client].detail = "away", reason
-        return reasons, refused
+        return reasons
 
-    def _body(self, arrival: Arrival, client: int, refused: list[int]) -> bytes:
+    def _body(self, arrival: Arrival, client: int) -> bytes:
         """The answer within what came back, checked to be the one that was asked for."""
         if arrival.failure:
-            raise MessageError(arrival.failure)
-        packet = Packet.decode(arrival.payload, self.policy.largest_bytes)
+            raise _NotYet(arrival.failure)
+        try:
+            packet = Packet.decode(arrival.payload, self.policy.largest_bytes)
+        except MessageError as error:  # damaged on the way, or not a site's words at all
+            raise _NotYet(str(error)) from None
         state = self.state
         expected = (state.run, state.epoch, state.exchange, client)
         actual = (packet.run, packet.epoch, packet.exchange, packet.site)
         if packet.kind == REFUSAL and actual in (expected, UNREADABLE):
-            refused.append(client)
-            raise MessageError(f"refuses: {_sentence(packet.body)}")
+            raise _Refused(f"refuses: {_sentence(packet.body)}")
+        if packet.kind == OVERFLOW and actual == expected:
+            raise NonFiniteError(_sentence(packet.body))
         if packet.kind != ANSWER or actual != expected:
-            raise MessageError(
+            raise _NotYet(
                 f"the {KINDS[packet.kind]} of epoch {packet.epoch}, exchange {packet.exchange}, site {packet.site} came "
                 f"where that of epoch {state.epoch}, exchange {state.exchange}, site {client} was expected: a replay?"
             )
         return packet.body
 
-    def _compared(self, accepted: dict[int, Any]) -> dict[int, str]:
+    def _compared(self, accepted: dict[int, Any]) -> dict[int, MessageError]:
         """Take out replies that cannot be true beside the others; report those that are merely strange."""
         reasons = {}
         for client, misfit in plausibility.misfits(accepted).items():
@@ -223,12 +240,20 @@ class Link:
                 reasons[oddity.client] = self._reject(oddity.client, str(oddity))
         return reasons
 
-    def _reject(self, client: int, why: str) -> str:
-        """Note that an answer was taken out again; the reason, with the site's name."""
+    def _reject(self, client: int, why: str) -> MessageError:
+        """Note that an answer was taken out again, and why."""
         status = self.statuses[client]
         status.state, status.detail, status.rejected = "rejected", why, status.rejected + 1
         self.log_event("rejected", site=status.name, reason=why)
-        return f"site '{status.name}': {why}"
+        return MessageError(why)
+
+
+class _NotYet(MessageError):
+    """No answer, or one to an earlier question: asked again, the site may give it."""
+
+
+class _Refused(MessageError):
+    """What a site says in place of an answer."""
 
 
 def _sentence(body: bytes) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedns.core.errors import MessageError
+from fedns.core.errors import NonFiniteError
 from fedns.core.messages import Message
 
 LARGEST_NUMBER = 1e100  # squares of more than this overflow in the sums that follow
@@ -38,7 +38,7 @@ def refuse_huge(message: Message) -> None:
     for name in message.specs():
         values = np.asarray(getattr(message, name))
         if values.dtype.kind == "f" and values.size and np.abs(values).max() > LARGEST_NUMBER:
-            raise MessageError(f"field '{name}' of {message.kind} holds {np.abs(values).max():.3g}")
+            raise NonFiniteError(f"field '{name}' of {message.kind} holds {np.abs(values).max():.3g}")
 
 
 def misfits(replies: Mapping[int, Message]) -> dict[int, str]:

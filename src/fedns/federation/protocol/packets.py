@@ -9,8 +9,8 @@ from fedns.core.errors import MessageError
 from fedns.runs.policy import LARGEST_BYTES
 
 MAGIC, VERSION = 0xFD, 1
-OPEN, ASK, ANSWER, REFUSAL = 1, 2, 3, 4
-KINDS = {OPEN: "open", ASK: "ask", ANSWER: "answer", REFUSAL: "refusal"}
+OPEN, ASK, ANSWER, REFUSAL, OVERFLOW = 1, 2, 3, 4, 5
+KINDS = {OPEN: "open", ASK: "ask", ANSWER: "answer", REFUSAL: "refusal", OVERFLOW: "overflow"}
 _HEAD = struct.Struct("<BBB16sIIIIQ")
 
 

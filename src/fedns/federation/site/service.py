@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from fedns.core.clients import ClientMemory, Clients, Handler, messages_of
-from fedns.core.errors import FednsError, MessageError
+from fedns.core.errors import FednsError, MessageError, NonFiniteError
 from fedns.core.messages import (
     WIRE_PRECISIONS,
     Envelope,
@@ -26,7 +26,7 @@ from fedns.core.messages import (
     split_batch,
 )
 from fedns.core.shards import Shards
-from fedns.federation.protocol.packets import ANSWER, ASK, OPEN, REFUSAL, Packet
+from fedns.federation.protocol.packets import ANSWER, ASK, OPEN, OVERFLOW, REFUSAL, Packet
 from fedns.federation.site.guard import Answering, Guard, Refusal, check_description
 from fedns.federation.site.memory import RunMemory
 from fedns.federation.site.permissions import Permissions
@@ -37,6 +37,10 @@ from fedns.runs.spec import Spec
 
 LEDGER_FILE = "ledger.jsonl"
 log = logging.getLogger("fedns.site")
+
+
+class _Overflow(NonFiniteError):
+    """An answer of this site's that is not finite: what a run that diverges comes to."""
 
 
 class SiteService:
@@ -74,6 +78,8 @@ class SiteService:
             if packet.kind == ASK:
                 return packet.reply(ANSWER, self._ask(packet)).encode()
             raise MessageError("a site answers requests only")
+        except _Overflow as error:
+            return self._refuse(packet, str(error), OVERFLOW)
         except Refusal as error:
             log.warning("refused: %s %s", error, error.detail)
             return self._refuse(packet, str(error))
@@ -165,7 +171,10 @@ class SiteService:
             raise
         reply = split_batch(batch, 0)
         for name in reply.specs():
-            refuse_non_finite(reply.kind, name, np.asarray(getattr(reply, name)))
+            try:
+                refuse_non_finite(reply.kind, name, np.asarray(getattr(reply, name)))
+            except NonFiniteError as error:
+                raise _Overflow(str(error)) from None
         return reply, clients.commitments if isinstance(clients, SecretClients) else {}
 
     @contextlib.contextmanager
@@ -216,13 +225,13 @@ class SiteService:
     def _path(self, run: bytes) -> Path:
         return self._folder / f"{run.hex()}.npz"
 
-    def _refuse(self, packet: Packet, reason: str) -> bytes:
+    def _refuse(self, packet: Packet, reason: str, kind: int = REFUSAL) -> bytes:
         sentence = " ".join(reason.split())
         try:
             self._note(packet, "uplink", "Refusal", {}, len(sentence), sentence)
         except OSError as error:  # a refusal may leave without its line in the ledger, an answer may not
             log.error("the ledger cannot be written: %s", error)
-        return packet.reply(REFUSAL, sentence.encode(errors="replace")).encode()
+        return packet.reply(kind, sentence.encode(errors="replace")).encode()
 
     def _note(
         self,

@@ -25,7 +25,7 @@ from pathlib import Path
 from urllib.error import URLError
 from urllib.request import HTTPSHandler, ProxyHandler, build_opener
 
-from fedns.federation.processes import LARGEST_MESSAGE, LOOPBACK, EngineError, refuse_taken_port
+from fedns.federation.processes import LARGEST_MESSAGE, LOOPBACK, EngineError, EngineLost, refuse_taken_port
 from fedns.transports.flower import settings as flower_settings
 from fedns.transports.flower.credentials import CoordinatorCredentials, SiteCredentials
 
@@ -45,7 +45,7 @@ class Child:
         """Raise when it has ended, with the end of its log."""
         if (code := self.process.poll()) is not None:
             lines = self.log.read_text(errors="replace").splitlines()[-LOG_LINES:]
-            raise EngineError(f"{self.name} ended with code {code}; the end of {self.log}:\n" + "\n".join(lines))
+            raise EngineLost(f"{self.name} ended with code {code}; the end of {self.log}:\n" + "\n".join(lines))
 
     def stop(self) -> None:
         """End the process and all it started: politely, then by force."""
@@ -157,7 +157,10 @@ def _await_health(link: SuperLink, wait_seconds: float) -> None:
     opener = build_opener(HTTPSHandler(context=trust), ProxyHandler({}))
     deadline = time.monotonic() + wait_seconds
     while True:
-        link.child.check()
+        try:
+            link.child.check()
+        except EngineLost as lost:  # which starting it again would not help
+            raise EngineError(str(lost)) from None
         try:
             with opener.open(f"https://{link.address}/health", timeout=2.0):
                 return

@@ -62,7 +62,7 @@ from fedns.federation.processes import LARGEST_MESSAGE, LOOPBACK, EngineError
 from fedns.federation.protocol.transport import Arrival, Transport
 from fedns.transports.flower.client import MESSAGE_TYPE, leaf, pack, payload_of
 from fedns.transports.flower.credentials import CoordinatorCredentials
-from fedns.transports.flower.processes import SuperLink, start_superlink
+from fedns.transports.flower.processes import Child, SuperLink, start_superlink
 
 HEARTBEAT_SECONDS = 10.0  # Flower gives a task up after 60
 SHORTEST_PAUSE_SECONDS = 0.02
@@ -104,7 +104,10 @@ class _Reply:
 class FlowerTransport(Transport):
     """Carries bytes to the sites of a federation and back, through the SuperLink."""
 
-    def __init__(self, client: RuntimeHttpClient, run_id: int, node_id: int, nodes: Mapping[str, int]) -> None:
+    def __init__(
+        self, client: RuntimeHttpClient, run_id: int, node_id: int, nodes: Mapping[str, int], superlink: Child
+    ) -> None:
+        self._superlink = superlink
         self._client = client
         self._run_id = run_id
         self._node = Node(node_id=node_id)
@@ -113,7 +116,11 @@ class FlowerTransport(Transport):
         threading.Thread(target=self._beat, daemon=True).start()
 
     def connected(self) -> list[str]:
-        online = {node.node_id for node in self._client.GetNodes(GetNodesRequest()).nodes}
+        try:
+            online = {node.node_id for node in self._client.GetNodes(GetNodesRequest()).nodes}
+        except httpx.HTTPError:
+            self._superlink.check()
+            raise
         return [site for site, node in self._nodes.items() if node in online]
 
     def exchange(self, requests: Mapping[str, bytes], timeout_seconds: float) -> Iterator[Arrival]:
@@ -124,6 +131,7 @@ class FlowerTransport(Transport):
         try:
             waiting, sizes = self._push(sent, timeout_seconds + AFTERLIFE_SECONDS)
         except (httpx.HTTPError, ObjectPushError) as error:
+            self._superlink.check()
             yield from (Arrival(site, failure=f"{site} could not be asked: {error}") for site in sent)
             return
         for site in sent.keys() - set(waiting.values()):
@@ -134,6 +142,7 @@ class FlowerTransport(Transport):
             while waiting or replies:
                 arrivals = self._poll(waiting, replies, sizes)
                 yield from arrivals
+                self._superlink.check()
                 if arrivals:
                     pause = SHORTEST_PAUSE_SECONDS
                 elif time.monotonic() >= deadline:
@@ -298,7 +307,7 @@ def claim_run(link: SuperLink, nodes: Mapping[str, int]) -> FlowerTransport:
     interceptors: list[ProtobufClientInterceptor] = [version, RuntimeTokenHttpInterceptor(claim.token)]
     client = RuntimeHttpClient(f"https://{link.address}", interceptors=interceptors, verify=_trust(link))
     task = client.PullTaskInput(PullTaskInputRequest())
-    return FlowerTransport(client, task.run.run_id, task.context.node_id, nodes)
+    return FlowerTransport(client, task.run.run_id, task.context.node_id, nodes, link.child)
 
 
 class _Bearer:

@@ -16,9 +16,12 @@ import queue
 import secrets
 import socket
 import struct
+import subprocess
 import threading
 import time
+import traceback
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +33,7 @@ from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, ReturnCode
 from nvflare.fuel.f3.message import Message
 
 from fedns.core.errors import ConfigError
+from fedns.federation.processes import EngineLost
 from fedns.federation.protocol.transport import Arrival, Transport
 from fedns.transports.nvflare.client import EXCHANGE, SESSION
 from fedns.transports.nvflare.incoming import CHANNEL, TOPIC, at_server, close_down
@@ -104,7 +108,7 @@ class NVFlareTransport(Transport):
         while not self._rosters.empty():  # one that came too late for whom it was
             self._rosters.get()
         if not self._send({"roster": True}):
-            return []
+            raise self._ended()
         return self._roster(5.0) or []
 
     def exchange(self, requests: Mapping[str, bytes], timeout_seconds: float) -> Iterator[Arrival]:
@@ -117,8 +121,7 @@ class NVFlareTransport(Transport):
         reason = f"no answer within {timeout_seconds:g} s"
         while waiting:
             if self._lost.is_set() and arrivals.empty():
-                reason = f"the NVFlare server has ended, see {self._credentials / CONSOLE}"
-                break
+                raise self._ended()
             try:
                 arrival = arrivals.get(timeout=max(0.0, deadline - time.monotonic()))
             except queue.Empty:
@@ -133,6 +136,12 @@ class NVFlareTransport(Transport):
         stop(self._process)
         self._receiver.join()  # the other end of the socket is gone with the process
         self._frames.close()
+
+    def _ended(self) -> EngineLost:
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(1.0)
+        said = f"its last words: {last_line(self._credentials)} (all of them in {self._credentials / CONSOLE})"
+        return EngineLost(f"the NVFlare server ended with status {self._process.returncode}, {said}")
 
     def _send(self, header: Header, payload: bytes = b"") -> bool:
         try:
@@ -196,6 +205,9 @@ class Relay(FLComponent):  # type: ignore[misc]
                 else:
                     # A thread for each: NVFlare's call blocks until the site has answered.
                     threading.Thread(target=self._ask, args=(header, payload), daemon=True).start()
+        except BaseException:
+            traceback.print_exc()  # os._exit would swallow it
+            os._exit(1)
         finally:  # also where the coordinator was gone before the first word to it
             os._exit(0)
 
