@@ -36,7 +36,8 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/wide.py
 
 constraints: $(STAMP)
-	$(BIN)/python -m pip list --format=freeze --exclude-editable | grep -v -e '^fedns==' -e '^pip==' -e '^setuptools==' | LC_ALL=C sort -f > constraints.txt
+	$(BIN)/python -m pip list --format=freeze --exclude-editable | grep -v -e '^fedns==' -e '^pip==' -e '^setuptools==' \
+	| $(BIN)/python -c 'import sys; sys.stdout.writelines(sorted(sys.stdin, key=str.lower))' > constraints.txt
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .
@@ -51,5 +52,9 @@ $(STAMP): pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	touch $(STAMP)
 
+# The site, offline: warnings are errors, and the gallery's code is run.
 docs: $(STAMP)
+	$(BIN)/python -m pip install --quiet --editable '.[docs]'
 	$(BIN)/fedns methods --markdown > docs/methods.md
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+	@echo "open docs/_build/html/index.html"

@@ -49,10 +49,13 @@ _HOMES = {
     "fedns.comparison.results": ("read_runs",),
     "fedns.runs.spec": ("Spec",),
     "fedns.problems.effective_dimension": ("effective_dimension", "estimate_effective_dimension"),
-    "fedns.problems.families": ("FAMILIES", "Family"),
+    "fedns.problems.families": ("FAMILIES",),
+    "fedns.problems.family": ("Family",),
     "fedns.problems.feature_maps": ("Identity", "Nystroem", "OrthogonalRandom", "Polynomial", "RandomFourier"),
     "fedns.problems.landmarks": ("federated_landmarks", "federated_width"),
-    "fedns.problems.losses": ("Logistic", "Loss", "Poisson", "Squared"),
+    "fedns.problems.link_losses": ("ComplementaryLogLog", "Gamma", "NegativeBinomial", "Probit"),
+    "fedns.problems.loss": ("Loss",),
+    "fedns.problems.losses": ("Huber", "Logistic", "Poisson", "Squared", "SquaredHinge"),
     "fedns.problems.penalties": ("Ridge",),
     "fedns.problems.problem": ("Problem",),
     "fedns.problems.reference": ("Optimum", "pooled_optimum"),
@@ -106,10 +109,13 @@ if TYPE_CHECKING:
     from fedns.data.scaling import scale
     from fedns.numerics.rng import random_bits
     from fedns.problems.effective_dimension import effective_dimension, estimate_effective_dimension
-    from fedns.problems.families import FAMILIES, Family
+    from fedns.problems.families import FAMILIES
+    from fedns.problems.family import Family
     from fedns.problems.feature_maps import Identity, Nystroem, OrthogonalRandom, Polynomial, RandomFourier
     from fedns.problems.landmarks import federated_landmarks, federated_width
-    from fedns.problems.losses import Logistic, Loss, Poisson, Squared
+    from fedns.problems.link_losses import ComplementaryLogLog, Gamma, NegativeBinomial, Probit
+    from fedns.problems.loss import Loss
+    from fedns.problems.losses import Huber, Logistic, Poisson, Squared, SquaredHinge
     from fedns.problems.penalties import Ridge
     from fedns.problems.problem import Problem
     from fedns.problems.reference import Optimum, pooled_optimum

@@ -10,7 +10,7 @@ import fedns
 from fedns.problems.losses import LOSSES
 
 LAYOUTS = [{}, {"sparse": True}, {"columns": 70}, {"dtype": np.float32, "weighted": True}]
-MARGINS = np.linspace(-4.0, 4.0, 41)
+MARGINS = np.linspace(-4.0, 4.0, 42)  # none of them where a loss changes its formula
 
 
 @pytest.fixture(params=list(LOSSES))
@@ -19,10 +19,11 @@ def loss(request):
 
 
 def shards_for(loss, **layout):
-    """Rows with targets that the loss takes: labels, or counts, or any numbers."""
+    """Rows with targets that the loss takes: labels, counts, numbers above 0, or any numbers."""
     shards = make_shards(**layout)
     random = np.random.default_rng(1)
-    kinds = [shards.targets, random.poisson(2.0, shards.num_samples).astype(float), random.normal(size=shards.num_samples)]
+    counts, numbers = random.poisson(2.0, shards.num_samples).astype(float), random.normal(size=shards.num_samples)
+    kinds = [shards.targets, counts, np.exp(numbers), numbers]
     for targets in kinds:
         suited = replace(shards, targets=targets)
         try:
@@ -31,7 +32,7 @@ def shards_for(loss, **layout):
             assert loss.name in str(refusal) and "\n" not in str(refusal)
         else:
             return suited
-    raise AssertionError("it takes neither labels, nor counts, nor real numbers")
+    raise AssertionError("it takes neither labels, nor counts, nor numbers")
 
 
 def expected(loss, shards, w):

@@ -7,6 +7,7 @@ be used in formulas: called from Python they work on numbers and arrays, compile
 from typing import Any
 
 import numpy as np
+from scipy.special import log_ndtr
 
 
 class Formulas:
@@ -31,3 +32,23 @@ def exp_of_nonpositive(x: Any) -> Any:
 def log1p_of_unit(x: Any) -> Any:
     """log(1 + x) for 0 <= x <= 1."""
     return np.log1p(x)
+
+
+def log(x: Any) -> Any:
+    """log(x) for x > 0; compiled, one number at a time."""
+    return np.log(x)
+
+
+def expm1(x: Any) -> Any:
+    """exp(x) - 1; compiled, one number at a time."""
+    return np.expm1(x)
+
+
+def normal_log_cdf(x: Any) -> Any:
+    """log Phi(x) of the normal distribution; compiled, one number at a time."""
+    return log_ndtr(x)
+
+
+def normal_ratio(x: Any) -> Any:
+    """phi(x) / Phi(x) of the normal distribution; compiled, one number at a time."""
+    return np.exp(-0.5 * np.square(x) - log_ndtr(x)) / np.sqrt(2.0 * np.pi)

@@ -1,120 +1,20 @@
-"""Families: what distribution an outcome has, and how its mean depends on the margin z.
-
-A family adds to its loss what statistics need beyond a minimum: the likelihood, the deviance and the dispersion. They are
-made of sums that a server has anyway, or that a site gives as a few numbers; for rows with targets y, weights s, margins z:
-
-    losses = sum_i s_i loss(y_i, z_i)      constants = sum_i s_i (constant(y_i), smallest(y_i))      weight = sum_i s_i
-"""
+"""Families by name: distributions with their links."""
 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from enum import Enum
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.special import expit, gammaln, logit, xlogy
+from scipy.special import expit, gammaln, logit, ndtr, ndtri, xlogy
 
-from fedns.core.checked import Checked
-from fedns.core.errors import ConfigError, unknown
 from fedns.core.registry import Registry
-from fedns.problems.losses import Logistic, Loss, Poisson, Squared
-
-FloatArray = NDArray[np.float64]
-
-
-class Outcomes(Enum):
-    """What an outcome is, and how it is written as a target."""
-
-    NUMBER = "any number"
-    COUNT = "a count: a whole number of at least 0"
-    EVENT = "an event or none: targets +1 and -1"
-
-
-@dataclass(frozen=True)
-class Family(Checked, ABC):
-    """A distribution and a link; further fields, with a default or without, are what must be known before a fit.
-
-    - link: what is applied to the mean to get the margin; one of the family's, the first unless given.
-    """
-
-    name: ClassVar[str]
-    example: ClassVar[str] = "fedns.FAMILIES['binomial']()"
-    outcomes: ClassVar[Outcomes]
-    links: ClassVar[Mapping[str, type[Loss]]]  # the loss of each
-    ratios: ClassVar[Mapping[str, str]] = {}  # by link: what exp(coefficient) is called
-    dispersion_is_known: ClassVar[bool] = True  # it is 1; else it is estimated from the rows
-    has_likelihood: ClassVar[bool] = True
-
-    link: str = ""
-
-    def __post_init__(self) -> None:
-        if not self.link:
-            object.__setattr__(self, "link", next(iter(self.links)))
-        if self.link not in self.links:
-            raise ConfigError(unknown(f"link of family {self.name}", self.link, tuple(self.links)))
-
-    @property
-    def loss(self) -> Loss:
-        """What is minimised: minus the log-likelihood at dispersion 1, without terms that the margin is not in."""
-        return self.links[self.link]()
-
-    @property
-    def ratio(self) -> str:
-        """What exp(coefficient) is called; empty where it means nothing."""
-        return self.ratios.get(self.link, "")
-
-    @abstractmethod
-    def mean(self, z: FloatArray) -> FloatArray:
-        """The expected outcome at these margins; of an event, its probability."""
-
-    @abstractmethod
-    def margin(self, mean: float) -> float:
-        """The margin at which this is the mean: the intercept of a model without anything else."""
-
-    @abstractmethod
-    def variance(self, mean: FloatArray) -> FloatArray:
-        """The variance of an outcome with this mean, in units of the dispersion."""
-
-    def outcome(self, y: FloatArray) -> FloatArray:
-        """Targets as numbers whose mean `mean` gives."""
-        return y
-
-    def constant(self, y: FloatArray) -> FloatArray:
-        """What the log-likelihood has beside minus the loss, row by row."""
-        return np.zeros_like(y)
-
-    def smallest(self, y: FloatArray) -> FloatArray:
-        """The smallest loss that a row can have, whatever its margin: that of a perfect fit."""
-        return np.zeros_like(y)
-
-    def pearson(self, y: FloatArray, z: FloatArray) -> FloatArray:
-        """Squared residuals in units of the variance, row by row; their sum estimates the dispersion."""
-        mean = self.mean(z)
-        variance = self.variance(mean)
-        # A probability that is 0 or 1 to working precision has none: what it is then is the smallest that it could be.
-        return np.asarray((self.outcome(y) - mean) ** 2 / np.where(variance == 0.0, np.finfo(np.float64).eps, variance))
-
-    def constants(self, y: FloatArray, weights: FloatArray | None = None) -> FloatArray:
-        """The two sums over rows that likelihood and deviance need beside the losses: (2,)."""
-        share = np.ones_like(y) if weights is None else weights
-        return np.array([share @ self.constant(y), share @ self.smallest(y)])
-
-    def dispersion(self, pearson: float, weight: float, num_coefficients: float) -> float:
-        """1 where it is known, else the Pearson statistic per degree of freedom, as statsmodels and R have it."""
-        return 1.0 if self.dispersion_is_known else pearson / (weight - num_coefficients)
-
-    def deviance(self, losses: float, constants: FloatArray) -> float:
-        """Twice what the losses are above those of a perfect fit."""
-        return 2.0 * (losses - float(constants[1]))
-
-    def log_likelihood(self, losses: float, constants: FloatArray, weight: float, dispersion: float = 1.0) -> float:
-        """The logarithm of the likelihood."""
-        return float(constants[0]) - losses
+from fedns.problems.family import Family, FloatArray, Outcomes
+from fedns.problems.link_losses import ComplementaryLogLog, Gamma, NegativeBinomial, Probit
+from fedns.problems.loss import Loss
+from fedns.problems.losses import Huber, Logistic, Poisson, Squared, SquaredHinge
 
 
 @dataclass(frozen=True)
@@ -143,23 +43,35 @@ class Gaussian(Family):
         return -0.5 * weight * (math.log(2.0 * math.pi * 2.0 * losses / weight) + 1.0)
 
 
+_MEANS: dict[str, Callable[[FloatArray], FloatArray]] = {
+    "logit": expit,
+    "probit": ndtr,
+    "cloglog": lambda z: -np.expm1(-np.exp(z)),
+}
+_MARGINS: dict[str, Callable[[float], float]] = {
+    "logit": logit,
+    "probit": ndtri,
+    "cloglog": lambda mean: math.log(-math.log1p(-mean)),
+}
+
+
 @dataclass(frozen=True)
 class Binomial(Family):
     """An event that happens or not.
 
-    - link: logit.
+    - link: logit, probit or cloglog.
     """
 
     name: ClassVar[str] = "binomial"
     outcomes: ClassVar[Outcomes] = Outcomes.EVENT
-    links: ClassVar[Mapping[str, type[Loss]]] = {"logit": Logistic}
+    links: ClassVar[Mapping[str, type[Loss]]] = {"logit": Logistic, "probit": Probit, "cloglog": ComplementaryLogLog}
     ratios: ClassVar[Mapping[str, str]] = {"logit": "odds ratio"}
 
     def mean(self, z: FloatArray) -> FloatArray:
-        return np.asarray(expit(z))
+        return np.asarray(_MEANS[self.link](z))
 
     def margin(self, mean: float) -> float:
-        return float(logit(mean))
+        return float(_MARGINS[self.link](mean))
 
     def variance(self, mean: FloatArray) -> FloatArray:
         return mean * (1.0 - mean)
@@ -196,5 +108,107 @@ class PoissonCounts(Family):
         return np.asarray(y - xlogy(y, y))
 
 
-_OWN: tuple[type[Family], ...] = (Gaussian, Binomial, PoissonCounts)
+@dataclass(frozen=True)
+class NegativeBinomialCounts(PoissonCounts):
+    """Counts with mean m = exp(z) and variance m + a m^2.
+
+    - link: log.
+    - dispersion: a, above 0, which is given and not estimated.
+    """
+
+    name: ClassVar[str] = "negative_binomial"
+    links: ClassVar[Mapping[str, type[Loss]]] = {"log": NegativeBinomial}
+    dispersion: float = 1.0
+
+    def variance(self, mean: FloatArray) -> FloatArray:
+        return mean + self.dispersion * mean**2
+
+    def constant(self, y: FloatArray) -> FloatArray:
+        shape = 1.0 / self.dispersion
+        return np.asarray(gammaln(y + shape) - gammaln(shape) - gammaln(y + 1.0) + y * math.log(self.dispersion))
+
+    def smallest(self, y: FloatArray) -> FloatArray:
+        return np.asarray((y + 1.0 / self.dispersion) * np.log1p(self.dispersion * y) - xlogy(y, y))
+
+
+@dataclass(frozen=True)
+class GammaNumbers(Family):
+    """Numbers above 0 with mean exp(z), whose standard deviation is in proportion to it.
+
+    - link: log.
+    """
+
+    name: ClassVar[str] = "gamma"
+    outcomes: ClassVar[Outcomes] = Outcomes.POSITIVE
+    links: ClassVar[Mapping[str, type[Loss]]] = {"log": Gamma}
+    ratios: ClassVar[Mapping[str, str]] = {"log": "ratio of means"}
+    dispersion_is_known: ClassVar[bool] = False
+
+    def mean(self, z: FloatArray) -> FloatArray:
+        return np.exp(z)
+
+    def margin(self, mean: float) -> float:
+        return math.log(mean)
+
+    def variance(self, mean: FloatArray) -> FloatArray:
+        return mean**2
+
+    def constant(self, y: FloatArray) -> FloatArray:
+        return np.log(y)
+
+    def smallest(self, y: FloatArray) -> FloatArray:
+        return 1.0 + np.log(y)
+
+    def log_likelihood(self, losses: float, constants: FloatArray, weight: float, dispersion: float = 1.0) -> float:
+        logs = float(constants[0])
+        scaled = (logs - losses - weight * math.log(dispersion)) / dispersion
+        return scaled - logs - weight * math.lgamma(1.0 / dispersion)
+
+
+@dataclass(frozen=True)
+class HuberNumbers(Gaussian):
+    """Numbers some of which lie far off: residuals beyond a threshold pull no more than one there.
+
+    - link: identity.
+    - threshold: above 0, in units of the outcome.
+    """
+
+    name: ClassVar[str] = "huber"
+    links: ClassVar[Mapping[str, type[Loss]]] = {"identity": Huber}
+    has_likelihood: ClassVar[bool] = False
+    starts_anywhere: ClassVar[bool] = False
+    threshold: float = 1.345
+
+    def log_likelihood(self, losses: float, constants: FloatArray, weight: float, dispersion: float = 1.0) -> float:
+        return math.nan
+
+
+@dataclass(frozen=True)
+class SquaredHingeEvents(Binomial):
+    """An event that is told from its absence by the sign of z, with a margin of 1 to spare.
+
+    - link: linear.
+    """
+
+    name: ClassVar[str] = "squared_hinge"
+    links: ClassVar[Mapping[str, type[Loss]]] = {"linear": SquaredHinge}
+    has_likelihood: ClassVar[bool] = False
+
+    def mean(self, z: FloatArray) -> FloatArray:
+        """The loss is smallest where z = 2 p - 1."""
+        return np.clip(0.5 * (z + 1.0), 0.0, 1.0)
+
+    def margin(self, mean: float) -> float:
+        return 2.0 * mean - 1.0
+
+
+_OWN: tuple[type[Family], ...] = (
+    Gaussian,
+    Binomial,
+    PoissonCounts,
+    NegativeBinomialCounts,
+    GammaNumbers,
+    HuberNumbers,
+    SquaredHingeEvents,
+)
 FAMILIES: Registry[type[Family]] = Registry("family", "fedns.families", Family, _OWN)

@@ -1,54 +1,17 @@
-"""Pointwise losses of a margin z = x . w and a target y."""
+"""Losses that are functions of one margin, and all losses by name."""
 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
-
-from fedns.core.errors import DataError
+from fedns.core.errors import ConfigError
 from fedns.core.registry import Registry
 from fedns.core.shards import Shards
-from fedns.numerics.backend import cpu
-from fedns.numerics.formulas import Formulas, exp, exp_of_nonpositive, log1p_of_unit, where_positive
-
-FloatArray = NDArray[np.float64]
-
-
-class Loss(Formulas, ABC):
-    """A convex function of the margin with two derivatives.
-
-    The two formulas are written for one row and compiled into every pass over rows. They may use `fedns.numerics.formulas`,
-    which makes eight rows of them at a time; with the functions of `math` and with `if` they are for one row at a time.
-    """
-
-    example: ClassVar[str] = "fedns.Logistic()"
-    name: ClassVar[str]
-    curvature_bound: ClassVar[float] = math.inf  # the second derivative is nowhere larger
-
-    @abstractmethod
-    def value(self, y: Any, z: Any) -> Any:
-        """The loss of a row with target y and margin z."""
-
-    @abstractmethod
-    def derivatives(self, y: Any, z: Any) -> tuple[Any, Any]:
-        """The first and second derivative in z."""
-
-    @abstractmethod
-    def check_targets(self, shards: Shards) -> None:
-        """Refuse targets that this loss is not defined for."""
-
-    def slope(self, y: ArrayLike, z: ArrayLike) -> FloatArray:
-        """The first derivatives of many rows."""
-        return cpu().derivatives(self, *_pair(y, z))[0]
-
-    def curvature(self, y: ArrayLike, z: ArrayLike) -> FloatArray:
-        """The second derivatives of many rows."""
-        return cpu().derivatives(self, *_pair(y, z))[1]
+from fedns.numerics.formulas import exp, exp_of_nonpositive, log1p_of_unit, where_positive
+from fedns.problems.link_losses import ComplementaryLogLog, Gamma, NegativeBinomial, Probit
+from fedns.problems.loss import Loss, refuse_other_labels, refuse_targets_below_zero
 
 
 @dataclass(frozen=True)
@@ -70,13 +33,7 @@ class Logistic(Loss):
         return where_positive(margin, q, p) * -y, p * q
 
     def check_targets(self, shards: Shards) -> None:
-        if not (np.abs(shards.targets) == 1.0).all():
-            found = np.unique(shards.targets)
-            shown = ", ".join(f"{v:g}" for v in found[:5]) + (", ..." if found.size > 5 else "")
-            raise DataError(
-                f"logistic loss needs labels -1 and +1, found {shown}: map them with fedns.as_binary(y), or choose "
-                "the positive one with positive=..."
-            )
+        refuse_other_labels(self, shards)
 
 
 @dataclass(frozen=True)
@@ -111,15 +68,67 @@ class Poisson(Loss):
         return mean - y, mean
 
     def check_targets(self, shards: Shards) -> None:
-        if not (shards.targets >= 0.0).all():
-            raise DataError(
-                f"poisson loss needs targets >= 0, found {shards.targets.min():g}: choose another loss, or fix them"
-            )
+        refuse_targets_below_zero(self, shards)
 
 
-_OWN: tuple[type[Loss], ...] = (Logistic, Squared, Poisson)
+@dataclass(frozen=True)
+class Huber(Loss):
+    """r^2 / 2 for |r| <= c and c (|r| - c / 2) beyond, with r = z - y.
+
+    - threshold: c, above 0, in units of the targets.
+    """
+
+    name: ClassVar[str] = "huber"
+    curvature_bound: ClassVar[float] = 1.0
+    threshold: float = 1.345
+
+    def __post_init__(self) -> None:
+        if not 0 < self.threshold < math.inf:
+            raise ConfigError(f"huber needs a threshold above 0, got {self.threshold!r}")
+
+    def value(self, y: Any, z: Any) -> Any:
+        r = z - y
+        inside = self.threshold - abs(r)
+        return where_positive(inside, 0.5 * r * r, self.threshold * (abs(r) - 0.5 * self.threshold))
+
+    def derivatives(self, y: Any, z: Any) -> tuple[Any, Any]:
+        r = z - y
+        inside = self.threshold - abs(r)
+        beyond = where_positive(r, self.threshold, -self.threshold)
+        return where_positive(inside, r, beyond), where_positive(inside, 1.0, 0.0)
+
+    def check_targets(self, shards: Shards) -> None:
+        """Any number will do."""
+
+
+@dataclass(frozen=True)
+class SquaredHinge(Loss):
+    """max(0, 1 - y z)^2 / 2, y in {-1, +1}."""
+
+    name: ClassVar[str] = "squared_hinge"
+    curvature_bound: ClassVar[float] = 1.0
+
+    def value(self, y: Any, z: Any) -> Any:
+        short = 1.0 - y * z
+        return where_positive(short, 0.5 * short * short, 0.0)
+
+    def derivatives(self, y: Any, z: Any) -> tuple[Any, Any]:
+        short = 1.0 - y * z
+        return where_positive(short, -y * short, 0.0), where_positive(short, 1.0, 0.0)
+
+    def check_targets(self, shards: Shards) -> None:
+        refuse_other_labels(self, shards)
+
+
+_OWN: tuple[type[Loss], ...] = (
+    Logistic,
+    Squared,
+    Poisson,
+    Probit,
+    ComplementaryLogLog,
+    NegativeBinomial,
+    Gamma,
+    Huber,
+    SquaredHinge,
+)
 LOSSES: Registry[type[Loss]] = Registry("loss", "fedns.losses", Loss, _OWN)
-
-
-def _pair(y: ArrayLike, z: ArrayLike) -> tuple[FloatArray, FloatArray]:
-    return np.ascontiguousarray(y, dtype=np.float64).ravel(), np.ascontiguousarray(z, dtype=np.float64).ravel()

@@ -15,7 +15,8 @@ from fedns.core.shards import Shards
 from fedns.numerics.backend import Backend, Keys, LocalSteps, SketchPlan, cpu
 from fedns.numerics.linalg import LowRank, solve_shifted, unpack_symmetric
 from fedns.problems.feature_maps import FeatureMap, Identity
-from fedns.problems.losses import Logistic, Loss
+from fedns.problems.loss import Loss
+from fedns.problems.losses import Logistic
 from fedns.problems.offset import OffsetBackend
 from fedns.problems.penalties import Ridge
 

@@ -14,7 +14,8 @@ from typing import Any
 from fedns.core.checked import Checked
 from fedns.core.errors import ConfigError, unknown
 from fedns.data.files.frames import label_of
-from fedns.problems.families import FAMILIES, Family, Outcomes
+from fedns.problems.families import FAMILIES
+from fedns.problems.family import Family, Outcomes
 from fedns.runs.settings import read_toml
 from fedns.studies.feature_map import MapRule
 from fedns.studies.model.formula import Formula, parse_formula, term_text
@@ -225,6 +226,8 @@ def _check_names(study: Study) -> None:
         if getattr(study, name) not in known:
             raise ConfigError(unknown(name, getattr(study, name), known))
     _refuse_unknown(f"parameter of family {study.family}", study.parameters, _parameters(study.family))
+    if not study.distribution.starts_anywhere:
+        raise ConfigError(f"family {study.family} cannot be fitted from a study: use its loss in a fedns.Problem")
     formula = study.parsed
     for column in study.columns:
         if column not in study.needed:

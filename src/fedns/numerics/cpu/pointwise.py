@@ -13,7 +13,7 @@ from numba.core.errors import TypingError
 from numba.extending import intrinsic, overload
 
 from fedns.numerics import formulas
-from fedns.numerics.cpu import simd
+from fedns.numerics.cpu import simd, special  # noqa: F401  (the special functions have to be known when formulas are compiled)
 from fedns.numerics.cpu.formulas import FormulasType, address_of, address_of_parameters, call, type_of
 from fedns.numerics.cpu.jit import exact_jit, jit
 

@@ -13,7 +13,7 @@ from fedns.core.errors import FednsError
 from fedns.federation.protocol.absence import SitesLost
 from fedns.numerics.linalg import pack_symmetric, unpack_symmetric
 from fedns.studies.inference.estimates import Inference
-from fedns.studies.inference.exchange import Curvature, Sums, ask_sums, questions_of
+from fedns.studies.inference.exchange import Curvature, Sums, ask_curvature, ask_sums, questions_of
 from fedns.studies.model.design import Design
 from fedns.studies.model.rank import Alias, without
 
@@ -29,12 +29,15 @@ def infer(
     found: the columns that were left out. coefficients: on the original scale.
     """
     questions = questions_of(design.study)
-    sums, missing = None, ""
+    kept = _kept(design, found)
+    expected, sums, missing = None, None, ""
     try:
+        if not questions.is_canonical:
+            told = _part(ask_curvature(cohort, w, questions.expected_information), kept)
+            expected = told.weights @ told.packed_hessians / told.weights.sum()
         sums = ask_sums(cohort, questions, w, intercept=design.intercept)
     except REFUSALS as refusal:
         missing = str(refusal)
-    kept = _kept(design, found)
     diagonal = np.concatenate([design.strengths, [0.0] * int(design.intercept)])
     transform = np.stack([without(column, found, design.names) for column in design.to_original.T[kept]], axis=1)
     return Inference(
@@ -45,6 +48,7 @@ def infer(
         curvature=_part(curvature, kept),
         fitted=w[kept],
         penalty=diagonal[kept],
+        packed_expected=expected,
         sums=None if sums is None else _scores_of(sums, kept, w.size),
         missing=missing,
     )

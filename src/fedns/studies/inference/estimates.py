@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fedns.core.errors import ConfigError, DataError, unknown
 from fedns.numerics.linalg import unpack_symmetric
-from fedns.problems.families import Family
+from fedns.problems.family import Family
 from fedns.studies.inference.exchange import Curvature, Sums
 
 FloatArray = NDArray[np.float64]
@@ -41,6 +41,7 @@ class Inference:
     curvature: Curvature  # of the fitted coefficients
     fitted: FloatArray  # (fitted,)
     penalty: FloatArray  # (fitted,) second derivatives of the penalty, in the mean
+    packed_expected: FloatArray | None = None  # (entries,) the expected information of all sites, where it is another
     sums: Sums | None = None
     missing: str = ""  # why there are no sums
 
@@ -65,6 +66,14 @@ class Inference:
         return inverse(self.information + self.weight * np.diag(self.penalty))
 
     @cached_property
+    def model_bread(self) -> FloatArray:
+        """The same from the expected information, which standard errors from the model are made of."""
+        if self.packed_expected is None:
+            return self.bread
+        expected = unpack_symmetric(self.weight * self.packed_expected, self.penalty.size)
+        return inverse(expected + self.weight * np.diag(self.penalty))
+
+    @cached_property
     def used(self) -> float:
         """Coefficients, or with a penalty the effective number of them."""
         return float(np.einsum("ab,ba->", self.bread, self.information)) if self.penalised else float(self.penalty.size)
@@ -82,7 +91,7 @@ class Inference:
         if self.family.dispersion_is_known:
             return 1.0
         pearson = float(self.curvature.weights @ self.need_sums().pearson)
-        return self.family.dispersion(pearson, self.weight, self.used)
+        return self.family.estimated_dispersion(pearson, self.weight, self.used)
 
     def need_sums(self) -> Sums:
         """The sums, or a refusal that says why they are not there."""
@@ -92,16 +101,20 @@ class Inference:
 
     def covariance(self, kind: str = "model") -> FloatArray:
         """Of the reported coefficients: (names, names), NaN for columns that were left out."""
-        if kind not in KINDS:
-            raise ConfigError(unknown("kind of standard errors", kind, tuple(KINDS)))
-        found = self.transform @ self._fitted_covariance(kind) @ self.transform.T
+        found = self.transform @ self._fitted_covariance(self.kind(kind)) @ self.transform.T
         gone = np.isnan(self.coefficients)
         found[gone], found[:, gone] = np.nan, np.nan
         return found
 
+    def kind(self, kind: str) -> str:
+        """The kind of standard errors that is meant: without a likelihood there are none from the model."""
+        if kind not in KINDS:
+            raise ConfigError(unknown("kind of standard errors", kind, tuple(KINDS)))
+        return "HC1" if kind == "model" and not self.family.has_likelihood else kind
+
     def _fitted_covariance(self, kind: str) -> FloatArray:
         if kind == "model":
-            return self.dispersion * self.bread
+            return self.dispersion * self.model_bread
         sites, size = self.curvature.weights.size, self.penalty.size
         if kind == "site":
             if sites < 2:
@@ -120,12 +133,12 @@ class Inference:
 
     def distribution(self, kind: str = "model") -> Any:
         """Of a coefficient over its standard error: t where the dispersion is estimated, as in R, else normal."""
-        if kind == "model" and not self.family.dispersion_is_known:
+        if self.statistic_name(kind) == "t":
             return scipy.stats.t(self.residual_df)
         return scipy.stats.norm()
 
     def statistic_name(self, kind: str = "model") -> str:
-        return "t" if kind == "model" and not self.family.dispersion_is_known else "z"
+        return "t" if self.kind(kind) == "model" and not self.family.dispersion_is_known else "z"
 
     def p_values(self, kind: str = "model") -> FloatArray:
         return np.asarray(2.0 * self.distribution(kind).sf(np.abs(self.coefficients / self.standard_errors(kind))))
@@ -139,7 +152,10 @@ class Inference:
 
     def remarks(self, kind: str = "model") -> list[str]:
         """What a reader of the standard errors must know."""
+        kind = self.kind(kind)
         found = [f"standard errors are {KINDS[kind]}"]
+        if not self.family.has_likelihood:
+            found.append(f"family {self.family.name} has no likelihood: no AIC, and no standard errors from a model")
         if self.penalised:
             found.append(
                 "a penalty pulls coefficients towards 0: standard errors are those of the penalised fit and know nothing of "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
 from fedns.core.messages import Message, Payload, as_batch, joined, wire
 from fedns.numerics.linalg import pack_symmetric, unpack_symmetric
-from fedns.problems.families import Family
+from fedns.problems.family import Family
 from fedns.problems.problem import Problem
 from fedns.studies.study import Study
 
@@ -70,7 +70,19 @@ class Questions:
     family: Family
 
     def handlers(self) -> tuple[Handler, ...]:
-        return information, self.look_at_fit, self.look_at_null
+        return information, self.expected_information, self.look_at_fit, self.look_at_null
+
+    @property
+    def is_canonical(self) -> bool:
+        """Whether the observed information, which a fit uses, is the expected one, which standard errors are made of."""
+        loss = self.family.loss
+        return loss.expected == loss
+
+    @on_client(Point, Information)
+    def expected_information(self, problem: Problem, clients: Clients, request: Point) -> Information:
+        """The Hessian that is to be expected at these coefficients, whatever the outcomes are."""
+        expected = replace(problem, loss=problem.loss.expected)
+        return information(expected, clients, request)
 
     @on_client(Point, Fit)
     def look_at_fit(self, problem: Problem, clients: Clients, request: Point) -> Fit:
@@ -137,9 +149,9 @@ def questions_of(study: Study) -> Questions:
     return Questions(study.distribution)
 
 
-def ask_curvature(cohort: Cohort, w: FloatArray) -> Curvature:
+def ask_curvature(cohort: Cohort, w: FloatArray, handler: Handler = information) -> Curvature:
     """Gradients and Hessians of all sites at w."""
-    found = _joined(cohort, information, w)
+    found = _joined(cohort, handler, w)
     return Curvature(cohort.total_weights, found.gradient, found.packed_hessian)
 
 

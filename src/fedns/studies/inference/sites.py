@@ -83,7 +83,7 @@ def _alone(inference: Inference, site: int) -> tuple[FloatArray, FloatArray]:
     dispersion = 1.0
     if not inference.family.dispersion_is_known:
         left = inference.need_sums().pearson[site] + float(gradient[has] @ step)  # of its own fit
-        dispersion = inference.family.dispersion(weight * left, weight, has.size)
+        dispersion = inference.family.estimated_dispersion(weight * left, weight, has.size)
     transform = inference.transform[:, has]
     touched = np.delete(inference.transform, has, axis=1).any(axis=1) | np.isnan(inference.coefficients)
     values = np.where(touched, np.nan, inference.coefficients + transform @ step)

@@ -17,6 +17,7 @@ from fedns.core.meter import Meter
 from fedns.core.observers import Observer
 from fedns.core.run import Evaluation, run
 from fedns.core.termination import Ending, Stop
+from fedns.problems.family import Outcomes
 from fedns.problems.penalties import Ridge
 from fedns.problems.problem import Problem
 from fedns.runs.methods import parse_method
@@ -80,7 +81,8 @@ def estimate(
     if found:
         problem = cohort.session.problem = _pinned(problem, design, found, np.diag(start))
     # A standard error is that of a mean over so many rows, in the spread of the outcome where it has one.
-    unit = design.agreement.centres[study.parsed.outcome][1] if study.family == "gaussian" else 1.0
+    outcomes = study.distribution.outcomes
+    unit = design.agreement.centres[study.parsed.outcome][1] if outcomes is Outcomes.NUMBER else 1.0
     stop = _stop(study, algorithm, unit / math.sqrt(rows))
     history = run(algorithm, problem, cohort, stop=stop, evaluate=lambda w: evaluate(problem, w), observers=observers)
     w = history.coefficients
@@ -88,7 +90,7 @@ def estimate(
         curvature = ask_curvature(cohort, w)
     except REFUSALS as refusal:  # the coefficients are not lost for that, but nobody knows whether they are the maximum
         return _named(agreed, found, history, math.nan, algorithm.name, cohort.session.meter, str(refusal))
-    if study.family != "gaussian":
+    if outcomes in (Outcomes.EVENT, Outcomes.COUNT):
         hessian = curvature.hessian + np.diag(problem.penalty_diagonal(w.size))
         _refuse_separation(start, hessian, rows, design, found)
     left = problem.newton_step(w, curvature.gradient, curvature.hessian).newton_decrement * math.sqrt(rows) / unit

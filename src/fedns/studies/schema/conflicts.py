@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from fedns.core.errors import DataError
-from fedns.problems.families import Outcomes
+from fedns.problems.family import Outcomes
 from fedns.studies.model.formula import FUNCTIONS
 from fedns.studies.schema.recognition import SENTENCES
 from fedns.studies.schema.site_table import HIDDEN

@@ -1,0 +1,82 @@
+"""What a loss is: a convex function of a margin z = x . w and a target y."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedns.core.checked import Checked
+from fedns.core.errors import DataError
+from fedns.core.shards import Shards
+from fedns.numerics.backend import cpu
+from fedns.numerics.formulas import Formulas
+
+FloatArray = NDArray[np.float64]
+
+
+class Loss(Checked, Formulas, ABC):
+    """A convex function of the margin with two derivatives.
+
+    The two formulas are written for one row and compiled into every pass over rows. They may use `fedns.numerics.formulas`,
+    which makes eight rows of them at a time; with the functions of `math` and with `if` they are for one row at a time.
+    """
+
+    example: ClassVar[str] = "fedns.Logistic()"
+    name: ClassVar[str]
+    curvature_bound: ClassVar[float] = math.inf  # the second derivative is nowhere larger
+
+    @abstractmethod
+    def value(self, y: Any, z: Any) -> Any:
+        """The loss of a row with target y and margin z."""
+
+    @abstractmethod
+    def derivatives(self, y: Any, z: Any) -> tuple[Any, Any]:
+        """The first and second derivative in z."""
+
+    @abstractmethod
+    def check_targets(self, shards: Shards) -> None:
+        """Refuse targets that this loss is not defined for."""
+
+    @property
+    def expected(self) -> Loss:
+        """The same loss with its expected second derivative in place of the observed one.
+
+        They are one and the same where the link is canonical. Every method takes the observed one, which of all the losses
+        here is nowhere negative; standard errors of generalised linear models are made of the expected one.
+        """
+        return self
+
+    def slope(self, y: ArrayLike, z: ArrayLike) -> FloatArray:
+        """The first derivatives of many rows."""
+        return cpu().derivatives(self, *_pair(y, z))[0]
+
+    def curvature(self, y: ArrayLike, z: ArrayLike) -> FloatArray:
+        """The second derivatives of many rows."""
+        return cpu().derivatives(self, *_pair(y, z))[1]
+
+
+def refuse_other_labels(loss: Loss, shards: Shards) -> None:
+    """Targets must be labels."""
+    if not (np.abs(shards.targets) == 1.0).all():
+        found = np.unique(shards.targets)
+        shown = ", ".join(f"{v:g}" for v in found[:5]) + (", ..." if found.size > 5 else "")
+        raise DataError(
+            f"{loss.name} loss needs labels -1 and +1, found {shown}: map them with fedns.as_binary(y), or choose "
+            "the positive one with positive=..."
+        )
+
+
+def refuse_targets_below_zero(loss: Loss, shards: Shards) -> None:
+    """Targets must be counts, or something like them."""
+    if not (shards.targets >= 0.0).all():
+        raise DataError(
+            f"{loss.name} loss needs targets >= 0, found {shards.targets.min():g}: choose another loss, or fix them"
+        )
+
+
+def _pair(y: ArrayLike, z: ArrayLike) -> tuple[FloatArray, FloatArray]:
+    return np.ascontiguousarray(y, dtype=np.float64).ravel(), np.ascontiguousarray(z, dtype=np.float64).ravel()

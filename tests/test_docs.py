@@ -1,0 +1,37 @@
+"""What the documentation shows works: gallery pages run, links lead somewhere, every page is on the site."""
+
+import re
+from pathlib import Path
+
+import matplotlib
+import pytest
+
+DOCS = Path(__file__).parents[1] / "docs"
+PAGES = sorted([*DOCS.glob("*.md"), *DOCS.glob("gallery/*.md")])
+GALLERY = [page for page in PAGES if page.parent.name == "gallery" and page.name != "index.md"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", GALLERY, ids=lambda page: page.stem)
+def test_a_gallery_page_runs(page):
+    cells = re.findall(r"```\{code-cell\} python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    assert cells
+    matplotlib.use("agg")
+    names: dict[str, object] = {"__name__": "__gallery__"}
+    for cell in cells:
+        exec(compile(cell, str(page), "exec", dont_inherit=True), names)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\((?!https?:|#)([^)#\s]+)(?:#[^)\s]*)?\)", page.read_text(encoding="utf-8")):
+        assert (page.parent / target).is_file(), f"{page.name}: {target}"
+
+
+def test_every_page_is_in_a_table_of_contents():
+    listed = set()
+    for page in PAGES:
+        for contents in re.findall(r"```\{toctree\}\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL):
+            entries = [line.strip() for line in contents.splitlines() if line.strip() and not line.startswith(":")]
+            listed |= {(page.parent / entry).relative_to(DOCS).as_posix() for entry in entries}
+    assert listed - {"reference/index"} == {page.relative_to(DOCS).with_suffix("").as_posix() for page in PAGES} - {"index"}
