@@ -38,13 +38,13 @@ from fedns.core.errors import DataError as DataError
 from fedns.core.errors import FednsError as FednsError
 from fedns.core.errors import MessageError as MessageError
 from fedns.core.history import History as History
+from fedns.core.history import Observer as Observer
 from fedns.core.history import Record as Record
 from fedns.core.messages import Discloses as Discloses
 from fedns.core.messages import Message as Message
 from fedns.core.messages import Payload as Payload
 from fedns.core.messages import Ragged as Ragged
 from fedns.core.messages import wire as wire
-from fedns.core.observers import Observer as Observer
 from fedns.core.shards import Shards as Shards
 from fedns.core.termination import Ending as Ending
 from fedns.data.datasets import Dataset as Dataset

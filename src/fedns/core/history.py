@@ -1,4 +1,4 @@
-"""The record of a run."""
+"""The record of a run, and who watches it being made."""
 
 from __future__ import annotations
 
@@ -138,3 +138,14 @@ class History:
             stop_reason=head["stop_reason"],
             ledger=[LedgerEntry(**{**entry, "fields": tuple(entry["fields"])}) for entry in head["ledger"]],
         )
+
+
+class Observer:
+    """Watches a run with the clock stopped, and may end it; does nothing unless overridden."""
+
+    def on_round(self, record: Record, state: Any) -> str | None:
+        """After every round, and once for round 0. A reason, as text, ends the run after this round; None lets it go on."""
+        return None
+
+    def on_end(self, history: History) -> None:
+        """After the last round."""

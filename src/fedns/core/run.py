@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from fedns.core.algorithm import Algorithm, Outcome
 from fedns.core.cohort import Cohort
 from fedns.core.errors import ConfigError, NonFiniteError
-from fedns.core.history import History, Record
-from fedns.core.observers import Observer
+from fedns.core.history import History, Observer, Record
 from fedns.core.termination import Ending, Stop, Verdict, diverged
 
 FloatArray = NDArray[np.float64]

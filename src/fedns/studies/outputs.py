@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fedns.core.errors import DataError
 from fedns.core.files import write_whole
-from fedns.reporting.versions import versions
+from fedns.reporting.page import versions
 from fedns.studies.inference.estimates import KINDS, Inference
 from fedns.studies.inference.fitted import StudyFit
 from fedns.studies.pages.fit_page import report

@@ -11,6 +11,8 @@ from tests.studies.situations import STUDY, save
 from tests.studies.test_federated import Federation
 
 from fedns.core.errors import DataError
+from fedns.core.messages import handler_named_in
+from fedns.federation.protocol.packets import ASK, REFUSAL, Packet
 from fedns.studies.fit import fit_study
 from fedns.studies.outputs import write_fit
 
@@ -37,14 +39,18 @@ def test_without_the_sums_the_model_based_errors_remain(tmp_path):
 
 def test_without_the_last_hessian_the_coefficients_remain(tmp_path):
     paths = save(made_up(), tmp_path)
-    first = Federation(paths, tmp_path / "first")
-    whole = first.fit(STUDY)
-    federation = Federation(paths, tmp_path / "second")
-    last = first.transport.exchanges - 2  # after it come the sums and the model without columns
-    federation.transport.before = lambda site, exchange: "gone" if exchange >= last and site == "south" else ""
+    federation, whole = Federation(paths, tmp_path), fit_study(STUDY, paths)
+    answer, asked = federation.transport.services["south"], []
+
+    def refuses_the_second(frame: bytes) -> bytes:
+        packet = Packet.decode(frame, 2**30)
+        asked.append(packet.kind == ASK and handler_named_in(packet.body) == "information")
+        return packet.reply(REFUSAL, b"R5: enough").encode() if sum(asked) > 1 else answer(frame)
+
+    federation.transport.services["south"] = refuses_the_second
     fit = federation.fit(STUDY)
     assert fit.coefficients.tobytes() == whole.coefficients.tobytes()
-    assert not fit.converged and fit.inference is None and "cannot be told" in fit.reason and "gone" in fit.reason
+    assert not fit.converged and fit.inference is None and "cannot be told" in fit.reason and "R5: enough" in fit.reason
     with pytest.raises(DataError, match="no standard errors"):
         fit.standard_errors()
     assert "no standard errors" in fit.summary()

@@ -15,8 +15,7 @@ from fedns.federation.coordinator.recorder import LEDGER_FILE, LOG_FILE
 from fedns.reporting.charts import Chart, Line, Scale
 from fedns.reporting.interactive import figure_html
 from fedns.reporting.numbers import bytes_text
-from fedns.reporting.page import html_table, page, pairs, section
-from fedns.reporting.versions import versions
+from fedns.reporting.page import html_table, page, pairs, section, versions
 from fedns.runs.policy import WORDS
 from fedns.runs.spec import Spec
 

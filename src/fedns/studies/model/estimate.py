@@ -9,19 +9,21 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from fedns.algorithms.auto import FEW_COLUMNS
 from fedns.core.algorithm import Algorithm
 from fedns.core.cohort import Cohort
-from fedns.core.errors import ConfigError, DataError
-from fedns.core.history import History
+from fedns.core.errors import ConfigError, DataError, FednsError
+from fedns.core.history import History, Observer
 from fedns.core.meter import Meter
-from fedns.core.observers import Observer
-from fedns.core.run import Evaluation, run
+from fedns.core.run import Evaluation, Progress, run
 from fedns.core.termination import Ending, Stop
+from fedns.numerics.linalg import packed_size
 from fedns.problems.family import Outcomes
+from fedns.problems.losses import Squared
 from fedns.problems.penalties import Ridge
 from fedns.problems.problem import Problem
 from fedns.runs.methods import parse_method
-from fedns.studies.inference.asking import REFUSALS, infer
+from fedns.studies.inference.asking import infer
 from fedns.studies.inference.exchange import ask_curvature
 from fedns.studies.inference.fitted import StudyFit
 from fedns.studies.model.design import Design
@@ -48,16 +50,19 @@ def problem_of(study: Study, design: Design) -> Problem:
 
 
 def method_text(study: Study, num_features: int, num_sites: int) -> str:
-    """The study's method; by default exact Newton steps while they send less than a sketch would.
+    """The study's method; by default the one that sends least among those that take few rounds.
 
-    A sketch that does not slow a run down has four times as many rows, over all sites, as there are coefficients.
+    Exact Newton steps where one is enough or coefficients are few; then `auto`, which sends the Hessian's changes in few
+    bits, or its cheapest curvature where even that is more than a sketch.
     """
     if study.method != "default":
         return study.method
+    if isinstance(study.distribution.loss, Squared):
+        return "fednewton"
+    if num_features <= FEW_COLUMNS["bytes"]:
+        return "fednewton:line_search=aggregate"
     sketch_size = max(SMALLEST_SKETCH, math.ceil(4 * num_features / num_sites))
-    if num_features * (num_features + 1) // 2 <= sketch_size * num_features:
-        return "fednewton" if study.family == "gaussian" else "fednewton:line_search=aggregate"
-    return f"fedndes:sketch=srht;sketch_size={sketch_size}"
+    return "auto:prefer=rounds" if packed_size(num_features) <= sketch_size * num_features else "auto"
 
 
 def estimate(
@@ -68,13 +73,18 @@ def estimate(
     evaluate: Callable[[Problem, FloatArray], Evaluation],
     *,
     observers: Sequence[Observer] = (),
+    start: FloatArray | None = None,
+    resume: Progress | None = None,
 ) -> StudyFit:
-    """Fit over this cohort, and refuse what is no maximum of the likelihood."""
+    """Fit over this cohort, and refuse what is no maximum of the likelihood.
+
+    start: the Hessian at 0, where it is known already. resume: go on from there.
+    """
     design = agreed.design
     study = design.study
     rows = float(cohort.total_weights.sum())
-    start = ask_curvature(cohort, np.zeros(len(design.names))).hessian
-    start += np.diag(problem.penalty_diagonal(len(design.names)))
+    if start is None:
+        start = curvature_at(problem, cohort, np.zeros(len(design.names)))[1]
     found = aliases(start, design)
     if found and study.aliased == "refuse":
         raise DataError(f"columns depend on each other: {'; '.join(map(str, found))}; take one out of the formula")
@@ -84,13 +94,16 @@ def estimate(
     outcomes = study.distribution.outcomes
     unit = design.agreement.centres[study.parsed.outcome][1] if outcomes is Outcomes.NUMBER else 1.0
     stop = _stop(study, algorithm, unit / math.sqrt(rows))
-    history = run(algorithm, problem, cohort, stop=stop, evaluate=lambda w: evaluate(problem, w), observers=observers)
+    history = run(
+        algorithm, problem, cohort, stop=stop, evaluate=lambda w: evaluate(problem, w), observers=observers, resume=resume
+    )
     w = history.coefficients
     try:
         curvature = ask_curvature(cohort, w)
-    except REFUSALS as refusal:  # the coefficients are not lost for that, but nobody knows whether they are the maximum
+    except FednsError as refusal:  # the coefficients are not lost for that, but nobody knows whether they are the maximum
         return _named(agreed, found, history, math.nan, algorithm.name, cohort.session.meter, str(refusal))
-    if outcomes in (Outcomes.EVENT, Outcomes.COUNT):
+    uphill = history.records[-1].objective > history.records[0].objective  # where steps overshoot the Hessian fades, too
+    if outcomes in (Outcomes.EVENT, Outcomes.COUNT) and not uphill:
         hessian = curvature.hessian + np.diag(problem.penalty_diagonal(w.size))
         _refuse_separation(start, hessian, rows, design, found)
     left = problem.newton_step(w, curvature.gradient, curvature.hessian).newton_decrement * math.sqrt(rows) / unit
@@ -101,7 +114,7 @@ def estimate(
 def _stop(study: Study, algorithm: Algorithm, standard_error: float) -> Stop:
     """When to stop: by the Newton decrement where the method knows it, else by the gradient on the fitted scale."""
     tolerance = study.tolerance * standard_error
-    if algorithm.name in ("fednewton", "fedns", "fedndes"):
+    if algorithm.name in ("fednewton", "fedns", "fedndes", "auto"):
         return Stop(study.rounds, newton_decrement=tolerance)
     return Stop(study.rounds, gradient_norm=tolerance)
 
@@ -135,6 +148,12 @@ def _named(
         sum(max(0, site.used) for site in agreed.summaries),
         meter,
     )
+
+
+def curvature_at(problem: Problem, cohort: Cohort, w: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """The data's gradient, and the Hessian of the objective with its penalty."""
+    told = ask_curvature(cohort, w)
+    return told.gradient, told.hessian + np.diag(problem.penalty_diagonal(w.size))
 
 
 def algorithm_of(study: Study, num_features: int, num_sites: int) -> Algorithm:

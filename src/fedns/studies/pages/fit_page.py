@@ -7,8 +7,7 @@ from html import escape
 from typing import Any
 
 from fedns.reporting.numbers import bytes_text
-from fedns.reporting.page import html_table, page, pairs, section
-from fedns.reporting.versions import versions
+from fedns.reporting.page import html_table, page, pairs, section, versions
 from fedns.studies.inference.fitted import StudyFit
 from fedns.studies.inference.table import goodness_pairs, p_text
 from fedns.studies.model.design import INTERCEPT
