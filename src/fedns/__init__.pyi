@@ -11,6 +11,7 @@ from fedns.algorithms import FedNDES as FedNDES
 from fedns.algorithms import FedNew as FedNew
 from fedns.algorithms import FedNewton as FedNewton
 from fedns.algorithms import FedNL as FedNL
+from fedns.algorithms import FedNLBC as FedNLBC
 from fedns.algorithms import FedNS as FedNS
 from fedns.algorithms import FedProx as FedProx
 from fedns.algorithms import GradientDescent as GradientDescent
@@ -19,6 +20,7 @@ from fedns.algorithms import Newton as Newton
 from fedns.algorithms import NewtonSketch as NewtonSketch
 from fedns.algorithms import NewtonZero as NewtonZero
 from fedns.algorithms import QFedNew as QFedNew
+from fedns.algorithms import Scaffold as Scaffold
 from fedns.algorithms.searches import ArmijoSearch as ArmijoSearch
 from fedns.algorithms.searches import LocalSearch as LocalSearch
 from fedns.algorithms.searches import Search as Search

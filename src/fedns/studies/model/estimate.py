@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fedns.algorithms.auto import FEW_COLUMNS
+from fedns.algorithms.auto.rules import FEW_COLUMNS
 from fedns.core.algorithm import Algorithm
 from fedns.core.cohort import Cohort
 from fedns.core.errors import ConfigError, DataError, FednsError
@@ -59,7 +59,7 @@ def method_text(study: Study, num_features: int, num_sites: int) -> str:
         return study.method
     if isinstance(study.distribution.loss, Squared):
         return "fednewton"
-    if num_features <= FEW_COLUMNS["bytes"]:
+    if num_features <= FEW_COLUMNS["balanced"]:
         return "fednewton:line_search=aggregate"
     sketch_size = max(SMALLEST_SKETCH, math.ceil(4 * num_features / num_sites))
     return "auto:prefer=rounds" if packed_size(num_features) <= sketch_size * num_features else "auto"
