@@ -97,6 +97,7 @@ from fedns.studies.feature_map import MapRule as MapRule
 from fedns.studies.fit import fit_study as fit_study
 from fedns.studies.inference.fitted import StudyFit as StudyFit
 from fedns.studies.model.estimate import SeparationError as SeparationError
+from fedns.studies.prediction import Model as Model
 from fedns.studies.schema.conflicts import StudyConflict as StudyConflict
 from fedns.studies.study import ColumnRule as ColumnRule
 from fedns.studies.study import Study as Study
