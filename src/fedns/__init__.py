@@ -58,6 +58,7 @@ _HOMES = {
     "fedns.problems.losses": ("Huber", "Logistic", "Poisson", "Squared", "SquaredHinge"),
     "fedns.problems.penalties": ("Ridge",),
     "fedns.problems.problem": ("Problem",),
+    "fedns.problems.softmax": ("Softmax",),
     "fedns.problems.reference": ("Optimum", "pooled_optimum"),
     "fedns.studies.schema.conflicts": ("StudyConflict",),
     "fedns.studies.model.estimate": ("SeparationError", "StudyFit"),
@@ -118,6 +119,7 @@ if TYPE_CHECKING:
     from fedns.problems.penalties import Ridge
     from fedns.problems.problem import Problem
     from fedns.problems.reference import Optimum, pooled_optimum
+    from fedns.problems.softmax import Softmax
     from fedns.reporting.plots import plot_histories
     from fedns.runs.spec import Spec
     from fedns.simulation.simulator import simulate, simulated_cohort

@@ -187,7 +187,7 @@ class Guard:
         """R4: refuse coefficients at which a few rows decide."""
         if not self.has_passed(problem, w):
             none = np.zeros_like(w)
-            sums = problem.backend.curvatures_along(problem.loss, shards, w, none, np.zeros(1), self.norms)
+            sums = problem.passes.curvatures_along(problem.loss, shards, w, none, np.zeros(1), self.norms)
             self.judge(problem, w, sums[0, 0])
 
     def has_passed(self, problem: Problem, w: FloatArray) -> bool:
@@ -309,7 +309,7 @@ class WatchedProblem(Problem):
         losses = super().losses_along(w, direction, steps, shards)
         if guard.permissions.needs_no_measure or not np.any(direction):
             return losses
-        sums = self.backend.curvatures_along(self.loss, shards, w, direction, steps, guard.norms)[0]
+        sums = self.passes.curvatures_along(self.loss, shards, w, direction, steps, guard.norms)[0]
         allowed = [guard.permits(Concentration.of(found), w.shape[-1]) for found in sums]
         return np.where(allowed, losses, _TOO_FAR * (1.0 + np.abs(losses[:, :1])))
 
@@ -326,7 +326,7 @@ class WatchedProblem(Problem):
         self.answering.at_point(w)
         if guard.has_passed(self, w):
             return super().value_and_gradient(w, shards)
-        value, gradient, sums = self.backend.value_gradient_and_curvatures(self.loss, shards, w, guard.norms)
+        value, gradient, sums = self.passes.value_gradient_and_curvatures(self.loss, shards, w, guard.norms)
         guard.judge(self, w, sums[0])
         return value, gradient
 

@@ -44,8 +44,8 @@ def warm_up(shards: Shards) -> None:
         problem.losses_along(w, w, np.zeros(2), few)
         problem.value_and_gradient(w, few)
         norms = np.zeros(shards.rows.shape[0])
-        problem.backend.value_gradient_and_curvatures(loss, few, w, norms)
-        problem.backend.curvatures_along(loss, few, w, w, np.zeros(2), norms)
+        problem.passes.value_gradient_and_curvatures(loss, few, w, norms)
+        problem.passes.curvatures_along(loss, few, w, w, np.zeros(2), norms)
         problem.gradient_and_hessian(w, few)
         problem.gradient_and_sketch(w, few, SRHT(4).plan(few.sizes), np.zeros((1, 2), dtype=np.uint64))
 
