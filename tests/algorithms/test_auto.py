@@ -52,6 +52,7 @@ def test_it_agrees_with_scikit_learn():
     np.testing.assert_allclose(history.coefficients, expected, rtol=1e-8, atol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("clients", [4, 40])
 def test_it_sends_less_than_every_other_method(clients):
     shards = many_columns(clients)
@@ -76,6 +77,7 @@ def test_for_few_rounds_it_is_newtons_method_in_half_the_bytes():
     assert ours.uplink_bytes[-1] < 0.5 * newton.uplink_bytes[-1]
 
 
+@pytest.mark.slow
 def test_a_start_far_away_converges():
     shards = make_shards()
     optimum = fedns.pooled_optimum(PROBLEM, shards)
@@ -85,11 +87,13 @@ def test_a_start_far_away_converges():
         assert history.converged, history.stop_reason
 
 
+@pytest.mark.slow
 def test_part_of_the_clients_at_a_time_reaches_the_optimum_of_all():
     history = fedns.simulate(fedns.Auto(), PROBLEM, many_columns(20, columns=30), rounds=150, tol=1e-8, participation=0.7)
     assert history.converged, history.stop_reason
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_absent_sites_count_as_they_were(seed, tmp_path):
     shards, random = make_shards(sizes=(90, 60, 50, 40, 60)), np.random.default_rng(seed)

@@ -65,6 +65,7 @@ def test_badly_scaled_columns():
     assert found.relative_gradient <= 1e-12
 
 
+@pytest.mark.slow
 def test_separable_classes_without_a_penalty_are_refused_in_words():
     x = np.linspace(-1, 1, 40)[:, None]
     shards = Shards.from_arrays(x, np.sign(x[:, 0]), [40])

@@ -10,8 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedns.core.clients import Clients, on_client
+from fedns.core.cohort import Cohort
 from fedns.core.errors import MessageError
 from fedns.core.messages import Message, Payload, Ragged, wire
+from fedns.core.reducers import mean
 from fedns.core.shards import Shards
 from fedns.numerics import parallel
 from fedns.numerics.linalg import LowRank, packed_size, solve_shifted, unpack_symmetric
@@ -70,6 +72,13 @@ class LocalGradient(Message):
 @on_client(Model, LocalGradient)
 def local_gradient(problem: Problem, clients: Clients, request: Model) -> LocalGradient:
     return LocalGradient(gradient=problem.gradient(request.coefficients, clients.shards))
+
+
+def ask_gradient(problem: Problem, w: FloatArray, cohort: Cohort) -> FloatArray:
+    """The gradient of the whole objective at w, penalty included."""
+    (gradient,) = cohort.ask(local_gradient, Model(w)).fold(mean("gradient"))
+    total: FloatArray = gradient + problem.penalty_diagonal(w.size) * w
+    return total
 
 
 def refuse_impossible_hessian(kind: str, packed: FloatArray, num_features: int) -> None:

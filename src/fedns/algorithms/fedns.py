@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from fedns.algorithms.curvature import FloatArray, Model, SketchedCurvature, resized, sketched_curvature
-from fedns.algorithms.searches import ArmijoSearch, Search, search_handlers, step_size_along
+from fedns.algorithms.searches import ArmijoSearch, Search, search_handlers, step_along
 from fedns.core.algorithm import Algorithm, Outcome, State
+from fedns.core.checked import Positive
 from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort, Replies
-from fedns.core.errors import ConfigError
 from fedns.core.reducers import mean, mean_gram, root_weighted_sum
 from fedns.numerics.linalg import LowRank, gram
 from fedns.problems.problem import Problem
 from fedns.sketches import SRHT, Sketch
-
-AGGREGATIONS = ("gram", "sum")
-GROWTHS = ("none", "log2")
 
 
 @dataclass(frozen=True)
@@ -39,10 +36,10 @@ class FedNS(Algorithm):
     """
 
     sketch: Sketch = field(default_factory=lambda: SRHT(16))
-    step_size: float = 1.0
-    aggregation: str = "gram"
+    step_size: Positive = 1.0
+    aggregation: Literal["gram", "sum"] = "gram"
     line_search: Search | None = None
-    growth: str = "none"
+    growth: Literal["none", "log2"] = "none"
 
     name: ClassVar[str] = "fedns"
     summary: ClassVar[str] = (
@@ -53,14 +50,6 @@ class FedNS(Algorithm):
     theory: ClassVar[str] = "log log 1/δ claimed; log 1/δ with a fixed k"
     heterogeneous: ClassVar[str] = "yes"
     draws_random_numbers: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        if self.step_size <= 0:
-            raise ConfigError(f"step_size must be > 0, got {self.step_size}")
-        if self.aggregation not in AGGREGATIONS:
-            raise ConfigError(f"aggregation must be {' or '.join(AGGREGATIONS)}, got {self.aggregation!r}")
-        if self.growth not in GROWTHS:
-            raise ConfigError(f"growth must be {' or '.join(GROWTHS)}, got {self.growth!r}")
 
     def handlers(self) -> tuple[Handler, ...]:
         return (self.curvature, *search_handlers(self.line_search))
@@ -80,9 +69,8 @@ class FedNS(Algorithm):
         size = self.sketch_in(cohort.session.round).size
         gradient, hessian = self._fold(cohort.ask(self.curvature, Model(w)), size)
         newton = problem.newton_step(w, gradient, hessian)
-        step_size = step_size_along(newton, self.line_search, self.step_size, problem, w, cohort)
-        diagnostics = {"newton_decrement": newton.newton_decrement, "step_size": step_size}
-        return Outcome(State(w + step_size * newton.step), diagnostics)
+        after, diagnostics = step_along(newton, self.line_search, self.step_size, problem, w, cohort)
+        return Outcome(State(after), diagnostics)
 
     def _fold(self, replies: Replies, size: int) -> tuple[FloatArray, FloatArray | LowRank]:
         if self.aggregation == "gram":

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from fedns.cli.console import make_console
+from fedns import __version__
+from fedns.cli.console import log_to_console, make_console
 from fedns.cli.options import SETTINGS, Quiet, option
 from fedns.transports import BUILT_IN
 
@@ -24,6 +26,7 @@ def add_commands(app: typer.Typer) -> None:
     app.command("coordinate")(coordinate)
     app.command("init-federation")(init_federation)
     app.command("demo-federation")(demo_federation)
+    app.command("doctor")(doctor)
 
 
 def site(
@@ -37,14 +40,15 @@ def site(
 
     CONFIG is the site's TOML file; `fedns init-federation` writes one. What its limits mean for the rows is said first.
     """
-    from fedns.cli.federation_commands import log_to_console
+    if not reset_budget:
+        log_to_console()
+        logging.getLogger("fedns.site").info("fedns %s reads %s", __version__, config)  # what is imported next takes a while
     from fedns.federation.site import serve
     from fedns.studies import FACTORY
 
     if reset_budget:
         print(f"{serve.reset_budget(config)} budgets begin anew")
         return
-    log_to_console()
     os.umask(OWNER_ALONE)
     serve.run_site(config, FACTORY)
 
@@ -63,6 +67,19 @@ def coordinate(
 
     os.umask(OWNER_ALONE)
     raise typer.Exit(run_coordinator(config, resume=resume, metrics_port=metrics_port, quiet=quiet, console=make_console()))
+
+
+def doctor(config: Annotated[Path, typer.Argument(hidden=True)]) -> None:
+    """Look a site or a coordinator over, before any run: what is in order, and what to do about what is not.
+
+    CONFIG is the site's or the experiment's TOML file.
+    """
+    from fedns.federation.doctor import examine
+
+    findings = examine(config)
+    for finding in findings:
+        typer.echo(f"FIX  {finding.what}: {finding.fault}" if finding.fault else f"OK   {finding.what}")
+    raise typer.Exit(int(any(finding.fault for finding in findings)))
 
 
 def init_federation(

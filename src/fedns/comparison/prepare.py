@@ -33,14 +33,6 @@ class Trial:
     optimum: Optimum
 
 
-@dataclass(frozen=True)
-class Fact:
-    """One line about the data."""
-
-    name: str
-    value: str
-
-
 def load_data(spec: Spec) -> tuple[Dataset, Problem]:
     """The data set, and the problem that its targets and the settings pose."""
     dataset = load(spec.dataset, positive=spec.positive, target=spec.target, group=spec.group, weight=spec.weight)
@@ -65,23 +57,23 @@ def prepare_trial(spec: Spec, problem: Problem, shards: Shards, trial: int) -> T
         return Trial(trial, spec.seed + trial, shards, pooled_optimum(problem, shards))
 
 
-def describe(spec: Spec, dataset: Dataset, problem: Problem, shards: Shards) -> list[Fact]:
+def describe(spec: Spec, dataset: Dataset, problem: Problem, shards: Shards) -> dict[str, str]:
     """What a reader needs to know about the data, of the first trial where the split is drawn."""
     sizes = shards.sizes
-    facts = [
-        Fact("data set", dataset.name),
-        Fact("source", dataset.source or "not stated"),
-        Fact("rows and columns", f"{shards.num_samples} x {shards.num_columns}{_density(shards)}"),
-        Fact("coefficients (M)", f"{problem.num_features(shards.num_columns)}{', one the intercept' * spec.intercept}"),
-        Fact("targets", _targets(dataset, problem)),
-        Fact("clients", f"{shards.num_clients}, split {spec.split}"),
-        Fact("rows per client", f"{sizes.min()} / {np.median(sizes):g} / {sizes.max()} (smallest / median / largest)"),
-        Fact("scaling", f"{spec.scale}; {scaling_cost(spec.scale, shards.num_columns)}"),
-    ]
+    facts = {
+        "data set": dataset.name,
+        "source": dataset.source or "not stated",
+        "rows and columns": f"{shards.num_samples} x {shards.num_columns}{_density(shards)}",
+        "coefficients (M)": f"{problem.num_features(shards.num_columns)}{', one the intercept' * spec.intercept}",
+        "targets": _targets(dataset, problem),
+        "clients": f"{shards.num_clients}, split {spec.split}",
+        "rows per client": f"{sizes.min()} / {np.median(sizes):g} / {sizes.max()} (smallest / median / largest)",
+        "scaling": f"{spec.scale}; {scaling_cost(spec.scale, shards.num_columns)}",
+    }
     if spec.missing != "refuse":
-        facts.append(Fact("missing values", f"{spec.missing}: {dataset.description}"))
+        facts["missing values"] = f"{spec.missing}: {dataset.description}"
     if dataset.sample_weights is not None:
-        facts.append(Fact("sample weights", f"column '{spec.weight}'" if spec.weight else "of the data set"))
+        facts["sample weights"] = f"column '{spec.weight}'" if spec.weight else "of the data set"
     return facts
 
 

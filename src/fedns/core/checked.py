@@ -8,10 +8,10 @@ import math
 import types
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, Literal, TypeVar, Union
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -19,6 +19,20 @@ from numpy.typing import ArrayLike
 from fedns.core.errors import ConfigError
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class Limit:
+    """What a value has to be beside its type, in words and as a test: `Annotated[float, Limit("> 0", ...)]`."""
+
+    words: str
+    holds: Callable[[Any], bool]
+
+
+Positive = Annotated[float, Limit("> 0", lambda value: value > 0)]
+NotNegative = Annotated[float, Limit(">= 0", lambda value: value >= 0)]
+Count = Annotated[int, Limit(">= 1", lambda value: value >= 1)]
+CountOrZero = Annotated[int, Limit(">= 0", lambda value: value >= 0)]
 _WORDS: dict[Any, str] = {
     int: "a whole number",
     float: "a finite number",
@@ -32,11 +46,13 @@ _WORDS: dict[Any, str] = {
 class Checked:
     """A dataclass whose fields are of their declared types. Its own `__post_init__` runs after that is certain."""
 
+    is_settings: ClassVar[bool] = False  # True where its fields are what users set by name, whatever class holds them
+
     def __post_init__(self) -> None:
         kind: Any = type(self)
-        hints = _hints(kind)
+        hints, owner = _hints(kind), "" if self.is_settings else kind.__name__
         for field in fields(kind):
-            _check(kind.__name__, field.name, getattr(self, field.name), hints[field.name])
+            _check(owner, field.name, getattr(self, field.name), hints[field.name])
 
     def __init_subclass__(cls, **settings: Any) -> None:
         super().__init_subclass__(**settings)
@@ -71,14 +87,15 @@ def checked(function: F) -> F:
 def _hints(owner: Any) -> dict[str, Any]:
     """The declared types of a class's fields or a function's parameters; what it returns need not be importable."""
     if isinstance(owner, type):
-        return typing.get_type_hints(owner)
+        return typing.get_type_hints(owner, include_extras=True)
     declared = {name: kind for name, kind in owner.__annotations__.items() if name != "return"}
-    return typing.get_type_hints(types.SimpleNamespace(__annotations__=declared), owner.__globals__)
+    return typing.get_type_hints(types.SimpleNamespace(__annotations__=declared), owner.__globals__, include_extras=True)
 
 
 def _check(owner: str, name: str, value: Any, declared: Any) -> None:
     if not _fits(value, declared):
-        raise ConfigError(f"{name} of {owner} must be {_in_words(declared)}, got {_shown(value)}")
+        whose = f"{name} of {owner}" if owner else name
+        raise ConfigError(f"{whose} must be {_in_words(declared)}, got {_shown(value)}")
 
 
 def _options(declared: Any) -> list[Any]:
@@ -103,6 +120,8 @@ def _is_array_like(value: Any) -> bool:
 
 def _fits(value: Any, declared: Any) -> bool:
     origin = typing.get_origin(declared)
+    if origin is Annotated:
+        return _fits(value, declared.__origin__) and all(limit.holds(value) for limit in declared.__metadata__)
     if _is_array(declared):
         return _is_array_like(value)
     if origin in (Union, types.UnionType):
@@ -138,6 +157,8 @@ def _fits_container(value: Any, kind: type, inside: tuple[Any, ...]) -> bool:
 
 def _in_words(declared: Any) -> str:
     origin, inside = typing.get_origin(declared), typing.get_args(declared)
+    if origin is Annotated:
+        return " ".join([_in_words(declared.__origin__), *(limit.words for limit in declared.__metadata__)])
     if _is_array(declared):
         return "a list or an array"
     if origin in (Union, types.UnionType):

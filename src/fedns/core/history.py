@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +16,6 @@ from fedns.core.termination import Ending
 
 FloatArray = NDArray[np.float64]
 _VERSION = 2  # of the saved form
-MEASURES = (
-    "round",
-    "exchanges",
-    "seconds",
-    "uplink_bytes",
-    "downlink_bytes",
-    "objective",
-    "suboptimality",
-    "gradient_norm",
-    "evaluation_bytes",
-)
 
 
 @dataclass(frozen=True)
@@ -66,6 +55,20 @@ class Record:
         return cls(**own, diagnostics={k: v for k, v in values.items() if k not in MEASURES})
 
 
+MEASURES = tuple(one.name for one in fields(Record) if one.name != "diagnostics")
+
+
+class _Measure:
+    """A number of every record as an array, (rounds,); NaN where it is not known."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, history: History, owner: type) -> NDArray[Any]:
+        values = [getattr(record, self._name) for record in history.records]
+        return np.array([np.nan if value is None else value for value in values])
+
+
 @dataclass
 class History:
     """A run: one record per round from round 0, the start, and the result.
@@ -89,41 +92,15 @@ class History:
     def converged(self) -> bool:
         return self.ending.converged
 
-    @property
-    def round(self) -> NDArray[np.int64]:
-        return np.array([r.round for r in self.records])
-
-    @property
-    def exchanges(self) -> NDArray[np.int64]:
-        return np.array([r.exchanges for r in self.records])
-
-    @property
-    def seconds(self) -> FloatArray:
-        return np.array([r.seconds for r in self.records])
-
-    @property
-    def uplink_bytes(self) -> NDArray[np.int64]:
-        return np.array([r.uplink_bytes for r in self.records])
-
-    @property
-    def downlink_bytes(self) -> NDArray[np.int64]:
-        return np.array([r.downlink_bytes for r in self.records])
-
-    @property
-    def evaluation_bytes(self) -> NDArray[np.int64]:
-        return np.array([r.evaluation_bytes for r in self.records])
-
-    @property
-    def objective(self) -> FloatArray:
-        return np.array([r.objective for r in self.records])
-
-    @property
-    def suboptimality(self) -> FloatArray:
-        return np.array([np.nan if r.suboptimality is None else r.suboptimality for r in self.records])
-
-    @property
-    def gradient_norm(self) -> FloatArray:
-        return np.array([r.gradient_norm for r in self.records])
+    round = _Measure()
+    exchanges = _Measure()
+    seconds = _Measure()
+    uplink_bytes = _Measure()
+    downlink_bytes = _Measure()
+    evaluation_bytes = _Measure()
+    objective = _Measure()
+    suboptimality = _Measure()
+    gradient_norm = _Measure()
 
     def first_round_below(self, gap: float) -> Record | None:
         """The first record whose suboptimality is at most `gap`."""

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from fedns.core.errors import ConfigError, unknown
 from fedns.core.files import checked_name
 from fedns.federation.protocol.transport import Engine
+from fedns.federation.reachable import expiring
 from fedns.federation.site.permissions import Permissions
 from fedns.runs.settings import filled, read_toml
 from fedns.runs.spec import Spec
 from fedns.transports import TRANSPORTS
 
+log = logging.getLogger("fedns.federation")
 SITE_FILE, EXPERIMENT_FILE, CREDENTIALS_FOLDER = "site.toml", "experiment.toml", "credentials"
 
 
@@ -67,6 +70,13 @@ def engine_named(name: str) -> Engine:
     if name not in TRANSPORTS:
         raise ConfigError(unknown("engine", name, TRANSPORTS))
     return TRANSPORTS[name].require()
+
+
+def warn_of_expiry(engine: Engine, credentials: Path) -> None:
+    """A line in the log for every certificate of these credentials that has ended or soon will."""
+    if engine.contact is not None:
+        for sentence in expiring(engine.contact(credentials).certificates):
+            log.warning("%s", sentence)
 
 
 def _check_engine(path: Path, engine: str) -> None:

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from fedns.comparison.workers import Say, Task, run_tasks
 from fedns.core.errors import ConfigError
-from fedns.paper.part import Part, in_order
-from fedns.paper.verdict import Outcome, Verdict
+from fedns.paper.part import Part
+from fedns.paper.verdict import Outcome, Verdict, in_order
 from fedns.reporting import plots
 from fedns.reporting.charts import Chart
 from fedns.reporting.interactive import figure_html

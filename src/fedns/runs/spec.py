@@ -13,8 +13,9 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
+from fedns.core.checked import Checked, Count, Limit, NotNegative
 from fedns.core.errors import ConfigError, MessageError, unknown
 from fedns.core.files import checked_name
 from fedns.runs.policy import Policy
@@ -29,7 +30,7 @@ OVER_SITES = ("engine", "sites", "method", *_SHARED, "gradient_tol", "listen", "
 
 
 @dataclass(frozen=True)
-class Spec:
+class Spec(Checked):
     """Every setting of a run, or of runs that are to be compared; creating one checks all that can be without the data.
 
     - dataset: a name, a path or synthetic:...; none over sites.
@@ -65,6 +66,7 @@ class Spec:
     - home: the folder that `out` is from; no setting.
     """
 
+    is_settings: ClassVar[bool] = True
     dataset: str = ""  # a name, a path or synthetic:...; none over sites
     methods: tuple[str, ...] = DEFAULT_METHODS  # over sites one, called `method` in the file
     target: str | None = None  # columns of a CSV or Parquet file
@@ -72,25 +74,25 @@ class Spec:
     weight: str | None = None
     positive: str | None = None  # the label that becomes +1
     scale: str = "none"
-    clients: int | None = None  # None: 10, or the natural sites where split is "group"
+    clients: Count | None = None  # None: 10, or the natural sites where split is "group"
     split: str = "iid"
     loss: str = "auto"
-    strength: float = 1e-3
+    strength: NotNegative = 1e-3
     intercept: bool = False
     sketch: str = "srht"
-    sketch_size: int = 16
-    rounds: int = 30
-    tol: float | None = 1e-10
-    trials: int = 5
-    seed: int = 0
+    sketch_size: Count = 16
+    rounds: Count = 30
+    tol: NotNegative | None = 1e-10
+    trials: Count = 5
+    seed: Annotated[int, Limit(">= 0 and < 2^63", lambda seed: 0 <= seed < 2**63)] = 0
     wire: str = "float64"
-    participation: float = 1.0
-    threads: int | None = None  # None: all cores
+    participation: Annotated[float, Limit("> 0 and <= 1", lambda part: 0 < part <= 1)] = 1.0
+    threads: Count | None = None  # None: all cores
     out: str | None = None  # None: runs/<dataset>
     missing: str = "refuse"  # or drop the rows, or fill in the mean
     engine: str = ""  # what carries messages to sites
     sites: tuple[str, ...] = ()  # in order: a site's number is its place here
-    gradient_tol: float | None = None
+    gradient_tol: NotNegative | None = None
     listen: str = "127.0.0.1:9092"  # host and port that sites connect to
     policy: Policy = field(default_factory=Policy)
     study: str = ""  # over sites, the canonical text of a study whose tables the sites hold
@@ -98,7 +100,6 @@ class Spec:
     home: Path = field(default=Path(), compare=False)  # `out` is from here; no setting
 
     def __post_init__(self) -> None:
-        _check_ranges(self)
         _check_names(self)
         if self.engine or self.sites:
             _check_sites(self)
@@ -209,22 +210,6 @@ class Spec:
 
 
 COMPARED = tuple(f.name for f in fields(Spec) if f.name in _SHARED or f.name not in (*OVER_SITES, *_STUDY, "home"))
-
-
-def _check_ranges(spec: Spec) -> None:
-    lowest = {"clients": 1, "sketch_size": 1, "rounds": 1, "trials": 1, "seed": 0, "threads": 1}
-    for name, bound in lowest.items():
-        value = getattr(spec, name)
-        if value is not None and value < bound:
-            raise ConfigError(f"{name} must be at least {bound}, got {value}")
-    if spec.seed >= 2**63:
-        raise ConfigError(f"seed must be below 2^63, got {spec.seed}")
-    for name in ("strength", "tol", "gradient_tol"):
-        value = getattr(spec, name)
-        if value is not None and not 0 <= value < float("inf"):
-            raise ConfigError(f"{name} must be a number >= 0, got {value:g}")
-    if not 0 < spec.participation <= 1:
-        raise ConfigError(f"participation must be above 0 and at most 1, got {spec.participation:g}")
 
 
 def _check_names(spec: Spec) -> None:

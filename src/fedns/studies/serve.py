@@ -8,8 +8,6 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
 
-import numpy as np
-
 from fedns.core.clients import Handler
 from fedns.core.cohort import register
 from fedns.core.errors import DataError
@@ -18,7 +16,7 @@ from fedns.data.files.frames import SUFFIXES, Frame, read_frame
 from fedns.data.files.opening import format_suffix
 from fedns.federation.config import SITE_FILE, SiteConfig
 from fedns.federation.site.rows import site_shards
-from fedns.federation.site.serve import warm_up
+from fedns.federation.site.serve import prepare
 from fedns.federation.site.service import SiteService
 from fedns.problems.evaluation import evaluate_locally
 from fedns.problems.losses import Squared
@@ -95,11 +93,15 @@ def site_service(config: SiteConfig) -> SiteService:
     site = StudySite(config)
     if site.holds_a_table:
         log.info("%d rows of %d columns", site.frame.num_rows, len(site.frame.columns))
-        warm_up(Shards.from_arrays(np.zeros((16, 4)), np.ones(16), [16]))
     else:
-        warm_up(site_shards(config))
+        site_shards(config)
     state, mark = config.folder / config.state, site.mark if site.holds_a_table else ""
-    return SiteService(config.name, site.rows, site.build, config.permit, state, mark)
+    return SiteService(config.name, site.rows, site.build, config.permit, state, mark, _prepare)
+
+
+def _prepare(spec: Spec, problem: Problem, shards: Shards) -> None:
+    if spec.agreement or not spec.study:  # describing a table calls nothing that is compiled
+        prepare(spec, problem, shards)
 
 
 def service(path: str | Path) -> Callable[[bytes], bytes]:

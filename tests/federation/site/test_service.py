@@ -18,7 +18,7 @@ from fedns.core.errors import DataError
 from fedns.core.messages import WIRE_PRECISIONS, Envelope, Message, Payload, decode, encode, wire
 from fedns.core.shards import Shards
 from fedns.federation.protocol.absence import FederationError
-from fedns.federation.protocol.packets import ANSWER, ASK, OPEN, REFUSAL, Packet
+from fedns.federation.protocol.packets import ANSWER, ASK, OPEN, OVERFLOW, REFUSAL, Packet
 from fedns.federation.site.memory import RunMemory
 from fedns.federation.site.service import LEDGER_FILE, SiteService
 from fedns.problems.effective_dimension import CurvatureProbe
@@ -211,9 +211,9 @@ def test_a_method_on_pooled_data_is_refused(tmp_path):
         ({"loss": "logistics"}, "unknown loss 'logistics': did you mean logistic"),
         ({"loss": "auto"}, "unknown loss 'auto'"),
         ({"wire": "float16"}, "unknown wire 'float16'"),
-        ({"strength": -1.0}, "strength must be a number >= 0, got -1"),
+        ({"strength": -1.0}, "strength must be a finite number >= 0, got -1"),
         ({"seed": 2**63}, "seed must be below 2^63"),
-        ({"rounds": 0}, "rounds must be at least 1, got 0"),
+        ({"rounds": 0}, "rounds must be a whole number >= 1, got 0"),
         ({"sketch_size": 1.5}, "sketch_size must be a whole number, got 1.5"),
         ({"sites": ["site-0", "site-1", "site-0"]}, "sites must be names, each once"),
         ({"intercept": 1}, "intercept must be true or false, got 1"),
@@ -456,7 +456,7 @@ def test_a_result_that_is_not_finite_stays_at_the_site(tmp_path):
     site = Site(tmp_path, build=with_handlers_for_tests)
     site.open()
     found = site.ask("overflow_for_a_test", Model(np.zeros(FEATURES)), 2)
-    assert refusal(found) == "field 'value' of Overflow holds NaN or infinite values"
+    assert (found.kind, found.body) == (OVERFLOW, b"field 'value' of Overflow holds NaN or infinite values")
     assert site.memory().answer == b""
 
 

@@ -17,7 +17,7 @@ from fedns.core.history import History
 from fedns.core.observers import Observer
 from fedns.core.run import run
 from fedns.core.termination import Stop
-from fedns.federation.config import CREDENTIALS_FOLDER, engine_named
+from fedns.federation.config import CREDENTIALS_FOLDER, engine_named, warn_of_expiry
 from fedns.federation.coordinator.cohort import NetworkedCohort
 from fedns.federation.coordinator.influence import SiteInfluence
 from fedns.federation.coordinator.link import Link, SiteStatus
@@ -117,4 +117,5 @@ def train(algorithm: Algorithm, cohort: NetworkedCohort, observers: Sequence[Obs
 def open_transport(spec: Spec, *, logs: Path) -> AbstractContextManager[Transport]:
     """The experiment's engine, started from the coordinator's credentials, for as long as the block lasts."""
     engine = engine_named(spec.engine)
+    warn_of_expiry(engine, spec.home / CREDENTIALS_FOLDER)
     return closing(Supervised(lambda: engine.open(spec.home / CREDENTIALS_FOLDER, spec.listen, logs)))

@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from fedns.core.clients import Handler, messages_of
@@ -14,12 +15,15 @@ from fedns.core.messages import Message, decode
 from fedns.federation.coordinator import plausibility
 from fedns.federation.coordinator.state import RunState
 from fedns.federation.protocol.absence import FederationError, SiteRefuses
-from fedns.federation.protocol.packets import ANSWER, ASK, KINDS, OPEN, OVERFLOW, REFUSAL, Packet
+from fedns.federation.protocol.opening import opening, read_introduction
+from fedns.federation.protocol.packets import ANSWER, ASK, KINDS, OPEN, OVERFLOW, REFUSAL, Packet, VersionError
 from fedns.federation.protocol.transport import Arrival, Transport
 from fedns.numerics.linalg import packed_size
 from fedns.runs.policy import Policy
 
 PAUSE_SECONDS = 0.2  # between two looks at whether a site is back
+SILENT_SECONDS = 10.0  # a site that is asked and says nothing for so long is called silent
+REPEATED_SECONDS = 60.0  # how often the same trouble of a site is a line of the log again
 LONGEST_SENTENCE = 1000  # of a refusal, in bytes
 UNREADABLE = (bytes(16), 0, 0, 0)  # run, epoch, exchange and site of a refusal of a request that could not be read
 
@@ -38,6 +42,23 @@ class SiteStatus:
     downlink_bytes: int = 0
     envelope_bytes: int = 0  # what engine and packets add to the messages
     blanked_columns: int = 0  # in which its owner's limits have replaced rare levels
+    runs: str = ""  # the versions that it computes with, in its own words
+    heard: float = 0.0  # when it last spoke, in seconds since 1970; 0: never
+    asked: float = 0.0  # since when it has been asked without a word; 0: it is not
+
+    @property
+    def waiting_seconds(self) -> float:
+        """How long it has been asked without a word."""
+        return max(0.0, time.time() - self.asked) if self.asked else 0.0
+
+    @property
+    def up(self) -> bool:
+        """Whether it can be taken to be there: it spoke last, or was asked a moment ago."""
+        return self.state in ("asked", "answered") and bool(self.heard) and self.waiting_seconds < SILENT_SECONDS
+
+    @property
+    def last_heard(self) -> str:
+        return f"{max(0.0, time.time() - self.heard):.0f} s ago" if self.heard else "never"
 
     @property
     def note(self) -> str:
@@ -58,6 +79,7 @@ class Link:
     ledger: Callable[..., None] = lambda **fields: None  # one line per message that was admitted
     last: dict[tuple[str, int], Message] = field(default_factory=dict)  # replies to fall back on later
     statuses: list[SiteStatus] = field(default_factory=list)
+    _logged: dict[int, tuple[str, float]] = field(default_factory=dict)  # by client: its last trouble, and when
 
     def __post_init__(self) -> None:
         self.statuses = self.statuses or [SiteStatus(name) for name in self.sites]
@@ -73,20 +95,26 @@ class Link:
     def open(self) -> None:
         """Tell every site about the run, waiting for those that are not there yet."""
         everyone = range(len(self.sites))
-        _, reasons = self._exchange(OPEN, self.state.spec.agreed(), everyone, self._opened, patient=True)
+        body = opening(self.state.spec)
+        _, reasons = self._exchange(OPEN, body, everyone, partial(self._opened, len(body)), patient=True)
         if reasons:
             raise FederationError(f"the run cannot start: {'; '.join(reasons.values())}")
         self.log_event("opened", sites=list(self.sites))
 
-    def _opened(self, client: int, body: bytes) -> None:
-        """What a site says when a run is opened: its name, and in how many columns it replaces rare levels."""
+    def _opened(self, length: int, client: int, body: bytes) -> None:
+        """What a site says when a run is opened: its versions, and in how many columns it replaces rare levels."""
         try:
-            columns = json.loads(body)["blanked_columns"]
+            told = json.loads(body)
+            columns = told["blanked_columns"]
         except (ValueError, RecursionError, KeyError, TypeError):
             columns = None
         if type(columns) is not int or not 0 <= columns < 2**31:
             raise MessageError("what it said when the run was opened cannot be read")
-        self.statuses[client].blanked_columns = columns
+        status, name = self.statuses[client], self.sites[client]
+        status.blanked_columns, status.runs = columns, read_introduction(told.get("runs"))
+        self.log_event("joined", site=name, runs=status.runs)
+        opened = {"site": name, "round": 0, "exchange": self.state.exchange, "purpose": "opens a run", "kind": "Opening"}
+        self.ledger(**opened, direction="downlink", fields=[], bytes=length, runs=status.runs)
         if columns:
             self.log_event("blanked", site=self.sites[client], reason=self.statuses[client].note)
 
@@ -169,7 +197,7 @@ class Link:
             packet = Packet(kind, state.run, state.epoch, state.exchange, client, state.committed_rounds[client], body)
             frames[name] = packet.encode()
             status = self.statuses[client]
-            status.state, status.downlink_bytes = "asked", status.downlink_bytes + len(body)
+            status.state, status.asked = "asked", status.asked or time.time()
         reasons = {client: f"site '{name}' did not answer" for name, client in numbers.items()}
         heard: set[int] = set()
         started = time.monotonic()
@@ -181,6 +209,9 @@ class Link:
             heard.add(client)
             status = self.statuses[client]
             status.seconds = time.monotonic() - started
+            if not arrival.failure:
+                status.heard, status.asked = time.time(), 0.0
+                status.downlink_bytes += len(body)  # it arrived
             try:
                 accepted[client] = admit(client, self._body(arrival, client))
             except MessageError as error:
@@ -188,13 +219,15 @@ class Link:
                 status.state = "refused" if isinstance(error, _Refused) else "away" if arrival.failure else "rejected"
                 status.detail = str(error)
                 status.rejected += int(status.state == "rejected")
-                self.log_event(status.state, site=arrival.site, reason=str(error))
+                self._log_trouble(client, str(error))
                 if not isinstance(error, _NotYet):
                     final[client] = error
                     del reasons[client]
                 continue
             del reasons[client]
             status.state, status.detail, status.answers = "answered", "", status.answers + 1
+            if self._logged.pop(client, None):
+                self.log_event("back", site=arrival.site)
             status.uplink_bytes += len(arrival.payload) - len(frames[arrival.site]) + len(body)
             status.envelope_bytes += arrival.envelope_bytes + 2 * (len(frames[arrival.site]) - len(body))
         for client, reason in reasons.items():
@@ -208,6 +241,8 @@ class Link:
             raise _NotYet(arrival.failure)
         try:
             packet = Packet.decode(arrival.payload, self.policy.largest_bytes)
+        except VersionError:
+            raise
         except MessageError as error:  # damaged on the way, or not a site's words at all
             raise _NotYet(str(error)) from None
         state = self.state
@@ -223,6 +258,15 @@ class Link:
                 f"where that of epoch {state.epoch}, exchange {state.exchange}, site {client} was expected: a replay?"
             )
         return packet.body
+
+    def _log_trouble(self, client: int, reason: str) -> None:
+        """A line for a new trouble of a site, and one a minute for as long as it stays; none was there to lose at first."""
+        status = self.statuses[client]
+        event = status.state if status.heard else "waiting"
+        last, when = self._logged.get(client, ("", 0.0))
+        if last != f"{event}: {reason}" or time.monotonic() - when > REPEATED_SECONDS:
+            self._logged[client] = (f"{event}: {reason}", time.monotonic())
+            self.log_event(event, site=status.name, reason=reason)
 
     def _compared(self, accepted: dict[int, Any]) -> dict[int, MessageError]:
         """Take out replies that cannot be true beside the others; report those that are merely strange."""

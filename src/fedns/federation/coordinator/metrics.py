@@ -29,6 +29,9 @@ _SITE = {
     "downlink_bytes": ("counter", "bytes of messages that reached the site"),
     "envelope_bytes": ("counter", "bytes that packets and the engine added"),
     "seconds": ("gauge", "how long the last answer took"),
+    "up": ("gauge", "1 while the site answers, 0 while it is away or has been silent for ten seconds"),
+    "heard": ("gauge", "when the site last spoke, in seconds since 1970"),
+    "waiting_seconds": ("gauge", "for how long the site has been asked without a word"),
 }
 
 
@@ -54,9 +57,7 @@ class Metrics(Watcher):
                 lines.append(f"fedns_{name} {getattr(self._record, name)!r}")
         for name, (kind, words) in _SITE.items():
             lines += _heading(f"fedns_site_{name}", kind, words)
-            lines += [f'fedns_site_{name}{{site="{s.name}"}} {getattr(s, name)!r}' for s in self._statuses]
-        lines += _heading("fedns_site_up", "gauge", "1 while the site answers")
-        lines += [f'fedns_site_up{{site="{s.name}"}} {int(s.state in ("asked", "answered"))}' for s in self._statuses]
+            lines += [f'fedns_site_{name}{{site="{s.name}"}} {float(getattr(s, name)):.15g}' for s in self._statuses]
         return "\n".join(lines) + "\n"
 
 

@@ -111,16 +111,16 @@ def _rounds(history: History) -> str:
 
 
 def _sites(result: Result) -> str:
-    headings = ["site", "answers", "rejected", "sent", "received", "added by packets and engine", "columns changed"]
+    headings = ["site", "answers", "rejected", "sent", "received", "added by packets and engine", "columns changed", "runs"]
     rows = [
         [s.name, str(s.answers), str(s.rejected)]
         + [bytes_text(n) for n in (s.uplink_bytes, s.downlink_bytes, s.envelope_bytes)]
-        + [str(s.blanked_columns)]
+        + [str(s.blanked_columns), s.runs or "not told"]
         for s in result.statuses
     ]
     note = "<p class='notes'>Retries are counted here, not under Rounds; so is watching, there in a column of its own.</p>"
     changed = "".join(f"<p>{escape(s.note)}</p>" for s in result.statuses if s.note)
-    return changed + html_table(headings, rows) + note
+    return changed + html_table(headings, rows, text_columns={0, 7}) + note
 
 
 def _ledger(folder: Path) -> str:

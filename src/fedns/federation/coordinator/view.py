@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from rich import box
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
@@ -16,20 +16,34 @@ from fedns.core.history import History, Record
 from fedns.federation.coordinator.coordinate import Watcher
 from fedns.federation.coordinator.link import SiteStatus
 from fedns.reporting.numbers import bytes_text
+from fedns.reporting.terminal import say, text_table
 
+FIRST_WORD_SECONDS, LONGEST_SILENCE_SECONDS = 5.0, 60.0  # of waiting for a site without a terminal
 _STYLES = {"answered": "green", "asked": "yellow", "away": "red", "refused": "red", "rejected": "red"}
 
 
 class LineView(Watcher):
-    """A line per round, and one whenever a site's state takes a turn for the worse."""
+    """A line per round, and lines that become rarer while a site is waited for."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._statuses: Sequence[SiteStatus] = ()
+        self._next_word = FIRST_WORD_SECONDS  # of waiting, after which the next line is due
 
     def on_start(self, statuses: Sequence[SiteStatus]) -> None:
         self._statuses = statuses
         self._say(f"waiting for {len(statuses)} sites: {', '.join(status.name for status in statuses)}")
+
+    def look(self) -> None:
+        """Say who is waited for, where it has been long enough since that was said."""
+        silent = [status for status in self._statuses if status.waiting_seconds >= FIRST_WORD_SECONDS]
+        longest = max((status.waiting_seconds for status in silent), default=0.0)
+        if not silent:
+            self._next_word = FIRST_WORD_SECONDS
+        elif longest >= self._next_word:
+            self._next_word = longest + min(longest, LONGEST_SILENCE_SECONDS)
+            names = ", ".join(f"{status.name} (last heard {status.last_heard})" for status in silent)
+            self._say(f"waiting for {longest:.0f} s: {names}")
 
     def on_round(self, record: Record, state: Any) -> None:
         troubled = [f"{s.name} {s.state}: {s.detail}" for s in self._statuses if s.state in ("away", "refused", "rejected")]
@@ -39,7 +53,7 @@ class LineView(Watcher):
         self._say(history.stop_reason)
 
     def _say(self, text: str) -> None:
-        self._console.print(text, markup=False, soft_wrap=True)
+        say(self._console, text)
 
 
 class LiveView(Watcher):
@@ -72,24 +86,16 @@ def round_text(record: Record) -> str:
 
 def site_table(statuses: Sequence[SiteStatus]) -> Table:
     """How every site is doing, and what has left it."""
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for heading in ("site", "state"):
-        table.add_column(heading, overflow="fold")
-    for heading in ("answers", "rejected", "seconds", "sent", "received", "engine's own"):
-        table.add_column(heading, justify="right")
-    for status in statuses:
-        words = f"{status.state}: {status.detail}" if status.detail else status.state
-        table.add_row(
-            Text(status.name),
-            Text(words, style=_STYLES.get(status.state, "")),
-            str(status.answers),
-            str(status.rejected),
-            f"{status.seconds:.2f}",
-            bytes_text(status.uplink_bytes),
-            bytes_text(status.downlink_bytes),
-            bytes_text(status.envelope_bytes),
-        )
-    return table
+    headings = ("site", "state", "last heard", "answers", "rejected", "round trip", "sent", "received", "engine's own")
+    return text_table(headings, map(_row, statuses), left=headings[:2])
+
+
+def _row(status: SiteStatus) -> list[str | Text]:
+    state = f"{status.state} {status.waiting_seconds:.0f} s" if status.waiting_seconds >= 1.0 else status.state
+    words = f"{state}: {status.detail}" if status.detail else state
+    counts = [status.last_heard, str(status.answers), str(status.rejected), f"{status.seconds:.2f} s"]
+    sizes = (status.uplink_bytes, status.downlink_bytes, status.envelope_bytes)
+    return [status.name, Text(words, style=_STYLES.get(status.state, "")), *counts, *map(bytes_text, sizes)]
 
 
 @contextlib.contextmanager
@@ -102,4 +108,16 @@ def view_on(console: Console, quiet: bool) -> Iterator[list[Watcher]]:
         with Live(view, console=console, refresh_per_second=4, transient=True):
             yield [view]
     else:
-        yield [LineView(console)]
+        lines, over = LineView(console), threading.Event()
+        looking = threading.Thread(target=_look_often, args=(lines, over), daemon=True)
+        looking.start()
+        try:
+            yield [lines]
+        finally:
+            over.set()
+            looking.join()
+
+
+def _look_often(lines: LineView, over: threading.Event) -> None:
+    while not over.wait(1.0):
+        lines.look()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass, replace
 
+from fedns import __version__
 from fedns.core.errors import MessageError
 from fedns.runs.policy import LARGEST_BYTES
 
@@ -12,6 +13,10 @@ MAGIC, VERSION = 0xFD, 1
 OPEN, ASK, ANSWER, REFUSAL, OVERFLOW = 1, 2, 3, 4, 5
 KINDS = {OPEN: "open", ASK: "ask", ANSWER: "answer", REFUSAL: "refusal", OVERFLOW: "overflow"}
 _HEAD = struct.Struct("<BBB16sIIIIQ")
+
+
+class VersionError(MessageError):
+    """A packet of another version of the protocol: asking again would not help."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +46,12 @@ class Packet:
         if len(data) < _HEAD.size:
             raise MessageError(f"a packet of {len(data)} bytes is cut short")
         magic, version, kind, run, epoch, exchange, site, committed_rounds, length = _HEAD.unpack_from(data)
-        if magic != MAGIC or version != VERSION or kind not in KINDS:
+        if magic == MAGIC and version != VERSION:
+            raise VersionError(
+                f"the other end speaks packets of version {version}, this one, fedns {__version__}, of version {VERSION}: "
+                "install the same version at both ends"
+            )
+        if magic != MAGIC or kind not in KINDS:
             raise MessageError(f"not a fedns packet of version {VERSION}: it starts with {bytes(data[:3]).hex()}")
         if length != len(data) - _HEAD.size:
             raise MessageError(f"a packet of {length} bytes arrived with {len(data) - _HEAD.size}")

@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from fedns.core.errors import ConfigError
+from fedns.federation.reachable import Contact
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,12 @@ class Engine:
     """(credentials, service, config): answer with `service(config)` until stopped; service is "package.module:factory"."""
     open: Callable[[Path, str, Path], AbstractContextManager[Transport]]
     """(credentials, host:port to listen on, folder for logs): the transport, for as long as the block lasts."""
+
+    contact: Callable[[Path], Contact] | None = None
+    """(credentials): where the coordinator is and by what both ends are known; None where an engine cannot tell."""
+
+    admits: Callable[[Path], str] | None = None
+    """(credentials): why the coordinator does not take this site in, nothing where it does; None where none can tell."""
 
     def require(self) -> Engine:
         """This engine, if it is installed."""

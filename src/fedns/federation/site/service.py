@@ -26,6 +26,7 @@ from fedns.core.messages import (
     split_batch,
 )
 from fedns.core.shards import Shards
+from fedns.federation.protocol.opening import introduction, read_opening
 from fedns.federation.protocol.packets import ANSWER, ASK, OPEN, OVERFLOW, REFUSAL, Packet
 from fedns.federation.site.guard import Answering, Guard, Refusal, check_description
 from fedns.federation.site.memory import RunMemory
@@ -54,8 +55,12 @@ class SiteService:
         permissions: Permissions,
         folder: Path,
         mark: str = "",
+        prepare: Callable[[Spec, Problem, Shards], None] = lambda spec, problem, shards: None,
     ) -> None:
-        """shards: the rows of a run. mark: tells the table that they come from, where they are coded by the run."""
+        """shards: the rows of a run. mark: tells the table that they come from, where they are coded by the run.
+
+        prepare: called before a run is said to be open.
+        """
         self.name = name
         self._read = shards
         self._build = build
@@ -64,6 +69,7 @@ class SiteService:
         folder.mkdir(parents=True, exist_ok=True)
         folder.chmod(0o700)  # answers, the ledger and the secret of a site are its owner's alone
         self._table_mark = mark
+        self._prepare = prepare
         self._guarding: tuple[tuple[str, str], Guard] | None = None  # what it was coded by, and the rules over it
         self._built: tuple[Spec, Problem, Mapping[str, Handler]] | None = None
         self._latest: tuple[tuple[Any, ...], RunMemory] | None = None  # what a file holds, and how to tell it is that one
@@ -90,7 +96,7 @@ class SiteService:
 
     def _open(self, packet: Packet) -> bytes:
         check_description(self._permissions, len(packet.body))
-        spec = Spec.from_agreed(packet.body)
+        spec, coordinator = read_opening(packet.body)
         if packet.site >= len(spec.sites) or spec.sites[packet.site] != self.name:
             raise MessageError(f"this is site '{self.name}', not site {packet.site} of the run")
         path = self._path(packet.run)
@@ -103,10 +109,13 @@ class SiteService:
             guard.admit_run(spec, handlers)
             with self._private():
                 problem.loss.check_targets(guard.shards)
+            self._prepare(spec, problem, guard.shards)
             RunMemory(spec, packet.site, guard.fingerprint).save(path)
         log.info("a run is opened: %s, digest %s", spec.method, spec.digest)
-        self._note(packet, "downlink", "Opening", {}, len(packet.body), "opens a run")
-        return json.dumps({"site": self.name, "blanked_columns": self._guard(spec).blanked_columns}).encode()
+        purpose = f"opens a run, fedns {coordinator}" if coordinator else "opens a run"
+        self._note(packet, "downlink", "Opening", {}, len(packet.body), purpose)
+        facts = {"site": self.name, "blanked_columns": self._guard(spec).blanked_columns, "runs": introduction()}
+        return json.dumps(facts).encode()
 
     def _ask(self, packet: Packet) -> bytes:
         memory = self._recall(packet.run)

@@ -5,10 +5,14 @@ import threading
 from pathlib import Path
 from typing import Any
 
-import numba
-from numba import njit
+from fedns.numerics.cpu.cache import choose_cache_folder
 
-from fedns.numerics import parallel
+choose_cache_folder(Path(__file__).parent)  # before numba, which reads the setting while it is imported
+
+import numba  # noqa: E402
+from numba import njit  # noqa: E402
+
+from fedns.numerics import parallel  # noqa: E402
 
 # Sums may be reordered so that they fill vector registers; nothing else about IEEE arithmetic is given up.
 REORDER = frozenset({"reassoc", "contract", "nsz"})

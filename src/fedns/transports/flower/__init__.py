@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fedns.federation.protocol.transport import Engine, Transport
+from fedns.federation.reachable import Contact
 
 
 def _provision(folder: Path, sites: Sequence[str], host: str, port: int) -> tuple[Path, Mapping[str, Path]]:
@@ -33,4 +34,17 @@ def _open(credentials: Path, listen: str, logs: Path) -> Iterator[Transport]:
         yield transport
 
 
-FLOWER = Engine("flower", "flwr", _provision, _serve, _open)
+def _contact(credentials: Path) -> Contact:
+    from fedns.transports.flower.credentials import contact
+
+    return contact(credentials)
+
+
+def _admits(credentials: Path) -> str:
+    from fedns.transports.flower.client import why_not_admitted
+    from fedns.transports.flower.credentials import SiteCredentials
+
+    return why_not_admitted(SiteCredentials.load(credentials))
+
+
+FLOWER = Engine("flower", "flwr", _provision, _serve, _open, _contact, _admits)

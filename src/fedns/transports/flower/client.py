@@ -113,6 +113,22 @@ def serve(
         _serve(credentials, answer, stop or threading.Event(), patience_seconds, lease_seconds)
 
 
+def why_not_admitted(credentials: SiteCredentials) -> str:
+    """Why the coordinator does not take this site in; nothing where it does, or where the site is running already."""
+    with credentials.key.open("rb") as key_file:
+        try:
+            fcntl.flock(key_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return ""
+        try:
+            with _Connection.open(credentials, LEASE_SECONDS):
+                return ""
+        except httpx.HTTPStatusError as error:
+            return _reason(error)
+        except httpx.TransportError as error:
+            return str(error)
+
+
 def _serve(
     credentials: SiteCredentials, answer: Answer, stop: threading.Event, patience_seconds: float, lease_seconds: float
 ) -> None:

@@ -28,6 +28,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from fedns.core.errors import ConfigError
 from fedns.core.files import checked_name
 from fedns.federation.processes import LOOPBACK
+from fedns.federation.reachable import Contact
 
 AUTHORITY_YEARS = 10
 
@@ -72,6 +73,16 @@ class CoordinatorCredentials:
             )
         sites = {path.stem: path for path in sorted((folder / "sites").glob("*.pub"))}
         return cls(folder / "authority.crt", folder / "server.crt", folder / "server.key", sites)
+
+
+def contact(folder: Path) -> Contact:
+    """Where the coordinator is, and by what both ends are known, from the credentials of either."""
+    if (folder / "server.crt").is_file():
+        own = CoordinatorCredentials.load(folder)
+        return Contact(LOOPBACK, 0, own.authority, (own.certificate,), own.key, known=frozenset(own.sites))
+    site = SiteCredentials.load(folder)
+    host, _, port = site.server_address.rpartition(":")
+    return Contact(host.strip("[]"), int(port), site.authority, (), site.key)
 
 
 def provision(

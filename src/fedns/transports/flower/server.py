@@ -108,6 +108,7 @@ class FlowerTransport(Transport):
         self, client: RuntimeHttpClient, run_id: int, node_id: int, nodes: Mapping[str, int], superlink: Child
     ) -> None:
         self._superlink = superlink
+        self._here: set[str] = set()  # sites that took the last request
         self._client = client
         self._run_id = run_id
         self._node = Node(node_id=node_id)
@@ -129,13 +130,17 @@ class FlowerTransport(Transport):
             yield Arrival(site, failure=f"{site} is not a site of this federation")
         sent = {site: payload for site, payload in requests.items() if site in self._nodes}
         try:
+            here = sent.keys() if self._here >= sent.keys() else set(self.connected())  # SuperLink calls the others an error
+            yield from (Arrival(site, failure=f"{site} has not connected yet") for site in sent.keys() - here)
+            sent = {site: payload for site, payload in sent.items() if site in here}
             waiting, sizes = self._push(sent, timeout_seconds + AFTERLIFE_SECONDS)
         except (httpx.HTTPError, ObjectPushError) as error:
             self._superlink.check()
             yield from (Arrival(site, failure=f"{site} could not be asked: {error}") for site in sent)
             return
-        for site in sent.keys() - set(waiting.values()):
-            yield Arrival(site, failure=f"{site} has not connected yet")
+        self._here = (self._here - sent.keys()) | set(waiting.values())
+        for site in sent.keys() - self._here:
+            yield Arrival(site, failure=f"{site} is not connected")
         replies: list[_Reply] = []
         pause = SHORTEST_PAUSE_SECONDS
         try:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from fedns.federation.processes import refuse_taken_port
 from fedns.federation.protocol.transport import Engine, Transport
+from fedns.federation.reachable import Contact
 
 
 def _provision(folder: Path, sites: Sequence[str], host: str, port: int) -> tuple[Path, Mapping[str, Path]]:
@@ -32,4 +33,10 @@ def _open(credentials: Path, listen: str, logs: Path) -> Iterator[Transport]:
         yield transport
 
 
-NVFLARE = Engine("nvflare", "nvflare", _provision, _serve, _open)
+def _contact(credentials: Path) -> Contact:
+    from fedns.transports.nvflare.processes import contact
+
+    return contact(credentials)
+
+
+NVFLARE = Engine("nvflare", "nvflare", _provision, _serve, _open, _contact)

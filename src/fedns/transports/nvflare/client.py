@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import logging
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -20,11 +22,15 @@ from nvflare.fuel.f3.message import Message
 from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors
 
 from fedns.core.errors import ConfigError, FednsError
+from fedns.federation.reachable import why_unreachable
 from fedns.transports.nvflare.incoming import CHANNEL, TOPIC, at_site, close_down
-from fedns.transports.nvflare.processes import REFUSED
+from fedns.transports.nvflare.processes import REFUSED, contact
 
 SESSION = "fedns_session"  # header: a random word that the server's process has chosen
 EXCHANGE = "fedns_exchange"  # header: the number of the exchange, larger for later ones of the same session
+
+LOOK_SECONDS = 2.0  # between two looks at whether the server is there
+log = logging.getLogger("fedns.site")
 
 Service = Callable[[bytes], bytes]
 
@@ -64,6 +70,8 @@ class SiteAnswers(FLComponent):  # type: ignore[misc]
         # Before registering: a site that the server knows must be able to answer.
         if event_type == EventType.SYSTEM_BOOTSTRAP:
             threading.Thread(target=_end_with_parent, name="fedns-parent", daemon=True).start()
+            name, cell = fl_ctx.get_identity_name(), fl_ctx.get_engine().get_cell().core_cell
+            threading.Thread(target=_tell_of_connection, args=(name, cell), name="fedns-watch", daemon=True).start()
             fl_ctx.get_engine().get_cell().register_request_cb(channel=CHANNEL, topic=TOPIC, cb=self.answer)
 
     def answer(self, request: Message) -> Message:
@@ -89,6 +97,23 @@ class SiteAnswers(FLComponent):  # type: ignore[misc]
                 # The text may hold data: it stays here, in the log.
                 self.logger.exception("the service failed")
                 return make_reply(ReturnCode.PROCESS_EXCEPTION, f"the site's service failed with {type(error).__name__}")
+
+
+def _tell_of_connection(name: str, cell: Any) -> None:
+    """Say when this site is connected and when it is not, and why; NVFlare itself tries again for as long as it takes."""
+    where = contact(Path())  # a client runs in the folder of its credentials
+    connected, said = False, ""
+    while True:
+        if cell.is_cell_connected(FQCN.ROOT_SERVER):
+            if not connected:
+                log.info("%s is connected to %s:%d", name, where.host, where.port)
+            connected, said = True, ""
+        else:
+            reason = why_unreachable(where) or "it is there, but does not take this site in yet"
+            if connected or reason != said:
+                log.info("%s waits for a coordinator at %s:%d: %s", name, where.host, where.port, reason)
+            connected, said = False, reason
+        time.sleep(LOOK_SECONDS)
 
 
 def _end_with_parent() -> None:

@@ -24,11 +24,14 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from fedns.core.errors import ConfigError
 from fedns.core.files import checked_name
 from fedns.federation.processes import LARGEST_MESSAGE
+from fedns.federation.reachable import Contact
+from fedns.transports.nvflare.logs import OWNER, log_settings
 
 PROJECT = "fedns"
 CONSOLE = "console.txt"  # beside the credentials: what the process printed, NVFlare's own log files beside it
@@ -116,6 +119,20 @@ class _Notes:
     debug = warning = info
 
 
+def contact(credentials: Path) -> Contact:
+    """Where the coordinator is, and by what both ends are known, from the credentials of either."""
+    startup = credentials / "startup"
+    role = "client" if (startup / "fed_client.json").is_file() else "server"
+    if not (startup / f"fed_{role}.json").is_file():
+        raise ConfigError(
+            f"{credentials} holds no credentials: it has no folder `startup`; `fedns init-federation` makes one"
+        )
+    settings = json.loads((startup / f"fed_{role}.json").read_text(encoding="utf-8"))
+    host, _, port = settings["servers"][0]["service"]["target"].rpartition(":")
+    own = startup / f"{role}.crt"
+    return Contact(host, int(port), startup / "rootCA.pem", (own,), startup / f"{role}.key", presented=role == "client")
+
+
 def start_server(credentials: Path, channel: int, listen_seconds: float = 600.0) -> subprocess.Popen[bytes]:
     """The NVFlare server of these credentials, with the relay talking over the inherited socket `channel`."""
     component = {"id": "fedns", "path": SERVER_COMPONENT, "args": {"channel": channel}}
@@ -143,7 +160,11 @@ def start_site(credentials: Path, service: str, config: Path) -> subprocess.Pope
         "secure_train=true",
     ]
     command += [f"uid={name}", f"org={PROJECT}", "config_folder=config", f"heart_beat_interval={HEARTBEAT_SECONDS}"]
-    return _start(credentials, command, stdin=subprocess.PIPE)
+    owner = os.dup(sys.stderr.fileno()) if _is_real(sys.stderr) else os.open(os.devnull, os.O_WRONLY)
+    try:
+        return _start(credentials, command, {OWNER: str(owner)}, stdin=subprocess.PIPE, pass_fds=[owner])
+    finally:
+        os.close(owner)
 
 
 def keep_site_running(credentials: Path, service: str, config: Path) -> None:
@@ -198,6 +219,7 @@ def _configure(credentials: Path, resources: dict[str, Any]) -> None:
     local.mkdir(exist_ok=True)
     (local / "resources.json").write_text(json.dumps({"format_version": 2, **resources}, indent=2), encoding="utf-8")
     (local / "comm_config.json").write_text(json.dumps(_communication(), indent=2), encoding="utf-8")
+    (local / "log_config.json").write_text(json.dumps(log_settings(), indent=2), encoding="utf-8")
 
 
 def _communication() -> dict[str, Any]:
@@ -211,10 +233,20 @@ def _communication() -> dict[str, Any]:
     }
 
 
-def _start(credentials: Path, module_and_arguments: list[str], **options: Any) -> subprocess.Popen[bytes]:
+def _is_real(stream: Any) -> bool:
+    """Whether it is a file of the operating system's, which a child can be given."""
+    try:
+        return bool(stream.fileno() >= 0)
+    except (AttributeError, OSError, ValueError):
+        return False
+
+
+def _start(
+    credentials: Path, module_and_arguments: list[str], told: Mapping[str, str] = MappingProxyType({}), **options: Any
+) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-u", "-m", *module_and_arguments]
     # Why a visitor was refused stands in the console only if gRPC may speak; other libraries silence it for all children.
-    environment = {name: value for name, value in os.environ.items() if name != "GRPC_VERBOSITY"}
+    environment = {name: value for name, value in os.environ.items() if name != "GRPC_VERBOSITY"} | dict(told)
     with (credentials / CONSOLE).open("wb") as console:
         # Its own group: Ctrl-C reaches us alone, and `stop` reaches everything that was started.
         return subprocess.Popen(

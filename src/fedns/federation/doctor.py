@@ -1,0 +1,165 @@
+"""Looking a site or a coordinator over before any run: what is in order, and what to do about what is not."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedns import __version__
+from fedns.core.errors import FednsError
+from fedns.core.shards import Shards
+from fedns.federation.config import CREDENTIALS_FOLDER, SiteConfig, engine_named, read_experiment
+from fedns.federation.coordinator.state import CHECKPOINT_FILE
+from fedns.federation.processes import refuse_taken_port
+from fedns.federation.protocol.transport import Engine
+from fedns.federation.reachable import Contact, expiring, why_unreachable
+from fedns.federation.site.explain import meaning
+from fedns.federation.site.rows import site_shards
+from fedns.runs.settings import read_toml
+from fedns.runs.spec import Spec
+
+SPARE_BYTES = 200 << 20  # of disk and memory, beside what the rows take
+COPIES = 3  # of the rows: as read, as kept on disk and mapped, as worked on
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at: in order, or what is wrong and what to do."""
+
+    what: str
+    fault: str = ""
+
+
+@dataclass
+class Examination:
+    """Findings in the order in which they were made; what depends on something that failed is left out."""
+
+    findings: list[Finding] = field(default_factory=list)
+
+    def check(self, what: str, fault: str = "") -> bool:
+        self.findings.append(Finding(what, fault))
+        return not fault
+
+    def attempt(self, what: str, action: Callable[[], Any]) -> Any:
+        """What the action gives, or None and a finding with its sentence."""
+        try:
+            result = action()
+        except FednsError as error:
+            self.check(what, str(error))
+            return None
+        except OSError as error:
+            self.check(what, f"'{error.filename}': {error.strerror}" if error.filename else str(error))
+            return None
+        self.check(what)
+        return result
+
+
+def examine(path: Path) -> list[Finding]:
+    """A site's file or a coordinator's, by what is in it."""
+    exam = Examination()
+    values = exam.attempt(f"{path} can be read", lambda: read_toml(path))
+    if values is not None:
+        (_examine_coordinator if "sites" in values else _examine_site)(path, exam)
+    return exam.findings
+
+
+def _examine_site(path: Path, exam: Examination) -> None:
+    config: SiteConfig | None = exam.attempt("settings", lambda: SiteConfig.read(path))
+    if config is None:
+        return
+    _examine_folder(exam, config.folder / config.state)
+    shards: Shards | None = exam.attempt("table", lambda: site_shards(config))
+    if shards is not None:
+        _examine_rows(exam, config, shards)
+    engine, contact = _examine_credentials(exam, config.engine, config.credentials)
+    if engine is None or contact is None:
+        return
+    where = f"coordinator at {contact.host}:{contact.port}"
+    if exam.check(where, why_unreachable(contact)) and engine.admits is not None:
+        exam.check("the coordinator knows this site, and the clocks agree", engine.admits(config.credentials))
+
+
+def _examine_rows(exam: Examination, config: SiteConfig, shards: Shards) -> None:
+    held = sum(part.nbytes for part in shards.rows if isinstance(part, np.ndarray))
+    free, memory = shutil.disk_usage(config.folder).free, _free_memory()
+    needed = COPIES * held + SPARE_BYTES
+    exam.check(f"disk: {_size(free)} free", "" if free > needed else f"make room: {_size(needed)} are wanted")
+    if memory is not None:
+        exam.check(f"memory: {_size(memory)} free", "" if memory > needed else f"{_size(needed)} are wanted for these rows")
+    for sentence in meaning(config.permit, shards, config.folder / config.state):
+        refuses = "will refuse" in sentence and "Hessian" not in sentence  # which most methods do without
+        exam.check(f"limits: {sentence}", "change the limits in [permit], or the table" if refuses else "")
+
+
+def _examine_coordinator(path: Path, exam: Examination) -> None:
+    spec: Spec | None = exam.attempt("settings", lambda: read_experiment(path))
+    if spec is None:
+        return
+    _examine_folder(exam, spec.folder)
+    unfinished = (spec.folder / CHECKPOINT_FILE).exists()
+    exam.check(f"{spec.folder} is free", "it holds a run: go on with --resume, or give another 'out'" if unfinished else "")
+    free = shutil.disk_usage(spec.home).free
+    exam.check(f"disk: {_size(free)} free", "" if free > SPARE_BYTES else f"make room: {_size(SPARE_BYTES)} are wanted")
+    _, contact = _examine_credentials(exam, spec.engine, spec.home / CREDENTIALS_FOLDER)
+    host, _, port = spec.listen.rpartition(":")
+    local = "127.0.0.1" if host in ("0.0.0.0", "") else host
+    exam.attempt(f"port {port} is free", lambda: refuse_taken_port(int(port), local))
+    if contact is not None and contact.known is not None:
+        missing = sorted(set(spec.sites) - contact.known)
+        fault = f"{', '.join(missing)} have no key here: run `fedns init-federation` again with all names" if missing else ""
+        exam.check("every site has a key here", fault)
+
+
+def _examine_credentials(exam: Examination, name: str, folder: Path) -> tuple[Engine | None, Contact | None]:
+    engine: Engine | None = exam.attempt(f"engine {name}", lambda: engine_named(name))
+    if engine is None:
+        return None, None
+    libraries = ", ".join(f"{package} {version(package)}" for package in (engine.package, "numpy", "numba"))
+    exam.check(f"fedns {__version__}, Python {platform.python_version()}, {libraries}: the same everywhere?")
+    if engine.contact is None:
+        return engine, None
+    contact: Contact | None = exam.attempt("credentials", lambda: engine.contact and engine.contact(folder))
+    if contact is None:
+        return engine, None
+    for file in (contact.authority, *contact.certificates):
+        problems = exam.attempt(f"certificate {file.name}", lambda file=file: expiring([file]))  # type: ignore[misc]
+        if problems:
+            exam.findings[-1] = Finding(f"certificate {file.name}", problems[0])
+    if contact.key is not None:
+        exam.attempt("private key", lambda: _check_key(contact.key))  # type: ignore[arg-type]
+    return engine, contact
+
+
+def _check_key(key: Path) -> None:
+    if key.stat().st_mode & 0o077:
+        raise FednsError(f"others on this machine can read it: chmod 600 {key}")
+    key.read_bytes()
+
+
+def _examine_folder(exam: Examination, folder: Path) -> None:
+    def write() -> None:
+        existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
+        with tempfile.TemporaryFile(dir=existing):
+            pass
+
+    exam.attempt(f"{folder} can be written", write)
+
+
+def _free_memory() -> int | None:
+    facts = Path("/proc/meminfo")
+    if not facts.exists():
+        return None
+    lines = dict(line.split(":", 1) for line in facts.read_text().splitlines())
+    return int(lines["MemAvailable"].split()[0]) << 10
+
+
+def _size(count: int) -> str:
+    return f"{count / (1 << 30):.1f} GB"
