@@ -55,6 +55,7 @@ from fedns.data.partition import split as split
 from fedns.data.partition import split_dataset as split_dataset
 from fedns.data.scaling import scale as scale
 from fedns.numerics.rng import random_bits as random_bits
+from fedns.problems.cox import Cox as Cox
 from fedns.problems.effective_dimension import effective_dimension as effective_dimension
 from fedns.problems.effective_dimension import estimate_effective_dimension as estimate_effective_dimension
 from fedns.problems.families import FAMILIES as FAMILIES
