@@ -11,6 +11,7 @@ from fedns.algorithms import FedNDES as FedNDES
 from fedns.algorithms import FedNew as FedNew
 from fedns.algorithms import FedNewton as FedNewton
 from fedns.algorithms import FedNL as FedNL
+from fedns.algorithms import FedNLBC as FedNLBC
 from fedns.algorithms import FedNS as FedNS
 from fedns.algorithms import FedProx as FedProx
 from fedns.algorithms import GradientDescent as GradientDescent
@@ -19,6 +20,7 @@ from fedns.algorithms import Newton as Newton
 from fedns.algorithms import NewtonSketch as NewtonSketch
 from fedns.algorithms import NewtonZero as NewtonZero
 from fedns.algorithms import QFedNew as QFedNew
+from fedns.algorithms import Scaffold as Scaffold
 from fedns.algorithms.searches import ArmijoSearch as ArmijoSearch
 from fedns.algorithms.searches import LocalSearch as LocalSearch
 from fedns.algorithms.searches import Search as Search
@@ -38,13 +40,13 @@ from fedns.core.errors import DataError as DataError
 from fedns.core.errors import FednsError as FednsError
 from fedns.core.errors import MessageError as MessageError
 from fedns.core.history import History as History
+from fedns.core.history import Observer as Observer
 from fedns.core.history import Record as Record
 from fedns.core.messages import Discloses as Discloses
 from fedns.core.messages import Message as Message
 from fedns.core.messages import Payload as Payload
 from fedns.core.messages import Ragged as Ragged
 from fedns.core.messages import wire as wire
-from fedns.core.observers import Observer as Observer
 from fedns.core.shards import Shards as Shards
 from fedns.core.termination import Ending as Ending
 from fedns.data.datasets import Dataset as Dataset

@@ -9,7 +9,7 @@ from tests.conftest import make_shards
 import fedns
 from fedns.algorithms.fednl import FedNL, NewtonZero
 from fedns.core.errors import ConfigError
-from fedns.core.observers import Observer
+from fedns.core.history import Observer
 from fedns.numerics.linalg import unpack_symmetric
 from fedns.numerics.rng import generator
 

@@ -10,7 +10,7 @@ from fedns.comparison.display import Display
 from fedns.comparison.outputs import write_outputs
 from fedns.comparison.results import read_runs
 from fedns.core.errors import ConfigError, DataError
-from fedns.core.observers import Observer
+from fedns.core.history import Observer
 from fedns.runs.spec import Spec
 
 KEYS = [

@@ -16,8 +16,8 @@ from fedns.data.catalogue import available
 from fedns.paper import figure1, plan, report
 from fedns.paper.command import reproduce
 from fedns.paper.measured import CaseRuns, Measured
+from fedns.paper.part import Check, Verdict, gathered, in_order, judge
 from fedns.paper.rates import rate
-from fedns.paper.verdict import Check, Verdict, gathered, in_order, judge
 from fedns.runs.spec import Spec
 
 

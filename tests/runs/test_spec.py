@@ -13,7 +13,7 @@ from fedns.runs.spec import COMPARED, Spec
 CONFIGS = Path(__file__).parents[2] / "configs"
 FULL = Spec(
     "a dir/da\"ta'.csv", ("fedns:sketch=sjlt;sketch_size=8", "gd"), "y", "site", "w", "3", "maxabs", 7, "dirichlet:0.5",
-    "squared", 0.1234567890123, True, "gaussian", 9, 11, 1e-7, 2, 3, "float32", 0.25, 1, "x/y", "mean",
+    "squared", 0.1234567890123, True, "gaussian", 9, 11, 1e-7, 2, 3, "float32", 0.25, 1, "cuda", "x/y", "mean",
 )  # fmt: skip
 
 

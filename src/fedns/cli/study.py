@@ -95,6 +95,7 @@ def fit(
     site_column: SiteColumn = None,
     smallest_count: SmallestCount = 5,
     out: Annotated[Path, option("Folder of the results.", "runs/fit")] = Path("runs/fit"),
+    resume: Annotated[bool, option("Go on with the fit over sites that was interrupted.", False, "--resume")] = False,
     quiet: Quiet = False,
 ) -> None:
     """Fit a study over tables on this machine, each a site of its own; or over real sites.
@@ -107,10 +108,12 @@ def fit(
 
     if (federation is None) == (not tables):
         raise ConfigError("give either tables, or --federation with the folder of a federation")
+    if resume and federation is None:
+        raise ConfigError("--resume is for fits over real sites: a fit on this machine is started again")
     if federation is not None:
         from fedns.cli.federation_commands import fit_over_sites
 
-        found = fit_over_sites(Study.read(study), federation, out)
+        found = fit_over_sites(Study.read(study), federation, out, resume=resume)
     else:
         found = fit_study(Study.read(study), _frames(tables or [], site_column), smallest_count=smallest_count)
     path = write_fit(found, out)

@@ -12,8 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from fedns.comparison.display import Calls, Display
 from fedns.comparison.workers import Say
-from fedns.core.history import Record
-from fedns.core.observers import Observer
+from fedns.core.history import Observer, Record
 from fedns.reporting.numbers import gap_text
 from fedns.reporting.terminal import say
 

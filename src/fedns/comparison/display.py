@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
-from fedns.core.history import History, Record
-from fedns.core.observers import Observer
+from fedns.core.history import History, Observer, Record
+from fedns.numerics.compiled import COMPILED
 from fedns.reporting.numbers import gap_text
 from fedns.reporting.terminal import say
 
@@ -127,6 +127,9 @@ def display_for(console: Console, quiet: bool) -> Display:
 @contextlib.contextmanager
 def _on_compile(say: Any) -> Iterator[None]:
     """Call `say` when the first kernel is compiled rather than loaded from the cache of an earlier run."""
+    if not COMPILED:
+        yield
+        return
     from numba.core import event
 
     class Once(event.Listener):

@@ -48,7 +48,7 @@ def load_data(spec: Spec) -> tuple[Dataset, Problem]:
 def split_and_scale(spec: Spec, dataset: Dataset, trial: int) -> Shards:
     """Rows given to clients with this trial's seed, then scaled from the clients' summaries."""
     shards = split_dataset(dataset, spec.num_clients, spec.split, spec.seed + trial)
-    return scale(shards, spec.scale)[0]
+    return scale(shards, spec.scale)[0].narrowed
 
 
 def prepare_trial(spec: Spec, problem: Problem, shards: Shards, trial: int) -> Trial:
@@ -64,6 +64,7 @@ def describe(spec: Spec, dataset: Dataset, problem: Problem, shards: Shards) -> 
         "data set": dataset.name,
         "source": dataset.source or "not stated",
         "rows and columns": f"{shards.num_samples} x {shards.num_columns}{_density(shards)}",
+        "storage": _storage(shards),
         "coefficients (M)": f"{problem.num_features(shards.num_columns)}{', one the intercept' * spec.intercept}",
         "targets": _targets(dataset, problem),
         "clients": f"{shards.num_clients}, split {spec.split}",
@@ -120,6 +121,15 @@ def _density(shards: Shards) -> str:
     if not isinstance(shards.rows, SparseRows):
         return ""
     return f", compressed, {shards.rows.data.size / max(1, shards.num_samples):.3g} nonzeros a row"
+
+
+def _storage(shards: Shards) -> str:
+    """The type that the numbers are held in, and what it saves."""
+    rows = shards.rows
+    values = rows.data if isinstance(rows, SparseRows) else rows.flat
+    wide = rows.nbytes + values.size * (8 - values.itemsize)
+    held = f"{values.dtype}, {rows.nbytes / 1e6:.3g} MB"
+    return held if rows.nbytes == wide else f"{held} instead of {wide / 1e6:.3g} MB, exact"
 
 
 def _targets(dataset: Dataset, problem: Problem) -> str:

@@ -9,8 +9,7 @@ from fedns.comparison.compare import Comparison
 from fedns.comparison.summary import Summary, Traffic, summarise, traffic
 from fedns.comparison.tables import HEADINGS, cells, ending_text
 from fedns.reporting.numbers import bytes_text, gap_text, rounds_text, seconds_text
-from fedns.reporting.page import html_table, page, pairs, section
-from fedns.reporting.versions import versions
+from fedns.reporting.page import html_table, page, pairs, section, versions
 from fedns.runs.spec import Spec
 
 

@@ -13,9 +13,8 @@ from fedns.core.checked import checked
 from fedns.core.errors import DataError
 from fedns.core.files import write_whole
 from fedns.core.grouping import grouped
-from fedns.core.history import History, Record
+from fedns.core.history import History, Observer, Record
 from fedns.core.meter import LedgerEntry
-from fedns.core.observers import Observer
 from fedns.core.termination import Ending
 
 ROUNDS_FILE, RUNS_FILE = "rounds.jsonl", "runs.jsonl"

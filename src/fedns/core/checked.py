@@ -1,10 +1,14 @@
-"""Settings and arguments checked against their declared types, so that a mistake is answered with a sentence."""
+"""Settings and arguments checked against their declared types, so that a mistake is answered with a sentence.
+
+numpy is not imported here: the command line shows its help without it.
+"""
 
 from __future__ import annotations
 
 import functools
 import inspect
 import math
+import sys
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -12,9 +16,6 @@ from dataclasses import dataclass, fields
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union
-
-import numpy as np
-from numpy.typing import ArrayLike
 
 from fedns.core.errors import ConfigError
 
@@ -101,17 +102,22 @@ def _check(owner: str, name: str, value: Any, declared: Any) -> None:
 def _options(declared: Any) -> list[Any]:
     """The types of a union; `ArrayLike`, a union itself, remains one of them."""
     options = list(typing.get_args(declared))
-    array_like = typing.get_args(ArrayLike)
-    if set(array_like) <= set(options):
-        return [ArrayLike, *(option for option in options if option not in array_like)]
-    return options
+    numpy_typing = sys.modules.get("numpy.typing")
+    if numpy_typing is None or not set(array_like := typing.get_args(numpy_typing.ArrayLike)) <= set(options):
+        return options
+    return [numpy_typing.ArrayLike, *(option for option in options if option not in array_like)]
 
 
 def _is_array(declared: Any) -> bool:
-    return declared is ArrayLike or typing.get_origin(declared) is np.ndarray
+    numpy_typing = sys.modules.get("numpy.typing")  # nothing can be declared an array before it is imported
+    return numpy_typing is not None and (
+        declared is numpy_typing.ArrayLike or typing.get_origin(declared) is sys.modules["numpy"].ndarray
+    )
 
 
 def _is_array_like(value: Any) -> bool:
+    import numpy as np
+
     try:
         return not isinstance(value, str | bytes | Mapping) and np.ndim(value) > 0
     except ValueError:  # rows of unequal lengths
@@ -133,7 +139,7 @@ def _fits(value: Any, declared: Any) -> bool:
     if declared is int:
         return isinstance(value, Integral) and value is not True and value is not False
     if declared is bool:
-        return isinstance(value, bool | np.bool_)
+        return type(value).__name__ in ("bool", "bool_")  # Python's, and numpy's by either of its names
     if origin is not None:
         return _fits_container(value, origin, typing.get_args(declared))
     if declared is Any or not isinstance(declared, type):

@@ -17,13 +17,11 @@ from fedns.comparison.workers import Say, Task
 from fedns.core.algorithm import Algorithm
 from fedns.core.files import write_whole
 from fedns.core.grouping import grouped
-from fedns.core.history import Record
-from fedns.core.observers import Observer
+from fedns.core.history import Observer, Record
 from fedns.data.datasets import Dataset, load
 from fedns.data.partition import split_dataset
 from fedns.data.scaling import scale
-from fedns.paper.part import Part, table_of
-from fedns.paper.verdict import Check, claim, judged
+from fedns.paper.part import Check, Part, claim, judged, table_of
 from fedns.problems.penalties import Ridge
 from fedns.problems.problem import Problem
 from fedns.problems.reference import pooled_optimum

@@ -8,9 +8,8 @@ from math import log10
 
 from fedns.data.catalogue import shape_of
 from fedns.paper.measured import GAPS, CaseRuns, Measured, as_in_the_paper, reached_text, rounds_or_more
-from fedns.paper.part import Part, Table
+from fedns.paper.part import Check, Part, Table, Verdict, claim, judge, judged
 from fedns.paper.rates import SUPERLINEAR_ORDER, rate
-from fedns.paper.verdict import Check, Verdict, claim, judge, judged
 from fedns.reporting.charts import Chart
 from fedns.reporting.gap_charts import gap_chart
 from fedns.reporting.numbers import bytes_text, gap_text

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from fedns.core.grouping import grouped
 from fedns.paper.dimensions import Dimension, find
 from fedns.paper.measured import CaseRuns, Measured, rounds_or_more
-from fedns.paper.part import Part, table_of
-from fedns.paper.verdict import Check, Verdict, claim, judge, judged
+from fedns.paper.part import Check, Part, Verdict, claim, judge, judged, table_of
 from fedns.reporting.charts import Chart, Line, Scale
 from fedns.reporting.numbers import gap_text
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from fedns.paper.measured import CaseRuns, Measured, reached_text
-from fedns.paper.part import Part, Table
-from fedns.paper.verdict import Check, Verdict, claim, judge, judged
+from fedns.paper.part import Check, Part, Table, Verdict, claim, judge, judged
 
 CLOSE_GAP = 1e-10
 LOCAL = ("distributednewton", "localnewton")

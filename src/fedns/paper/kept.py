@@ -9,9 +9,8 @@ from typing import Any
 
 from fedns.comparison.workers import Say, Task
 from fedns.core.files import write_whole
-from fedns.paper.part import Part
+from fedns.paper.part import Part, Verdict
 from fedns.paper.theorems import theorem1, theorem2, theorem3
-from fedns.paper.verdict import Verdict
 from fedns.reporting.charts import Chart, Line, Scale
 
 THEOREMS = {"Theorem 1": theorem1, "Theorem 2": theorem2, "Theorem 3": theorem3}

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from fedns.algorithms import METHODS
 from fedns.comparison.summary import gap_name
 from fedns.paper.measured import GAPS, CaseRuns, Measured, rounds_or_more
-from fedns.paper.part import Part, Table, table_of
+from fedns.paper.part import Check, Part, Table, Verdict, judge, judged, table_of
 from fedns.paper.rates import Kind, Rate, rate
-from fedns.paper.verdict import Check, Verdict, judge, judged
 from fedns.reporting.charts import Chart
 from fedns.reporting.gap_charts import gap_chart
 from fedns.reporting.numbers import bytes_text, gap_text

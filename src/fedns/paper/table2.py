@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from fedns.paper.dimensions import STRENGTH, Dimension, find
 from fedns.paper.measured import CaseRuns, as_in_the_paper
-from fedns.paper.part import Part, table_of
-from fedns.paper.verdict import Check, Verdict, claim, judge, judged
+from fedns.paper.part import Check, Part, Verdict, claim, judge, judged, table_of
 
 ENOUGH = 4.0  # sketched rows of all clients together per effective dimension
 

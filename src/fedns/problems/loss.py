@@ -30,6 +30,8 @@ class Loss(Checked, Formulas, ABC):
     curvature_bound: ClassVar[float] = math.inf  # the second derivative is nowhere larger
     has_root: ClassVar[bool] = True  # whether rows have a share each in a root A of the Hessian A' A
     takes_intercept: ClassVar[bool] = True
+    curvature_is_constant: ClassVar[bool] = False  # the second derivative is the same everywhere
+    nonnegative: ClassVar[bool] = False  # no row has a loss below 0
 
     @abstractmethod
     def value(self, y: Any, z: Any) -> Any:

@@ -27,6 +27,7 @@ class Softmax(Loss):
     """
 
     name: ClassVar[str] = "softmax"
+    nonnegative: ClassVar[bool] = True
     classes: int = 3
     reference: bool = False
 

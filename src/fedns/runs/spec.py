@@ -54,6 +54,7 @@ class Spec(Checked):
     - wire: float64 or float32, the precision of real numbers in messages.
     - participation: the part of the clients drawn for each round.
     - threads: all cores unless given.
+    - device: cpu or cuda, what passes over the rows; the processor unless given.
     - out: folder of the results; runs/<dataset> unless given.
     - missing: missing values: refuse, drop the rows, or fill in the mean.
     - engine: what carries messages to sites; none in the simulator.
@@ -88,6 +89,7 @@ class Spec(Checked):
     wire: str = "float64"
     participation: Annotated[float, Limit("> 0 and <= 1", lambda part: 0 < part <= 1)] = 1.0
     threads: Count | None = None  # None: all cores
+    device: str | None = None  # None: the processor
     out: str | None = None  # None: runs/<dataset>
     missing: str = "refuse"  # or drop the rows, or fill in the mean
     engine: str = ""  # what carries messages to sites
@@ -217,11 +219,13 @@ def _check_names(spec: Spec) -> None:
     from fedns.core.messages import WIRE_PRECISIONS
     from fedns.data.missing import MISSING_RULES
     from fedns.data.scaling import SCALINGS
+    from fedns.numerics.backend import DEVICES
     from fedns.problems.losses import LOSSES
     from fedns.runs.methods import parse_methods
     from fedns.sketches import SKETCHES
 
-    choices = {
+    choices: dict[str, tuple[str | None, ...]] = {
+        "device": (None, *DEVICES),
         "missing": MISSING_RULES,
         "scale": SCALINGS,
         "loss": tuple(LOSSES) if spec.sites else ("auto", *LOSSES),  # nobody sees all targets of sites to choose by
@@ -231,7 +235,7 @@ def _check_names(spec: Spec) -> None:
     for name, known in choices.items():
         value = getattr(spec, name)
         if value not in known:
-            raise ConfigError(unknown(name, value, known))
+            raise ConfigError(unknown(name, value, [text for text in known if text is not None]))
     parse_methods(spec.methods, spec.sketch, spec.sketch_size)
 
 
@@ -244,6 +248,10 @@ def _check_sites(spec: Spec) -> None:
         raise ConfigError(f"a run over sites has one method, got {', '.join(spec.methods)}")
     if spec.policy.quorum > len(spec.sites):
         raise ConfigError(f"a quorum of {spec.policy.quorum} is more than the sites there are")
+    limits = spec.policy.largest_rows
+    for site in limits if isinstance(limits, dict) else ():
+        if site not in spec.sites:
+            raise ConfigError(f"largest_rows: {unknown('site', site, spec.sites)}")
     host, _, port = spec.listen.rpartition(":")
     if not (host and port.isdecimal() and int(port) < 2**16):
         raise ConfigError(f"listen must be a host and a port, like 127.0.0.1:9092, got {spec.listen!r}")

@@ -71,7 +71,7 @@ def _parse(text: bytes, name: str, first_line: int) -> Chunk:
         if _FOREIGN.search(text):
             raise ValueError("scikit-learn reads what the format does not have")
         rows, labels = load_svmlight_file(io.BytesIO(text), n_features=_LARGEST_INDEX, zero_based=False)
-    except (ValueError, OverflowError):
+    except (ValueError, ArithmeticError):
         raise _explain(text, name, first_line) from None
     return Chunk(labels, np.diff(rows.indptr), rows.indices.astype(np.int32), rows.data)
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedns.paper.part import Table, table_of
-from fedns.paper.verdict import Findings, NumberedClaim, Verdict
+from fedns.paper.part import Findings, NumberedClaim, Table, Verdict, table_of
 from fedns.reporting.charts import Chart, Line, Scale
 
 if TYPE_CHECKING:
