@@ -30,7 +30,8 @@ def print_datasets(console: Console) -> None:
     )
     console.print(text_table(headings, rows, left=("name", "task", "note", "source")))
     say(
-        console, "Files work by their path too: LIBSVM text, .npz, .csv and .parquet (--target names the column to predict)."
+        console,
+        "Files work by their path too: LIBSVM text, .npz, and tables such as .csv and .parquet (--target names the outcome).",
     )
     say(console, "Made-up data: synthetic:rows=20000,columns=50")
     if not archives():

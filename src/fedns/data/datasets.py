@@ -84,7 +84,7 @@ def load(
 ) -> Dataset:
     """Rows and targets of a named set, of a file, or of `synthetic:rows=...,columns=...`.
 
-    - name: of a set that `fedns datasets` lists, or a path: LIBSVM text, .npz, .csv or .parquet.
+    - name: of a set that `fedns datasets` lists, or a path: LIBSVM text, .npz, .csv, .tsv, .parquet, .arrow or .feather.
     - positive: the label that becomes +1, all others -1. Without it, the larger of two labels does.
     - target: the column of the targets in a table, or the member of an archive.
     - group: the column of the sites.
