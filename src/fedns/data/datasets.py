@@ -40,16 +40,16 @@ _DTYPES = {"float64": np.float64, "float32": np.float32}
 class Dataset(Table):
     """Rows and targets, not yet given to clients; iterates as `features, targets`.
 
-    - name: of the set.
     - features: (rows, columns), an array or a scipy.sparse matrix.
     - targets: (rows,), -1 and +1 where the task is binary.
-    - task: binary, regression or multiclass.
     - columns: their names.
     - groups: (rows,), the natural site of each row.
     - group_names: one per distinct group, in sorted order of the labels.
     - sample_weights: (rows,).
-    - description: in words.
     - source: where it came from.
+    - description: in words.
+    - name: of the set.
+    - task: binary, regression or multiclass.
     """
 
     example: ClassVar[str] = "fedns.load(NAME)"
