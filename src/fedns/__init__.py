@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         FedNew,
         FedNewton,
         FedNL,
+        FedNLBC,
         FedNS,
         FedProx,
         GradientDescent,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
         NewtonSketch,
         NewtonZero,
         QFedNew,
+        Scaffold,
     )
     from fedns.algorithms.searches import ArmijoSearch, LocalSearch, Search
     from fedns.comparison.compare import Comparison, compare
@@ -64,7 +66,8 @@ if TYPE_CHECKING:
     from fedns.sketches import SJLT, SKETCHES, SRHT, Gaussian, Rademacher, RowSampling, Sketch
     from fedns.studies.feature_map import MapRule
     from fedns.studies.fit import fit_study
-    from fedns.studies.model.estimate import SeparationError, StudyFit
+    from fedns.studies.inference.fitted import StudyFit
+    from fedns.studies.model.estimate import SeparationError
     from fedns.studies.schema.conflicts import StudyConflict
     from fedns.studies.study import ColumnRule, Study
 

@@ -25,6 +25,10 @@ class Policy(Checked):
     absent: Literal["wait", "renormalise", "reuse"] = "wait"
     patience_seconds: NotNegative = 600.0  # how long to wait for sites before giving up
     largest_bytes: int = LARGEST_BYTES
-    largest_rows: Count | None = None  # that a site may state, its weights included; more ends the run
+    largest_rows: Count | dict[str, Count] | None = None  # that a site may state, or each by its name; more ends the run
     # How gradients are put together; the others keep one site from turning them at will.
     aggregate: Literal["mean", "median", "trimmed", "geometric"] = "mean"
+
+    def most_rows(self, site: str) -> int | None:
+        """How many rows were agreed on for a site; none where nothing was."""
+        return self.largest_rows.get(site) if isinstance(self.largest_rows, dict) else self.largest_rows

@@ -60,11 +60,11 @@ def typed(key: str, hint: Any, value: Any) -> Any:
     for kind in kinds:
         if get_origin(kind) is tuple and isinstance(value, list | tuple) and all(isinstance(item, str) for item in value):
             return tuple(value)
-        if get_origin(kind) is Literal:
+        if get_origin(kind) is Literal or (get_origin(kind) is dict and isinstance(value, dict)):
             return value  # which ones there are, the class says
         if kind is float and type(value) is int and abs(value) < 2**1023:
             return float(value)
         if type(value) is kind or (value is None and kinds != [hint]):
             return value
-    expected = " or ".join(WORDS.get(kind, "a list of texts") for kind in kinds)
+    expected = " or ".join("a table" if get_origin(kind) is dict else WORDS.get(kind, "a list of texts") for kind in kinds)
     raise ConfigError(f"{key} must be {expected}, got {value!r}")

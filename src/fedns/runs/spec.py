@@ -248,6 +248,10 @@ def _check_sites(spec: Spec) -> None:
         raise ConfigError(f"a run over sites has one method, got {', '.join(spec.methods)}")
     if spec.policy.quorum > len(spec.sites):
         raise ConfigError(f"a quorum of {spec.policy.quorum} is more than the sites there are")
+    limits = spec.policy.largest_rows
+    for site in limits if isinstance(limits, dict) else ():
+        if site not in spec.sites:
+            raise ConfigError(f"largest_rows: {unknown('site', site, spec.sites)}")
     host, _, port = spec.listen.rpartition(":")
     if not (host and port.isdecimal() and int(port) < 2**16):
         raise ConfigError(f"listen must be a host and a port, like 127.0.0.1:9092, got {spec.listen!r}")
