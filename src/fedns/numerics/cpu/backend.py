@@ -152,7 +152,8 @@ class CpuBackend:
 
 def _launch(kernel: Any, batch: Batch, segments: Segments, row_cost: int, *after: Any) -> None:
     """Run a kernel over parts of the segments; `row_cost` is about the number of entries of a row."""
-    on_threads(kernel, *data_of(batch), segments, parallel.part_cuts(segments, row_cost), *after)
+    cuts = parallel.part_cuts(segments, row_cost)
+    on_threads(kernel, *data_of(batch), segments, cuts, *after, parts=cuts.size - 1)
 
 
 def data_of(batch: Batch) -> tuple[Any, ...]:
