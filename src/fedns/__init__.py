@@ -61,6 +61,7 @@ _HOMES = {
     "fedns.problems.reference": ("Optimum", "pooled_optimum"),
     "fedns.studies.schema.conflicts": ("StudyConflict",),
     "fedns.studies.model.estimate": ("SeparationError", "StudyFit"),
+    "fedns.studies.federation": ("Federation",),
     "fedns.studies.fit": ("fit_study",),
     "fedns.studies.feature_map": ("MapRule",),
     "fedns.studies.study": ("ColumnRule", "Study"),
@@ -123,6 +124,7 @@ if TYPE_CHECKING:
     from fedns.simulation.simulator import simulate, simulated_cohort
     from fedns.sketches import SJLT, SKETCHES, SRHT, Gaussian, Rademacher, RowSampling, Sketch
     from fedns.studies.feature_map import MapRule
+    from fedns.studies.federation import Federation
     from fedns.studies.fit import fit_study
     from fedns.studies.model.estimate import SeparationError, StudyFit
     from fedns.studies.schema.conflicts import StudyConflict
