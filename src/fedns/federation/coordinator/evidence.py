@@ -39,8 +39,7 @@ class Evidence:
 
     def heard(self, handler: Handler, replies: Mapping[int, Message], features: int) -> None:
         """Replies to a round's request; kept if they show curvature that there is room for."""
-        specs = messages_of(handler)[1].specs().values()
-        shown = {spec.discloses for spec in specs if spec.kind != "coded"} & _CURVATURE  # coded: rounded changes of it
+        shown = {spec.discloses for spec in messages_of(handler)[1].specs().values()} & _CURVATURE
         if not shown or len(replies) * features**2 > MOST_NUMBERS:
             return
         kept = SKETCHES_KEPT if Discloses.SKETCH in shown else 1
