@@ -104,7 +104,8 @@ _README = """# A fedns federation on {engine}
 | `sites/NAME/` | the administrator of that site, over a channel you trust | that site's key, and `site.toml` |
 
 1. Send every folder under `sites/` to its administrator, who follows the `README.md` in it.
-2. On the coordinator: `fedns doctor coordinator/experiment.toml`, then `fedns coordinate coordinator/experiment.toml`. It waits for all sites, then trains.
+2. On the coordinator: `fedns doctor coordinator/experiment.toml`, which says what is not in order, then
+   `fedns coordinate coordinator/experiment.toml`. It waits for all sites, then trains.
 3. Interrupted? `fedns coordinate coordinator/experiment.toml --resume` goes on to the same result.
 
 Another site: run `fedns init-federation` again with all names; keys that exist are kept.
@@ -115,7 +116,7 @@ _SITE_README = """# Site {site}
 
 This folder makes your machine a site of a federation on {engine}. Your rows stay on it.
 
-1. Install, with Python 3.11 or newer, the same version of `fedns` as the coordinator has, with its engine: from the wheel that you were given,
+1. Install, with Python 3.11 or newer, the same version of `fedns` as the coordinator has, from the wheel that you were given:
    `pip install -c constraints.txt 'fedns-{version}-py3-none-any.whl[{engine}]'`.
 2. In `site.toml`, name your data and its target, and look at what you permit.
 3. Look it over: `fedns doctor site.toml`; each line is OK, or says what to do.
