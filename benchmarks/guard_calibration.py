@@ -1,6 +1,8 @@
 """Which honest runs the defaults of a site's guard refuse: every method on every data set, split over 4 and 10 sites.
 
-python benchmarks/guard_calibration.py [--rows 20000] [--rounds 20] [--datasets a,b] [--methods a,b] > calibration.md
+python benchmarks/guard_calibration.py --into docs/threat-model.md
+
+What has been run stands in a file (--results), and is not run again: the command may be ended and taken up later.
 """
 
 from __future__ import annotations
@@ -8,6 +10,7 @@ from __future__ import annotations
 import argparse
 import collections
 import contextlib
+import json
 import logging
 import os
 import sys
@@ -16,6 +19,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import scipy.sparse
@@ -40,8 +44,12 @@ from fedns.runs.policy import Policy
 from fedns.runs.spec import Spec
 
 SPLITS = (4, 10)
-# Sites in one process answer faster than any network lets them be asked.
-DEFAULTS = Permissions(requests_per_minute=2**31)
+SYNTHETIC = {"synthetic:susy": (20_000, 18), "synthetic:covtype": (20_000, 54)}  # smaller than the catalogue's
+ROWS, ROWS_PER_COEFFICIENT = 4000, 12  # that a data set is cut to: the rules look at rows per coefficient
+BEGIN, END = "<!-- calibration -->", "<!-- end of calibration -->"
+# Sites in one process answer faster than any network lets them be asked, and kernels are compiled while they answer.
+DEFAULTS = Permissions(requests_per_minute=2**31, answer_seconds=3600.0)
+Result = dict[str, Any]
 
 
 class Direct(Transport):
@@ -61,15 +69,22 @@ class Direct(Transport):
         """Nothing is held."""
 
 
-def prepared(name: str, sites: int, most_rows: int) -> tuple[Shards, str]:
+def prepared(name: str, sites: int) -> tuple[Shards, str]:
     """The rows of every site, columns scaled to at most 1, and the loss that their targets call for."""
+    if name in SYNTHETIC:
+        rows, columns = SYNTHETIC[name]
+        random = np.random.default_rng(0)
+        features = random.standard_normal((rows, columns))
+        signs = np.where(features @ random.standard_normal(columns) + random.standard_normal(rows) > 0, 1.0, -1.0)
+        return scale(Shards.from_arrays(features, signs, [rows // sites] * sites), "maxabs")[0], "logistic"
     options = {"positive": "1"} if name == "mnist" else {}
     found = treat_missing(fedns.load(name, **options), "mean")
-    if found.num_samples > most_rows:
-        chosen = np.sort(np.random.default_rng(0).choice(found.num_samples, most_rows, replace=False))
+    most = max(ROWS, ROWS_PER_COEFFICIENT * sites * (found.features.shape[1] + 1))
+    if found.num_samples > most:
+        chosen = np.sort(np.random.default_rng(0).choice(found.num_samples, most, replace=False))
         found = replace(found, features=found.features[chosen], targets=found.targets[chosen], groups=None)
     shards, _ = scale(split_dataset(found, sites, "iid", 0), "maxabs")
-    two = set(np.unique(shards.targets[: 10**5])) <= {-1.0, 1.0}
+    two = set(np.unique(shards.targets)) <= {-1.0, 1.0}
     return shards, "logistic" if two else "squared"
 
 
@@ -87,10 +102,10 @@ def honest_run(shards: Shards, loss: str, method: str, rounds: int, folder: Path
     names = tuple(f"site-{number}" for number in range(shards.num_clients))
     spec = Spec(
         sites=names, methods=(method,), loss=loss, strength=1e-3, intercept=True, rounds=rounds, gradient_tol=1e-8,
-        policy=Policy(patience_seconds=0.0),
+        sketch_size=min(16, max(1, int(shards.sizes.min()) // 8)), policy=Policy(patience_seconds=0.0),
     )  # fmt: skip
     own = {name: rows_of(shards, number) for number, name in enumerate(names)}
-    services = {name: SiteService(name, lambda n=name: own[n], at_site, DEFAULTS, folder / name) for name in names}
+    services = {name: SiteService(name, lambda spec, n=name: own[n], at_site, DEFAULTS, folder / name) for name in names}
     refusals: list[str] = []
 
     def note(event: str, **facts: object) -> None:
@@ -117,31 +132,63 @@ def diverges(spec: Spec, shards: Shards) -> bool:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--rows", type=int, default=10**9)
-    parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--datasets", default="")
-    parser.add_argument("--methods", default="")
+    parser.add_argument("--datasets", default="", help="names with commas between them; all by default")
+    parser.add_argument("--methods", default="", help="the same")
+    parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--results", type=Path, default=Path("runs/guard_calibration.jsonl"))
+    parser.add_argument("--into", type=Path, help="a page whose table is replaced")
     given = parser.parse_args()
     logging.disable(logging.ERROR)
     os.fsync = lambda file: None  # no crash is being waited for
     warnings.simplefilter("ignore")
-    names = given.datasets.split(",") if given.datasets else [info.name for info in available() if ":" not in info.name]
+    names = given.datasets.split(",") if given.datasets else [info.name for info in available()]
     methods = given.methods.split(",") if given.methods else [n for n, kind in METHODS.items() if not kind.pooled]
-    print("| data | sites | rows a site / M | runs | refused | by |\n|---|---|---|---|---|---|", flush=True)
+    given.results.parent.mkdir(parents=True, exist_ok=True)
     for name in names:
         for sites in SPLITS:
-            shards, loss = prepared(name, sites, given.rows)
-            by: dict[str, list[str]] = collections.defaultdict(list)
-            for method in methods:
-                with tempfile.TemporaryDirectory() as folder:
-                    refusal = honest_run(shards, loss, method, given.rounds, Path(folder))
-                if refusal:
-                    by[refusal].append(method)
-            ratio = shards.sizes.min() / (shards.num_columns + 1)
-            words = "; ".join(f"{rule}: {', '.join(who)}" for rule, who in sorted(by.items()))
-            print(
-                f"| {name} | {sites} | {ratio:.1f} | {len(methods)} | {sum(map(len, by.values()))} | {words} |", flush=True
-            )
+            run_missing(name, sites, methods, given.rounds, given.results)
+    found = table(read(given.results))
+    print(found)
+    if given.into:
+        before, _, after = given.into.read_text(encoding="utf-8").partition(BEGIN)
+        page = f"{before}{BEGIN}\n{found}\n{END}{after.partition(END)[2]}"
+        given.into.write_text(page, encoding="utf-8")
+
+
+def run_missing(name: str, sites: int, methods: list[str], rounds: int, results: Path) -> None:
+    """Run what has no line yet, a line for each as it ends."""
+    known = {result["method"] for result in read(results) if (result["data"], result["sites"]) == (name, sites)}
+    left = [method for method in methods if method not in known]
+    if not left:
+        return
+    shards, loss = prepared(name, sites)
+    width = shards.num_columns + 1
+    for method in left:
+        with tempfile.TemporaryDirectory() as folder:
+            refusal = honest_run(shards, loss, method, rounds, Path(folder))
+        result = {"data": name, "sites": sites, "ratio": round(int(shards.sizes.min()) / width, 1), "method": method}
+        with results.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(result | {"refusal": refusal}) + "\n")
+
+
+def read(results: Path) -> list[Result]:
+    return [json.loads(line) for line in results.read_text(encoding="utf-8").splitlines()] if results.exists() else []
+
+
+def table(results: list[Result]) -> str:
+    """A line for every data set and number of sites, those with the most rows per coefficient last."""
+    cases: dict[tuple[str, int, float], list[Result]] = collections.defaultdict(list)
+    for result in results:
+        cases[result["data"], result["sites"], result["ratio"]].append(result)
+    lines = ["| data | sites | rows a site / M | runs | refused |", "|---|---|---|---|---|"]
+    for (data, sites, ratio), found in sorted(cases.items(), key=lambda case: case[0][2]):
+        by: dict[str, list[str]] = collections.defaultdict(list)
+        for result in found:
+            if result["refusal"]:
+                by[result["refusal"]].append(result["method"])
+        words = "; ".join(f"{rule}: {', '.join(who)}" for rule, who in sorted(by.items()))
+        lines.append(f"| {data} | {sites} | {ratio} | {len(found)} | {words or 'none'} |")
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

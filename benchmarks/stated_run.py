@@ -8,11 +8,12 @@ fedns methods --markdown > docs/methods.md
 from __future__ import annotations
 
 import csv
+import json
 import sys
 from pathlib import Path
 
 import fedns
-from fedns.comparison.measured import MEASURED_FILE, write_measured
+from fedns.comparison.measured import MEASURED_FILE
 
 COMMAND = "fedns run configs/every_method.toml"
 
@@ -21,7 +22,8 @@ def main() -> None:
     with (Path(sys.argv[1]) / "table.csv").open(encoding="utf-8") as file:
         heading, *rows = list(csv.reader(file))
     target = Path(fedns.__file__).parent / "comparison" / MEASURED_FILE
-    write_measured(target, COMMAND, heading[1:], {row[0]: row[1:] for row in rows})
+    stated = {"command": COMMAND, "cases": heading[1:], "cells": {row[0]: row[1:] for row in rows}}
+    target.write_text(json.dumps(stated, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

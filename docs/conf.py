@@ -28,7 +28,7 @@ copybutton_prompt_text = "$ "
 
 HERE = Path(__file__).parent
 
-RUNS = ("simulation", "comparison", "runs", "reporting", "core.history", "core.termination", "core.observers", "core.errors")
+RUNS = ("simulation", "comparison", "runs", "reporting", "core.history", "core.termination", "core.errors")
 # Pages of the reference, and the packages whose public names stand on each.
 REFERENCE = {
     "studies": ("Studies and estimators", ("studies", "estimators")),
@@ -41,7 +41,6 @@ REFERENCE = {
             "reporting",
             "core.history",
             "core.termination",
-            "core.observers",
             "core.errors",
         ),
     ),
@@ -70,8 +69,8 @@ def page_of(home: str) -> str:
 def write_reference() -> None:
     """One page for each group of public names, from where the package says that they live."""
     names: dict[str, list[str]] = {page: [] for page in REFERENCE}
-    for home, members in fedns._HOMES.items():
-        names[page_of(home)] += members
+    for name, home in fedns._HOME_OF.items():
+        names[page_of(home)].append(name)
     folder = HERE / "reference"
     folder.mkdir(exist_ok=True)
     for page, (title, _) in REFERENCE.items():

@@ -1,10 +1,13 @@
 """What the documentation shows works: gallery pages run, links lead somewhere, every page is on the site."""
 
 import re
+import runpy
 from pathlib import Path
 
 import matplotlib
 import pytest
+
+import fedns
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = sorted([*DOCS.glob("*.md"), *DOCS.glob("gallery/*.md")])
@@ -35,3 +38,12 @@ def test_every_page_is_in_a_table_of_contents():
             entries = [line.strip() for line in contents.splitlines() if line.strip() and not line.startswith(":")]
             listed |= {(page.parent / entry).relative_to(DOCS).as_posix() for entry in entries}
     assert listed - {"reference/index"} == {page.relative_to(DOCS).with_suffix("").as_posix() for page in PAGES} - {"index"}
+
+
+def test_every_public_name_has_a_page_of_the_reference(tmp_path, monkeypatch):
+    names = runpy.run_path(str(DOCS / "conf.py"))
+    monkeypatch.setitem(names["write_reference"].__globals__, "HERE", tmp_path)
+    names["write_reference"]()
+    pages = "".join(page.read_text(encoding="utf-8") for page in (tmp_path / "reference").glob("*.rst"))
+    missing = [name for name in fedns.__all__ if f"fedns.{name}\n" not in pages and name != "reducers"]
+    assert not missing and "fedns.core.reducers" in pages

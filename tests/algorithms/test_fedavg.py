@@ -98,6 +98,7 @@ def test_the_orders_are_uniform():
     assert ((places - 1000) ** 2 / 1000).sum() < 36.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sparse", [False, True])
 def test_mini_batches_do_not_depend_on_chunks_or_threads(sparse):
     shards = make_shards(sparse=sparse)
@@ -147,6 +148,7 @@ def test_the_search_is_counted_and_reported():
     assert sent[1] > 3.5 * sent[4]
 
 
+@pytest.mark.slow
 def test_a_candidate_that_overflows_loses_the_race():
     """Squared loss, 500 local steps: 8 / L grows by 7^500, which is not a number any more."""
     shards = make_shards(regression=True)
@@ -165,6 +167,7 @@ def test_a_given_learning_rate_that_is_too_large_ends_in_words():
     assert np.isfinite(history.objective).all() and np.isfinite(history.coefficients).all()
 
 
+@pytest.mark.slow
 def test_partial_participation_still_learns():
     shards = make_shards(sizes=(30,) * 10)
     history = fedns.simulate(FedAvg(), PROBLEM, shards, rounds=20, optimum="find", participation=0.3)

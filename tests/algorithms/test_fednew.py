@@ -75,11 +75,13 @@ def test_the_weighted_sum_of_the_duals_stays_zero(method, wire):
         np.testing.assert_allclose(cohort.weights @ dual, 0, atol=1e-14)
 
 
+@pytest.mark.slow
 def test_fednew_converges():
     history, _ = run_with_memory(FedNew(1.0, 0.1), make_shards(), rounds=300)
     assert history.gradient_norm[-1] < 1e-8
 
 
+@pytest.mark.slow
 def test_an_absent_client_keeps_its_dual():
     history, _ = run_with_memory(FedNew(1.0, 0.1), make_shards(), rounds=30, participation=0.6)
     assert np.isfinite(history.objective).all() and history.objective[-1] < history.objective[0]
@@ -164,6 +166,7 @@ def test_wrong_settings_are_refused(settings):
         QFedNew(**settings)
 
 
+@pytest.mark.slow
 def test_too_little_damping_ends_in_words():
     history, _ = run_with_memory(FedNew(rho=1e-6, alpha=0.0), make_shards(300, 13, (20,) * 15), rounds=200)
     assert np.isfinite(history.objective).all() and np.isfinite(history.coefficients).all()

@@ -9,7 +9,7 @@ from tests.conftest import make_shards
 import fedns
 from fedns.algorithms.fednl import FedNL, NewtonZero
 from fedns.core.errors import ConfigError
-from fedns.core.observers import Observer
+from fedns.core.history import Observer
 from fedns.numerics.linalg import unpack_symmetric
 from fedns.numerics.rng import generator
 
@@ -187,6 +187,7 @@ def test_fednl_pp_is_algorithm_2_of_the_paper(participation):
     np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_fednl_pp_converges_where_the_standard_variant_wanders():
     problem = fedns.Problem(penalty=fedns.Ridge(1e-2))
     shards = make_shards(400, 6, (60, 80, 100, 90, 70))
@@ -220,6 +221,7 @@ def test_what_is_sent():
     assert history.uplink_bytes[0] / shards.num_clients < 100
 
 
+@pytest.mark.slow
 def test_rand_k_learns_the_hessian():
     shards = make_shards(400, 6, (200, 200))
     problem = fedns.Problem(penalty=fedns.Ridge(1e-2))
@@ -230,6 +232,7 @@ def test_rand_k_learns_the_hessian():
     assert history.suboptimality[-1] < 1e-13
 
 
+@pytest.mark.slow
 def test_option_1_with_top_k_diverges_in_words():
     """Single entries make the estimate indefinite, and clipping leaves directions with the penalty alone."""
     shards = make_shards(300, 30, (60, 60, 60, 60, 60), seed=2)

@@ -40,6 +40,7 @@ def test_it_converges_and_never_rises():
     assert (np.diff(history.objective) <= 1e-14).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", [1e-4, 1e4])
 def test_the_search_finds_the_scale_of_the_columns(unit):
     shards = make_shards()

@@ -9,7 +9,7 @@ from tests.conftest import make_shards
 import fedns
 from fedns.algorithms.shed import SHED, Counts, eigenpairs, renewals
 from fedns.core.errors import ConfigError
-from fedns.core.observers import Observer
+from fedns.core.history import Observer
 
 PROBLEM = fedns.Problem(penalty=fedns.Ridge(1e-2), intercept=True)
 ROUNDS = 8

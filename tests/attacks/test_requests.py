@@ -11,8 +11,9 @@ from fedns.algorithms.curvature import Model, SketchRequest
 from fedns.algorithms.fedavg import CandidateModels, SmoothnessRequest
 from fedns.core.shards import Shards
 from fedns.federation.site.service import SiteService
-from fedns.numerics.rng import stream_keys
+from fedns.numerics.rng import generator, stream_keys
 from fedns.problems.effective_dimension import CurvatureProbe, curvature_sample
+from fedns.problems.landmarks import LandmarkRequest, group_means
 from fedns.runs.builder import at_site
 from fedns.sketches import SRHT, Gaussian
 
@@ -43,6 +44,40 @@ def test_a_site_that_answered_other_handlers_would_give_every_row_away(tmp_path)
 def test_a_site_answers_what_the_method_declares_and_nothing_else(permissions, tmp_path, passes):
     with pytest.raises(Refused, match=r"^R1: 'curvature_sample' is not among what the method may ask for$"):
         sample_curvature(tmp_path, permissions, ())
+    assert passes == []
+
+
+def means_of_chosen_rows(folder, permissions, handlers):
+    """Of one group a site takes the mean over 40 rows that the seed names: as many seeds as rows, and solve for the rows."""
+    attacker = Attacker(SHARDS, folder, permissions, "fedns", handlers)
+    attacker._handlers = {**attacker._handlers, group_means.__name__: group_means}
+    members, means = np.zeros((360, 300)), np.zeros((360, 8))
+    for seed in range(360):
+        members[seed, generator(seed, "landmarks", client=0).choice(300, 40, replace=False)] = 1 / 40
+        request = LandmarkRequest(np.float64(1e-9), np.int64(5), np.int64(seed))
+        means[seed] = attacker.ask(group_means.__name__, request).means
+    found = np.linalg.lstsq(members, means, rcond=None)[0]
+    return error(found, X), recovered(found, X)
+
+
+@pytest.mark.slow
+def test_means_over_rows_that_the_coordinator_chooses_add_up_to_every_row(tmp_path):
+    off, share = means_of_chosen_rows(tmp_path, GUARD_OFF, (group_means,))
+    assert off < 1e-8
+    assert share == 1.0
+
+
+@pytest.mark.slow
+def test_with_random_numbers_of_its_own_a_site_chooses_the_rows_itself(tmp_path):
+    off, share = means_of_chosen_rows(tmp_path, replace(GUARD_OFF, job_seed=False), (group_means,))
+    assert off > 0.9
+    assert share == 0.0
+
+
+@pytest.mark.parametrize("permissions", [GUARD_OFF, DEFAULTS])
+def test_a_method_that_does_not_declare_means_gets_none(permissions, tmp_path, passes):
+    with pytest.raises(Refused, match=r"^R1: 'group_means' is not among what the method may ask for$"):
+        means_of_chosen_rows(tmp_path, permissions, ())
     assert passes == []
 
 

@@ -134,7 +134,7 @@ BAD = {
     "data set misspelt": (["breast_cancr"], "did you mean breast_cancer"),
     "unknown method": (["breast_cancer", "--methods", "fednss"], "unknown method 'fednss': did you mean fedns"),
     "more clients than rows": (["breast_cancer", "--clients", "570"], "569 rows for 570 clients"),
-    "sketch size 0": (["breast_cancer", "--sketch-size", "0"], "sketch_size must be at least 1, got 0"),
+    "sketch size 0": (["breast_cancer", "--sketch-size", "0"], "sketch_size must be a whole number >= 1, got 0"),
     "labels not two-valued": (["three.csv", "--target", "y"], "3 labels ('x', 'y', 'z')"),
     "NaN in a column": (["hole.csv", "--target", "y", "--clients", "2"], "column 'dose' has 1 missing"),
     "an empty file": (["empty.csv", "--target", "y"], "empty"),
@@ -145,7 +145,7 @@ BAD = {
     "not a flag": (["breast_cancer", "--client", "3"], "No such option"),
     "no sites": (["breast_cancer", "--split", "group"], "no natural sites"),
     "unknown split": (["breast_cancer", "--split", "idd"], "unknown split 'idd'"),
-    "negative strength": (["breast_cancer", "--strength", "-1"], "strength must be a number >= 0"),
+    "negative strength": (["breast_cancer", "--strength", "-1"], "strength must be a finite number >= 0"),
 }
 
 

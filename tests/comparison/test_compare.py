@@ -10,7 +10,7 @@ from fedns.comparison.display import Display
 from fedns.comparison.outputs import write_outputs
 from fedns.comparison.results import read_runs
 from fedns.core.errors import ConfigError, DataError
-from fedns.core.observers import Observer
+from fedns.core.history import Observer
 from fedns.runs.spec import Spec
 
 KEYS = [
@@ -88,7 +88,7 @@ def test_trials_differ(finished):
 
 
 def test_scaling_says_what_each_site_sent(finished):
-    (scaling,) = [fact.value for fact in finished[0].facts if fact.name == "scaling"]
+    scaling = finished[0].facts["scaling"]
     assert scaling.startswith("standardise; each site sends")
     assert "91 numbers, 728 bytes" in scaling
 
@@ -172,7 +172,7 @@ def test_regression_weights_groups_and_an_intercept(tmp_path):
     )  # fmt: skip
     comparison = compare(spec)
     assert comparison.num_clients == 3
-    facts = {fact.name: fact.value for fact in comparison.facts}
+    facts = comparison.facts
     assert facts["coefficients (M)"] == "3, one the intercept"
     assert facts["targets"].startswith("numbers, mean")
     assert facts["sample weights"] == "column 'w'"

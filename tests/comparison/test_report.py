@@ -4,7 +4,6 @@ import re
 from html.parser import HTMLParser
 
 from fedns.comparison.compare import Comparison
-from fedns.comparison.prepare import Fact
 from fedns.comparison.report import render, sentence
 from fedns.comparison.results import LedgerLine, Run
 from fedns.comparison.summary import summarise
@@ -43,7 +42,7 @@ def run(method="fedns", trial=0, gaps=(1.0, 1e-7, 1e-11), ending=Ending.GAP, rea
 
 def comparison(tmp_path, runs, **changes):
     spec = Spec("a<b>.csv", ("fedns", "gd"), clients=4, trials=2, out=str(tmp_path))
-    return Comparison(spec, tmp_path, [Fact("rows and columns", "10 x 2 & more")], [], 4, runs, **changes)
+    return Comparison(spec, tmp_path, {"rows and columns": "10 x 2 & more"}, [], 4, runs, **changes)
 
 
 def test_one_page_with_everything_and_nothing_from_outside(tmp_path):

@@ -139,7 +139,7 @@ def test_participation_varies_by_round_and_is_reproducible():
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({"rounds": -1}, "rounds must be >= 0"),
+        ({"rounds": -1}, "rounds must be a whole number >= 0"),
         ({"rounds": 2.5}, "rounds of simulate must be a whole number, got 2.5"),
         ({"rounds": 1, "tol": -1.0}, "tolerance on suboptimality must be >= 0"),
         ({"rounds": 1, "participation": 0.0}, "participation must be in"),

@@ -62,7 +62,7 @@ def test_endings_are_told_apart_and_read_back():
 
 @pytest.mark.parametrize(
     ("tolerance", "sentence"),
-    [(-1.0, "the tolerance on gradient_norm must be >= 0"), (float("nan"), "gradient_norm of Stop must be a finite number")],
+    [(-1.0, "gradient_norm must be a finite number >= 0"), (float("nan"), "gradient_norm must be a finite number")],
 )
 def test_tolerances_are_checked(tolerance, sentence):
     with pytest.raises(ConfigError, match=sentence):

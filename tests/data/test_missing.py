@@ -17,7 +17,7 @@ def gappy():
     features = np.array([[1.0, 2.0], [NAN, 4.0], [5.0, NAN], [9.0, 6.0]])
     site = np.array([0, 1, 1, 2])
     targets, weights = np.array([1.0, -1.0, 1.0, -1.0]), np.arange(1.0, 5.0)
-    return Dataset("gappy", features, targets, "binary", ("a", "b"), site, ("x", "y", "z"), weights)
+    return Dataset(features, targets, ("a", "b"), site, ("x", "y", "z"), weights, name="gappy", task="binary")
 
 
 def test_the_mean_is_over_the_rows_that_have_a_value(gappy):

@@ -153,10 +153,10 @@ def test_empty_clients_take_from_the_largest():
 
 def test_a_data_set_brings_its_groups_weights_and_names():
     dataset = Dataset(
-        "tiny",
         np.arange(8.0).reshape(4, 2),
         np.array([1.0, -1.0, 1.0, -1.0]),
-        "binary",
+        name="tiny",
+        task="binary",
         columns=("a", "b"),
         groups=np.array([1, 0, 1, 0]),
         group_names=("north", "south"),

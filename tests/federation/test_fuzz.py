@@ -1,11 +1,13 @@
 """Mutated messages through the decoders: none accepted with a number that is not finite, none raising but our own error."""
 
 import importlib
+import io
 import itertools
 import json
 import pkgutil
 import random
 import tracemalloc
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -351,6 +353,57 @@ def test_mutated_memories_of_a_site(number, tmp_path):
         if raw != sample.raw:
             with pytest.raises(MessageError):
                 RunMemory.load(path)
+
+
+def with_checksum(content):
+    return f"{zlib.crc32(content):08x}\n".encode() + content
+
+
+def check_memory(path):
+    """What is taken is what a site could have written."""
+    try:
+        found = RunMemory.load(path)
+    except MessageError:
+        return
+    assert min(found.number, found.epoch, found.exchange, found.round) >= 0 and found.number < len(found.spec.sites)
+    assert isinstance(found.answer, bytes) and isinstance(found.digest, str)
+
+
+@often(1_000, 20_000)
+def test_mutated_memories_with_the_right_checksum(number, tmp_path):
+    """Whoever can write to the disk can write a checksum: the archive by itself stops no process either."""
+    path, draw, sample = tmp_path / "memory.npz", random.Random(8), Sample(KINDS[0], 0)
+    RunMemory(run_of("fednl"), 1, "rows", 2, 3, 4, "digest", b"answer", {"a": np.ones(5)}, {"a": np.zeros(5)}).save(path)
+    sample.raw = path.read_bytes().partition(b"\n")[2]
+    sample.body = len(sample.raw)
+    for _ in range(number):
+        path.write_bytes(with_checksum(mutated(sample, draw, draw.choices(MUTATIONS[:7], k=2))))
+        check_memory(path)
+
+
+VALUES = (None, True, -1, 0, 1.5, 2**70, "", "x", [], {}, [1], "9" * 100_000)
+
+
+@often(300, 3_000)
+def test_memories_of_another_making(number, tmp_path):
+    """Archives that are whole, with other names, values and arrays in them."""
+    path, draw = tmp_path / "memory.npz", random.Random(9)
+    RunMemory(run_of("fednl"), 1, "rows", 2, 3, 4, "digest", b"answer", {"a": np.ones(5)}, {"a": np.zeros(5)}).save(path)
+    with np.load(io.BytesIO(path.read_bytes().partition(b"\n")[2])) as archive:
+        parts = dict(archive)
+    others = (np.zeros(0), np.full(3, np.nan), np.arange(4), np.zeros((2, 0, 3)), np.array("text"), np.array(b"{}"))
+    for _ in range(number):
+        head = json.loads(parts["head"].tobytes())
+        head[draw.choice([*head, "more"])] = draw.choice(VALUES)
+        if draw.random() < 0.2:
+            del head[draw.choice(list(head))]
+        made = parts | {"head": np.frombuffer(json.dumps(head).encode(), dtype=np.uint8)}
+        if draw.random() < 0.5:
+            made[draw.choice([*made, "now.b", "before.", "other"])] = draw.choice(others)
+        buffer = io.BytesIO()
+        np.savez(buffer, **made)
+        path.write_bytes(with_checksum(buffer.getvalue()))
+        check_memory(path)
 
 
 @often(2_000, 10_000)

@@ -28,6 +28,7 @@ def test_largest_entries_among_equals_are_the_first():
     np.testing.assert_array_equal(largest_entries(values, np.ones(4000), 700), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("features", [64, 150, 300])
 @pytest.mark.parametrize("case", ["random", "close", "opposite", "repeated", "low rank", "zero", "noise"])
 def test_eigenpairs_of_large_matrices_by_lanczos(features, case):

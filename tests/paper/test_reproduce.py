@@ -16,9 +16,8 @@ from fedns.data.catalogue import available
 from fedns.paper import figure1, plan, report
 from fedns.paper.command import reproduce
 from fedns.paper.measured import CaseRuns, Measured
-from fedns.paper.part import gathered, in_order, judge
+from fedns.paper.part import Check, Verdict, gathered, in_order, judge
 from fedns.paper.rates import rate
-from fedns.paper.verdict import Verdict
 from fedns.runs.spec import Spec
 
 
@@ -61,11 +60,12 @@ def test_rounds_and_bytes_count_only_where_every_trial_got_there():
 
 
 def test_a_claim_is_judged_by_where_it_holds():
-    assert judge("c", "s", {"a": True, "b": True}, "e").outcome == "holds"
-    assert judge("c", "s", {"a": False}, "e").outcome == "does not hold"
-    some = judge("c", "s", {"x on a": True, "x on b": True, "y on a": False}, "e")
+    assert judge("c", "s", [Check("a", True), Check("b", True)], "e").outcome == "holds"
+    assert judge("c", "s", [Check("a", False)], "e").outcome == "does not hold"
+    assert judge("c", "s", [Check("a", True), Check("a", False)], "e").outcome == "does not hold"
+    some = judge("c", "s", [Check("x on a", True), Check("x on b", True), Check("y on a", False)], "e")
     assert (some.outcome, some.condition) == ("holds if", "one looks at x on a and b; not at y on a")
-    assert judge("c", "s", {}, "e") is None
+    assert judge("c", "s", [Check("", True, "only words")], "e") is None
     assert gathered(["a", "b"]) == "a, b"
 
 

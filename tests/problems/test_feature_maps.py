@@ -254,6 +254,7 @@ def kernel_ridge_problem(rows: int = 200) -> tuple[Shards, KernelRidge, np.ndarr
 RIDGE = Problem(Squared(), Ridge(1e-3))
 
 
+@pytest.mark.slow
 def test_ridge_on_all_landmarks_is_kernel_ridge():
     shards, exact, new = kernel_ridge_problem()
     feature_map = Nystroem(dense_features(shards), width=1.0)
@@ -261,6 +262,7 @@ def test_ridge_on_all_landmarks_is_kernel_ridge():
     np.testing.assert_allclose(feature_map.transform(new) @ w, exact.predict(new), atol=1e-8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [RandomFourier, OrthogonalRandom], ids=["fourier", "orthogonal"])
 def test_ridge_on_random_features_approaches_kernel_ridge_like_one_over_root_size(make):
     """Fixed seeds; over 12 of them the slope of the log error is -0.5 within 0.1. Ridge is solved in its dual: few rows."""

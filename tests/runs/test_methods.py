@@ -95,7 +95,10 @@ def test_any_dataclass_of_the_usual_types(made):
         ("fedns:nonzeros=2", "unknown parameter of method 'fedns' 'nonzeros'"),
         ("fedns:line_search=maybe", "unknown line search 'maybe': known are none, aggregate, local"),
         ("giant:line_search=local", "unknown line search 'local': known are none, aggregate"),
-        ("fedns:line_search=local;backtrack_factor=1", "backtrack_factor must be in (0, 1), got 1"),
+        (
+            "fedns:line_search=local;backtrack_factor=1",
+            "backtrack_factor of LocalSearch must be a finite number > 0 and < 1, got 1",
+        ),
         ("fednewton:sketch=srht", "unknown parameter of method 'fednewton' 'sketch'"),
         ("made", "needs a value for 'whole'"),
         ("made:whole=1;choice=up", "choice must be left or right, got 'up'"),

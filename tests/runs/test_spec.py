@@ -13,7 +13,7 @@ from fedns.runs.spec import COMPARED, Spec
 CONFIGS = Path(__file__).parents[2] / "configs"
 FULL = Spec(
     "a dir/da\"ta'.csv", ("fedns:sketch=sjlt;sketch_size=8", "gd"), "y", "site", "w", "3", "maxabs", 7, "dirichlet:0.5",
-    "squared", 0.1234567890123, True, "gaussian", 9, 11, 1e-7, 2, 3, "float32", 0.25, 1, "x/y", "mean",
+    "squared", 0.1234567890123, True, "gaussian", 9, 11, 1e-7, 2, 3, "float32", 0.25, 1, "cuda", "x/y", "mean",
 )  # fmt: skip
 
 
@@ -59,15 +59,15 @@ def test_what_is_left_open():
     ("line", "sentence"),
     [
         ("client = 3", "unknown setting 'client': did you mean clients"),
-        ("clients = 0", "clients must be at least 1, got 0"),
+        ("clients = 0", "clients must be a whole number >= 1 or None, got 0"),
         ("clients = 2.0", "clients must be a whole number, got 2.0"),
         ("clients = true", "clients must be a whole number, got True"),
         ("clients = [2, 4]", "clients must be a whole number, got [2, 4]"),
         ('strength = "big"', "strength must be a number, got 'big'"),
-        ("strength = -1", "strength must be a number >= 0, got -1"),
-        ("strength = nan", "strength must be a number >= 0, got nan"),
-        ("sketch_size = 0", "sketch_size must be at least 1, got 0"),
-        ("participation = 0", "participation must be above 0 and at most 1, got 0"),
+        ("strength = -1", "strength must be a finite number >= 0, got -1"),
+        ("strength = nan", "strength must be a finite number >= 0, got nan"),
+        ("sketch_size = 0", "sketch_size must be a whole number >= 1, got 0"),
+        ("participation = 0", "participation must be a finite number > 0 and <= 1, got 0"),
         ('scale = "max"', "unknown scale 'max': did you mean maxabs"),
         ('loss = "logit"', "unknown loss 'logit': did you mean logistic"),
         ('wire = "float16"', "unknown wire 'float16'"),

@@ -10,11 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedns.core.clients import Clients, on_client
+from fedns.core.cohort import Cohort
 from fedns.core.errors import MessageError
-from fedns.core.messages import Message, Payload, Ragged, wire
+from fedns.core.messages import Message, Payload, Ragged, joined, wire
+from fedns.core.reducers import mean
 from fedns.core.shards import Shards
 from fedns.numerics import parallel
 from fedns.numerics.linalg import LowRank, packed_size, solve_shifted, unpack_symmetric
+from fedns.numerics.rng import uniforms
 from fedns.problems.problem import Problem
 from fedns.sketches import RowSampling, Sketch
 
@@ -55,6 +58,42 @@ def sketched_curvature(
     return SketchedCurvature(gradient=gradient, sketched_root=Ragged(rows, offsets))
 
 
+class SampledCurvature(Message):
+    """A client's gradient and rows of the root of its Hessian, drawn and scaled: both of the mean loss."""
+
+    fallback: ClassVar[str] = "last"
+
+    gradient: Payload = wire("features", discloses="gradient")
+    sketched_root: Payload = wire("rows", "features", ragged=True, discloses="rows")
+
+
+def leverage_sample(problem: Problem, clients: Clients, w: FloatArray, size: int) -> SampledCurvature:
+    """`size` rows of each root A_j, drawn by their ridge leverage scores a' (A_j' A_j + penalty)^-1 a."""
+    diagonal = problem.penalty_diagonal(w.size)
+
+    def some(part: Clients) -> SampledCurvature:
+        gradient, roots = gradients_and_roots(problem, w, part.shards)
+        keys = part.keys("leverage sample")
+        sampled = parallel.map_clients(lambda j: _by_leverage(roots.part(j), diagonal, size, keys[j]), len(gradient))
+        offsets = np.concatenate([[0], np.cumsum([len(rows) for rows in sampled])])
+        return SampledCurvature(gradient=gradient, sketched_root=Ragged(np.concatenate(sampled), offsets))
+
+    return joined([some(part) for part in clients.slabs(8 * w.size * int(clients.shards.sizes.max()))])
+
+
+def _by_leverage(root: FloatArray, diagonal: FloatArray, size: int, key: NDArray[np.uint64]) -> FloatArray:
+    """Rows drawn with replacement and scaled so that the mean of their Gram is root' root; all of few rows as they are."""
+    if len(root) <= size:
+        return root
+    inverse = np.linalg.pinv(root.T @ root + np.diag(diagonal), hermitian=True)
+    scores = np.maximum(((root @ inverse) * root).sum(axis=1), 0.0)
+    total = scores.sum()
+    shares = scores / total if total > 0 else np.full(len(root), 1.0 / len(root))
+    cumulated = np.cumsum(shares)
+    drawn = np.searchsorted(cumulated, uniforms(key[None], size)[0] * cumulated[-1], side="right")
+    return np.asarray(root[drawn] / np.sqrt(size * shares[drawn])[:, None])
+
+
 def resized(sketch: Sketch, size: int) -> Sketch:
     return sketch if sketch.size == size else replace(sketch, size=size)
 
@@ -70,6 +109,13 @@ class LocalGradient(Message):
 @on_client(Model, LocalGradient)
 def local_gradient(problem: Problem, clients: Clients, request: Model) -> LocalGradient:
     return LocalGradient(gradient=problem.gradient(request.coefficients, clients.shards))
+
+
+def ask_gradient(problem: Problem, w: FloatArray, cohort: Cohort) -> FloatArray:
+    """The gradient of the whole objective at w, penalty included."""
+    (gradient,) = cohort.ask(local_gradient, Model(w)).fold(mean("gradient"))
+    total: FloatArray = gradient + problem.penalty_diagonal(w.size) * w
+    return total
 
 
 def refuse_impossible_hessian(kind: str, packed: FloatArray, num_features: int) -> None:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
 from fedns.algorithms.curvature import FloatArray, Model, newton_steps
 from fedns.core.algorithm import Algorithm, Outcome, State
+from fedns.core.checked import Limit, Positive
 from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
-from fedns.core.errors import ConfigError
 from fedns.core.messages import Message, Payload, wire
 from fedns.problems.problem import Problem
 
@@ -69,8 +69,8 @@ class DistributedNewton(Algorithm):
 
     # Deviation (COMRADE, Alg. 1): clients count by their rows, where the paper's all have the same number; its compression
     # of the steps is left out.
-    step_size: float = 1.0
-    trim: float = 0.0
+    step_size: Positive = 1.0
+    trim: Annotated[float, Limit(">= 0 and < 0.5", lambda part: 0 <= part < 0.5)] = 0.0
 
     name: ClassVar[str] = "distributednewton"
     summary: ClassVar[str] = "averaged local Newton steps; one small message a round, but stalls short of the optimum"
@@ -80,12 +80,6 @@ class DistributedNewton(Algorithm):
     uplink: ClassVar[str] = "M"
     theory: ClassVar[str] = "log 1/δ, to a biased point"
     heterogeneous: ClassVar[str] = "no"
-
-    def __post_init__(self) -> None:
-        if not (np.isfinite(self.step_size) and self.step_size > 0):
-            raise ConfigError(f"step_size must be > 0, got {self.step_size}")
-        if not 0 <= self.trim < 0.5:
-            raise ConfigError(f"trim must be a fraction in [0, 0.5) of the clients, got {self.trim}")
 
     def handlers(self) -> tuple[Handler, ...]:
         return (self.newton_step,)

@@ -11,9 +11,9 @@ import numpy as np
 from fedns.algorithms.curvature import FloatArray
 from fedns.algorithms.searches import refusable
 from fedns.core.algorithm import Algorithm, Outcome
+from fedns.core.checked import Count, CountOrZero, NotNegative
 from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
-from fedns.core.errors import ConfigError
 from fedns.core.messages import Message, Payload, wire
 from fedns.core.reducers import mean
 from fedns.numerics.backend import LocalSteps
@@ -128,11 +128,11 @@ class FedAvg(Algorithm):
     - search_rounds: rounds that the four rates race for.
     """
 
-    local_epochs: int = 5
-    local_steps: int = 0  # 0 means that local_epochs counts
-    batch_size: int = 0  # 0 means all rows of the client
-    learning_rate: float = 0.0  # 0 means found by a search
-    search_rounds: int = 10
+    local_epochs: Count = 5
+    local_steps: CountOrZero = 0  # 0 means that local_epochs counts
+    batch_size: CountOrZero = 0  # 0 means all rows of the client
+    learning_rate: NotNegative = 0.0  # 0 means found by a search
+    search_rounds: Count = 10
 
     name: ClassVar[str] = "fedavg"
     summary: ClassVar[str] = "local gradient steps, averaged models; cheap rounds, stalls short of the optimum"
@@ -140,16 +140,6 @@ class FedAvg(Algorithm):
     uplink: ClassVar[str] = "M (4 M + 4 while the learning rate is searched for)"
     theory: ClassVar[str] = "1/δ, to a biased point"
     heterogeneous: ClassVar[str] = "yes"
-
-    def __post_init__(self) -> None:
-        if self.local_epochs < 1:
-            raise ConfigError(f"local_epochs must be >= 1, got {self.local_epochs}")
-        if self.local_steps < 0 or self.batch_size < 0:
-            raise ConfigError("local_steps and batch_size must be >= 0; 0 means count epochs, and all rows")
-        if not (np.isfinite(self.learning_rate) and self.learning_rate >= 0):
-            raise ConfigError(f"learning_rate must be > 0, or 0 for a search, got {self.learning_rate}")
-        if self.search_rounds < 1:
-            raise ConfigError(f"search_rounds must be >= 1, got {self.search_rounds}")
 
     @property
     def pull(self) -> float:
@@ -240,16 +230,11 @@ class FedProx(FedAvg):
 
     # Deviation (FedProx, Alg. 2): clients count by their rows in the average and are drawn uniformly; the paper draws them
     # by their rows and averages uniformly. The expectation is the same. Its inexactness gamma is the number of local steps.
-    proximal: float = 0.01
+    proximal: NotNegative = 0.01
 
     name: ClassVar[str] = "fedprox"
     summary: ClassVar[str] = "FedAvg with local models held near the common one; less drift, slower, stalls too"
     paper: ClassVar[str] = "Li et al., Federated Optimization in Heterogeneous Networks, MLSys 2020, Algorithm 2"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not (np.isfinite(self.proximal) and self.proximal >= 0):
-            raise ConfigError(f"proximal must be >= 0, got {self.proximal}")
 
     @property
     def pull(self) -> float:

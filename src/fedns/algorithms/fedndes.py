@@ -8,11 +8,11 @@ from typing import ClassVar
 import numpy as np
 
 from fedns.algorithms.curvature import SketchedCurvature, SketchRequest, resized, sketched_curvature
-from fedns.algorithms.searches import ArmijoSearch, Search, search_handlers, step_size_along
+from fedns.algorithms.searches import ArmijoSearch, Search, search_handlers, step_along
 from fedns.core.algorithm import Algorithm, Outcome
+from fedns.core.checked import CountOrZero, NotNegative
 from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
-from fedns.core.errors import ConfigError
 from fedns.core.messages import Message, Payload, wire
 from fedns.core.reducers import mean, mean_gram
 from fedns.problems.problem import Problem
@@ -40,9 +40,9 @@ class FedNDES(Algorithm):
     """
 
     sketch: Sketch = field(default_factory=lambda: SRHT(16))
-    second_size: int = 0  # 0 means twice the first
-    switch_decrement: float = 0.05
-    decrement_tolerance: float = 1e-20
+    second_size: CountOrZero = 0  # 0 means twice the first
+    switch_decrement: NotNegative = 0.05
+    decrement_tolerance: NotNegative = 1e-20
     line_search: Search | None = ArmijoSearch()
 
     name: ClassVar[str] = "fedndes"
@@ -52,12 +52,6 @@ class FedNDES(Algorithm):
     theory: ClassVar[str] = "log log 1/δ claimed; log 1/δ with a fixed k"
     heterogeneous: ClassVar[str] = "yes"
     draws_random_numbers: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        if self.second_size < 0:
-            raise ConfigError(f"second_size must be >= 1, or 0 for twice the first, got {self.second_size}")
-        if self.switch_decrement < 0 or self.decrement_tolerance < 0:
-            raise ConfigError("switch_decrement and decrement_tolerance must be >= 0")
 
     def handlers(self) -> tuple[Handler, ...]:
         return (self.curvature, *search_handlers(self.line_search))
@@ -81,8 +75,7 @@ class FedNDES(Algorithm):
         if decrement**2 <= self.decrement_tolerance:
             reason = f"squared Newton decrement {decrement**2:.1e} reached the tolerance {self.decrement_tolerance:g}"
             return Outcome(state, diagnostics, finished=reason)
-        step_size = step_size_along(newton, self.line_search, 1.0, problem, w, cohort)
+        after, taken = step_along(newton, self.line_search, 1.0, problem, w, cohort)
         # Deviation (FedNS, Alg. 2 line 6): the paper tests g' Delta w > eta, which is never true since it is negative.
         next_size = self.sketch.size if decrement > self.switch_decrement else self.second_size or 2 * self.sketch.size
-        diagnostics["step_size"] = step_size
-        return Outcome(SketchSizeState(w + step_size * newton.step, np.int64(next_size)), diagnostics)
+        return Outcome(SketchSizeState(after, np.int64(next_size)), diagnostics | taken)

@@ -5,24 +5,23 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
 from fedns.core.algorithm import Algorithm, Outcome
+from fedns.core.checked import CountOrZero, Limit, NotNegative, Positive
 from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
-from fedns.core.errors import ConfigError
 from fedns.core.messages import Message, Payload, as_received, joined, wire
 from fedns.numerics import parallel
 from fedns.numerics.linalg import add_weighted_rows, pack_symmetric, packed_size, unpack_symmetric
 from fedns.problems.problem import Problem
 
 FloatArray = NDArray[np.float64]
-SCALES = ("mean", "sum")
-MAX_BITS = 16
+Bits = Annotated[int, Limit("from 1 to 16", lambda bits: 1 <= bits <= 16)]
 
 
 class DirectionRequest(Message):
@@ -63,18 +62,10 @@ class ADMMDirections(Algorithm):
     Clients keep their dual, what they sent last and, between refreshes, the factor of their matrix.
     """
 
-    rho: float = 0.01
-    alpha: float = 0.01
-    refresh: int = 1  # rounds between Hessians; 0 means only at the start
-    scale: str = "mean"
-
-    def __post_init__(self) -> None:
-        if not (self.rho > 0 and self.alpha >= 0):
-            raise ConfigError(f"{self.name} needs rho > 0 and alpha >= 0, got rho {self.rho}, alpha {self.alpha}")
-        if self.refresh < 0:
-            raise ConfigError(f"refresh must be >= 1 rounds, or 0 for only at the start, got {self.refresh}")
-        if self.scale not in SCALES:
-            raise ConfigError(f"scale must be {' or '.join(SCALES)}, got {self.scale!r}")
+    rho: Positive = 0.01
+    alpha: NotNegative = 0.01
+    refresh: CountOrZero = 1  # rounds between Hessians; 0 means only at the start
+    scale: Literal["mean", "sum"] = "mean"
 
     def init(self, problem: Problem, cohort: Cohort) -> FedNewState:
         return FedNewState(cohort.start, np.zeros(cohort.num_features), np.int64(0), np.float64(self._weights(cohort).sum()))
@@ -220,7 +211,7 @@ class QFedNew(ADMMDirections):
     - bits: of a number in a direction, 1 to 16.
     """
 
-    bits: int = 3
+    bits: Bits = 3
 
     name: ClassVar[str] = "qfednew"
     summary: ClassVar[str] = "FedNew with directions in a few bits a number; the fewest bytes per round of all"
@@ -229,11 +220,6 @@ class QFedNew(ADMMDirections):
     theory: ClassVar[str] = "converges, no rate proved"
     heterogeneous: ClassVar[str] = "-"
     draws_random_numbers: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 1 <= self.bits <= MAX_BITS:
-            raise ConfigError(f"bits must be from 1 to {MAX_BITS}, got {self.bits}")
 
     def handlers(self) -> tuple[Handler, ...]:
         return (self.quantised_direction,)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,8 +18,9 @@ from fedns.algorithms.compressors import (
     parse_compressor,
 )
 from fedns.algorithms.curvature import Model, local_gradient, refuse_impossible_hessian
-from fedns.algorithms.searches import ArmijoSearch, search_handlers, step_size_along
+from fedns.algorithms.searches import ArmijoSearch, search_handlers, step_along
 from fedns.core.algorithm import Algorithm, Outcome
+from fedns.core.checked import Limit
 from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
 from fedns.core.errors import ConfigError, MessageError
@@ -31,9 +32,6 @@ from fedns.numerics.spectral import frobenius_norm, positive_part, spectral_norm
 from fedns.problems.problem import Problem
 
 FloatArray = NDArray[np.float64]
-VARIANTS = ("standard", "pp")
-SHIFT_NORMS = ("frobenius", "spectral")
-INITIAL_HESSIANS = ("exact", "zero")
 
 
 class LearnRequest(Message):
@@ -133,12 +131,14 @@ class FedNL(Algorithm):
     """
 
     compressor: str = "rank1"
-    option: int = 0
-    initial_hessian: str = "exact"
+    option: Literal[0, 1, 2] = 0
+    initial_hessian: Literal["exact", "zero"] = "exact"
     line_search: ArmijoSearch | None = None
-    shift_norm: str = "frobenius"
-    variant: str = "standard"
-    alpha: float = 0.0  # 0 means the compressor's own: 1, and for rand-k K / (M(M+1)/2)
+    shift_norm: Literal["frobenius", "spectral"] = "frobenius"
+    variant: Literal["standard", "pp"] = "standard"
+    alpha: Annotated[float, Limit("from 0 to 1", lambda rate: 0 <= rate <= 1)] = (
+        0.0  # 0 means the compressor's own: 1, and for rand-k K / (M(M+1)/2)
+    )
 
     name: ClassVar[str] = "fednl"
     summary: ClassVar[str] = "Hessians learned from compressed corrections; super-linear at the price of one vector a round"
@@ -149,13 +149,6 @@ class FedNL(Algorithm):
 
     def __post_init__(self) -> None:
         parse_compressor(self.compressor)
-        _one_of("initial_hessian", self.initial_hessian, INITIAL_HESSIANS)
-        _one_of("shift_norm", self.shift_norm, SHIFT_NORMS)
-        _one_of("variant", self.variant, VARIANTS)
-        if self.option not in (0, 1, 2):
-            raise ConfigError(f"option must be 1 (projection), 2 (shift) or 0 (chosen by the compressor), got {self.option}")
-        if not 0 <= self.alpha <= 1:
-            raise ConfigError(f"alpha must be in (0, 1], or 0 for the compressor's own, got {self.alpha}")
         if self.variant == "pp" and (self.option == 1 or self.line_search is not None):
             raise ConfigError("FedNL-PP has neither projection nor line search: use option=2 and line_search=none")
 
@@ -169,11 +162,7 @@ class FedNL(Algorithm):
         if self.variant == "pp":
             return (self.start_partially, self.learn_partially)
         start = (self.start,) if self.initial_hessian == "exact" else ()
-        return (
-            *start,
-            self.learn,
-            *search_handlers(self.line_search),
-        )
+        return (*start, self.learn, *search_handlers(self.line_search))
 
     def init(self, problem: Problem, cohort: Cohort) -> LearnedHessian | PartialModel:
         w = cohort.start
@@ -243,13 +232,12 @@ class FedNL(Algorithm):
         hessian = unpack_symmetric(state.packed_hessian, w.size)
         hessian = hessian + shift[0] * np.eye(w.size) if self.shifts else positive_part(hessian)
         newton = problem.newton_step(w, gradient, hessian)
-        step_size = step_size_along(newton, self.line_search, 1.0, problem, w, cohort)
-        diagnostics = {"newton_decrement": newton.newton_decrement, "step_size": step_size}
+        after, diagnostics = step_along(newton, self.line_search, 1.0, problem, w, cohort)
         if self.shifts:
             diagnostics["hessian_error"] = float(shift[0])
         share = self._rate(w.size) * _share(cohort, state)
         learned = state.packed_hessian + share * correction
-        return Outcome(LearnedHessian(w + step_size * newton.step, learned, state.total_weight), diagnostics)
+        return Outcome(LearnedHessian(after, learned, state.total_weight), diagnostics)
 
     def _partial_round(self, problem: Problem, state: PartialModel, cohort: Cohort) -> Outcome:
         features = state.coefficients.size
@@ -326,11 +314,7 @@ class NewtonZero(Algorithm):
     sees_partition: ClassVar[bool] = False
 
     def handlers(self) -> tuple[Handler, ...]:
-        return (
-            self.start,
-            local_gradient,
-            *search_handlers(self.line_search),
-        )
+        return (self.start, local_gradient, *search_handlers(self.line_search))
 
     def init(self, problem: Problem, cohort: Cohort) -> LearnedHessian:
         w = cohort.start
@@ -345,15 +329,8 @@ class NewtonZero(Algorithm):
         w = state.coefficients
         (gradient,) = cohort.ask(local_gradient, Model(w)).fold(mean("gradient"))
         newton = problem.newton_step(w, gradient, unpack_symmetric(state.packed_hessian, w.size))
-        step_size = step_size_along(newton, self.line_search, 1.0, problem, w, cohort)
-        diagnostics = {"newton_decrement": newton.newton_decrement, "step_size": step_size}
-        after = LearnedHessian(w + step_size * newton.step, state.packed_hessian, state.total_weight)
-        return Outcome(after, diagnostics)
-
-
-def _one_of(parameter: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise ConfigError(f"{parameter} must be {' or '.join(choices)}, got {value!r}")
+        after, diagnostics = step_along(newton, self.line_search, 1.0, problem, w, cohort)
+        return Outcome(LearnedHessian(after, state.packed_hessian, state.total_weight), diagnostics)
 
 
 def _share(cohort: Cohort, state: LearnedHessian | PartialModel) -> float:

@@ -7,24 +7,15 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedns.algorithms.curvature import Model, local_gradient
-from fedns.algorithms.searches import ArmijoSearch, search_repeatedly
+from fedns.algorithms.curvature import ask_gradient, local_gradient
+from fedns.algorithms.searches import ArmijoSearch, StepState, search_repeatedly
 from fedns.core.algorithm import Algorithm, Outcome
+from fedns.core.checked import NotNegative
 from fedns.core.clients import Handler
 from fedns.core.cohort import Cohort
-from fedns.core.errors import ConfigError
-from fedns.core.messages import Message, Payload, wire
-from fedns.core.reducers import mean
 from fedns.problems.problem import NewtonStep, Problem
 
 _GROWTH = 8.0  # trying longer steps too costs nothing: the whole grid is one exchange
-
-
-class DescentState(Message):
-    """Coefficients and the step size of the last round."""
-
-    coefficients: Payload = wire("features", dtype="float64")
-    step_size: Payload = wire(dtype="float64")
 
 
 @dataclass(frozen=True)
@@ -42,7 +33,7 @@ class GradientDescent(Algorithm):
     - line_search: fedns.ArmijoSearch(...), used where step_size is 0.
     """
 
-    step_size: float = 0.0
+    step_size: NotNegative = 0.0
     line_search: ArmijoSearch = ArmijoSearch()
 
     name: ClassVar[str] = "gd"
@@ -53,20 +44,15 @@ class GradientDescent(Algorithm):
     heterogeneous: ClassVar[str] = "-"
     sees_partition: ClassVar[bool] = False
 
-    def __post_init__(self) -> None:
-        if not (np.isfinite(self.step_size) and self.step_size >= 0):
-            raise ConfigError(f"step_size must be > 0, or 0 for a line search, got {self.step_size}")
-
     def handlers(self) -> tuple[Handler, ...]:
         return (local_gradient, *(() if self.step_size else self.line_search.handlers()))
 
-    def init(self, problem: Problem, cohort: Cohort) -> DescentState:
-        return DescentState(cohort.start, np.float64(self.step_size or 1.0))
+    def init(self, problem: Problem, cohort: Cohort) -> StepState:
+        return StepState(cohort.start, np.float64(self.step_size or 1.0))
 
-    def round(self, problem: Problem, state: DescentState, cohort: Cohort) -> Outcome:
+    def round(self, problem: Problem, state: StepState, cohort: Cohort) -> Outcome:
         w, step_size = state.coefficients, float(state.step_size)
-        (data_gradient,) = cohort.ask(local_gradient, Model(w)).fold(mean("gradient"))
-        gradient = data_gradient + problem.penalty_diagonal(w.size) * w
+        gradient = ask_gradient(problem, w, cohort)
         if self.step_size == 0:
             longest = _GROWTH * step_size
             descent = NewtonStep(-longest * gradient, -longest * float(gradient @ gradient))
@@ -74,4 +60,4 @@ class GradientDescent(Algorithm):
             if not found:
                 return Outcome(state, {"step_size": 0.0}, "no step along the gradient decreases the objective any more")
             step_size = fraction * longest
-        return Outcome(DescentState(w - step_size * gradient, np.float64(step_size)), {"step_size": step_size})
+        return Outcome(StepState(w - step_size * gradient, np.float64(step_size)), {"step_size": step_size})

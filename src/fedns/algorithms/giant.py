@@ -7,22 +7,15 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedns.algorithms.curvature import Model, local_gradient, newton_steps
-from fedns.algorithms.searches import ArmijoSearch, search_handlers
+from fedns.algorithms.curvature import ask_gradient, local_gradient, newton_steps
+from fedns.algorithms.searches import ArmijoSearch, StepState, search_handlers
 from fedns.core.algorithm import Algorithm, Outcome
+from fedns.core.checked import Positive
 from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
-from fedns.core.errors import ConfigError
 from fedns.core.messages import Message, Payload, wire
 from fedns.core.reducers import mean
 from fedns.problems.problem import NewtonStep, Problem
-
-
-class GiantState(Message):
-    """Coefficients and the step size of the last round."""
-
-    coefficients: Payload = wire("features", dtype="float64")
-    step_size: Payload = wire(dtype="float64")
 
 
 class GlobalGradient(Message):
@@ -64,7 +57,7 @@ class GIANT(Algorithm):
     # Deviation (GIANT, Alg. 1): local systems are solved exactly, by Cholesky, where the paper runs a few steps of CG.
     # Deviation (GIANT, sec. 2.2): clients count by their rows; the paper's all have the same number.
     line_search: ArmijoSearch | None = ArmijoSearch()
-    step_size: float = 1.0  # without a line search
+    step_size: Positive = 1.0  # without a line search
 
     name: ClassVar[str] = "giant"
     summary: ClassVar[str] = "averaged local Newton directions for the global gradient; fewest bytes when clients are alike"
@@ -73,28 +66,19 @@ class GIANT(Algorithm):
     theory: ClassVar[str] = "log 1/δ"
     heterogeneous: ClassVar[str] = "-"
 
-    def __post_init__(self) -> None:
-        if not (np.isfinite(self.step_size) and self.step_size > 0):
-            raise ConfigError(f"step_size must be > 0, got {self.step_size}")
-
     def handlers(self) -> tuple[Handler, ...]:
-        return (
-            local_gradient,
-            local_direction,
-            *search_handlers(self.line_search),
-        )
+        return (local_gradient, local_direction, *search_handlers(self.line_search))
 
-    def init(self, problem: Problem, cohort: Cohort) -> GiantState:
-        return GiantState(cohort.start, np.float64(self.step_size))
+    def init(self, problem: Problem, cohort: Cohort) -> StepState:
+        return StepState(cohort.start, np.float64(self.step_size))
 
-    def round(self, problem: Problem, state: GiantState, cohort: Cohort) -> Outcome:
+    def round(self, problem: Problem, state: StepState, cohort: Cohort) -> Outcome:
         w = state.coefficients
-        (data_gradient,) = cohort.ask(local_gradient, Model(w)).fold(mean("gradient"))
-        gradient = data_gradient + problem.penalty_diagonal(w.size) * w
+        gradient = ask_gradient(problem, w, cohort)
         (direction,) = cohort.ask(local_direction, GlobalGradient(w, gradient)).fold(mean("direction"))
         newton = NewtonStep(direction, float(gradient @ direction))
         step_size = float(state.step_size)
         if self.line_search is not None:
             step_size, _ = self.line_search.step_size(problem, w, newton, cohort, unresolved=step_size)
         diagnostics = {"newton_decrement": newton.newton_decrement, "step_size": step_size}
-        return Outcome(GiantState(w + step_size * direction, np.float64(step_size)), diagnostics)
+        return Outcome(StepState(w + step_size * direction, np.float64(step_size)), diagnostics)

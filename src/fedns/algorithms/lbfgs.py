@@ -8,14 +8,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedns.algorithms.curvature import FloatArray, Model, local_gradient
+from fedns.algorithms.curvature import FloatArray, ask_gradient, local_gradient
 from fedns.algorithms.searches import ArmijoSearch, search_repeatedly
 from fedns.core.algorithm import Algorithm, Outcome
+from fedns.core.checked import Count
 from fedns.core.clients import Handler
 from fedns.core.cohort import Cohort
-from fedns.core.errors import ConfigError
 from fedns.core.messages import Message, Payload, wire
-from fedns.core.reducers import mean
 from fedns.problems.problem import NewtonStep, Problem
 
 # A pair whose curvature s'y is below this fraction of |s||y| is rounding or sampling noise.
@@ -47,7 +46,7 @@ class LBFGS(Algorithm):
     - line_search: fedns.ArmijoSearch(...).
     """
 
-    memory: int = 20
+    memory: Count = 20
     line_search: ArmijoSearch = ArmijoSearch()
 
     name: ClassVar[str] = "lbfgs"
@@ -58,10 +57,6 @@ class LBFGS(Algorithm):
     heterogeneous: ClassVar[str] = "-"
     sees_partition: ClassVar[bool] = False
 
-    def __post_init__(self) -> None:
-        if self.memory < 1:
-            raise ConfigError(f"memory must be >= 1 pair, got {self.memory}")
-
     def handlers(self) -> tuple[Handler, ...]:
         return (local_gradient, *self.line_search.handlers())
 
@@ -71,8 +66,7 @@ class LBFGS(Algorithm):
 
     def round(self, problem: Problem, state: QuasiNewtonState, cohort: Cohort) -> Outcome:
         w = state.coefficients
-        (data_gradient,) = cohort.ask(local_gradient, Model(w)).fold(mean("gradient"))
-        gradient = data_gradient + problem.penalty_diagonal(w.size) * w
+        gradient = ask_gradient(problem, w, cohort)
         moves, changes = self._pairs(state, gradient)
         step = -inverse_times(moves, changes, gradient)
         if len(moves) == 0:

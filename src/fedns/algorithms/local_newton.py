@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
 from fedns.algorithms.curvature import FloatArray, newton_steps
-from fedns.algorithms.giant import GIANT, GiantState
-from fedns.algorithms.searches import ArmijoSearch
+from fedns.algorithms.giant import GIANT
+from fedns.algorithms.searches import ArmijoSearch, StepState
 from fedns.core.algorithm import Algorithm, Outcome
+from fedns.core.checked import Count, CountOrZero, Limit
 from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
 from fedns.core.errors import ConfigError
@@ -18,8 +19,6 @@ from fedns.core.messages import Message, Payload, wire
 from fedns.core.reducers import mean
 from fedns.core.shards import Shards
 from fedns.problems.problem import Problem
-
-FINISHES = ("none", "giant")
 
 
 class LocalRun(Message):
@@ -77,11 +76,11 @@ class LocalNewton(Algorithm):
 
     # Deviation (LocalNewton, adaptive variant): the paper takes away local steps when the loss no longer decreases enough
     # and ends with GIANT; the measure of "enough" is ours, relative to the whole decrease, so that it has no unit.
-    local_steps: int = 3
+    local_steps: Count = 3
     line_search: ArmijoSearch = ArmijoSearch()
-    finish: str = "none"
-    finish_after: int = 0
-    stall_fraction: float = 1e-3
+    finish: Literal["none", "giant"] = "none"
+    finish_after: CountOrZero = 0
+    stall_fraction: Annotated[float, Limit(">= 0 and < 1", lambda part: 0 <= part < 1)] = 1e-3
 
     name: ClassVar[str] = "localnewton"
     summary: ClassVar[str] = "several local Newton steps, averaged models; a quick start, stalls without a finish"
@@ -91,14 +90,8 @@ class LocalNewton(Algorithm):
     heterogeneous: ClassVar[str] = "no"
 
     def __post_init__(self) -> None:
-        if self.local_steps < 1:
-            raise ConfigError(f"local_steps must be >= 1, got {self.local_steps}")
-        if self.finish not in FINISHES:
-            raise ConfigError(f"finish must be {' or '.join(FINISHES)}, got {self.finish!r}")
-        if self.finish_after < 0 or (self.finish_after > 0 and self.finish == "none"):
-            raise ConfigError(f"finish_after must be >= 0 and needs finish='giant', got {self.finish_after}")
-        if not 0 <= self.stall_fraction < 1:
-            raise ConfigError(f"stall_fraction must be in [0, 1), got {self.stall_fraction}")
+        if self.finish_after and self.finish == "none":
+            raise ConfigError(f"finish_after needs finish='giant', got {self.finish_after} without")
 
     @property
     def _giant(self) -> GIANT:
@@ -111,13 +104,7 @@ class LocalNewton(Algorithm):
         return (first, *self._giant.handlers())
 
     def init(self, problem: Problem, cohort: Cohort) -> LocalNewtonState:
-        return LocalNewtonState(
-            coefficients=cohort.start,
-            local_steps=np.int64(self.local_steps),
-            rounds=np.int64(0),
-            step_size=np.float64(1.0),
-            objectives=np.zeros(0),
-        )
+        return LocalNewtonState(cohort.start, np.int64(self.local_steps), np.int64(0), np.float64(1.0), np.zeros(0))
 
     @on_client(LocalRun, LocalModel)
     def local_model(self, problem: Problem, clients: Clients, request: LocalRun) -> LocalModel:
@@ -148,8 +135,8 @@ class LocalNewton(Algorithm):
         return Outcome(LocalNewtonState(model, np.int64(local_steps), rounds, state.step_size, objectives), diagnostics)
 
     def _giant_round(self, problem: Problem, state: LocalNewtonState, cohort: Cohort) -> Outcome:
-        outcome = self._giant.round(problem, GiantState(state.coefficients, state.step_size), cohort)
-        after: GiantState = outcome.state
+        outcome = self._giant.round(problem, StepState(state.coefficients, state.step_size), cohort)
+        after: StepState = outcome.state
         rounds = np.int64(state.rounds + 1)
         ended = LocalNewtonState(after.coefficients, state.local_steps, rounds, after.step_size, state.objectives)
         return Outcome(ended, {"local_steps": 0.0, **outcome.diagnostics})

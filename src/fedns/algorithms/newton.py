@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from fedns.algorithms.curvature import Model, refuse_impossible_hessian
-from fedns.algorithms.searches import Search, search_handlers, step_size_along
+from fedns.algorithms.searches import Search, search_handlers, step_along
 from fedns.core.algorithm import Algorithm, Outcome, State
+from fedns.core.checked import Positive
 from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
-from fedns.core.errors import ConfigError
 from fedns.core.messages import Message, Payload, wire
 from fedns.core.reducers import mean
 from fedns.numerics.linalg import unpack_symmetric
@@ -36,7 +36,7 @@ class FedNewton(Algorithm):
     - line_search: how the step size is found: fedns.ArmijoSearch(), fedns.LocalSearch(), or None for `step_size`.
     """
 
-    step_size: float = 1.0
+    step_size: Positive = 1.0
     line_search: Search | None = None
 
     name: ClassVar[str] = "fednewton"
@@ -46,10 +46,6 @@ class FedNewton(Algorithm):
     theory: ClassVar[str] = "log log 1/δ"
     heterogeneous: ClassVar[str] = "yes"
     sees_partition: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        if self.step_size <= 0:
-            raise ConfigError(f"step_size must be > 0, got {self.step_size}")
 
     def handlers(self) -> tuple[Handler, ...]:
         return (self.curvature, *search_handlers(self.line_search))
@@ -63,9 +59,8 @@ class FedNewton(Algorithm):
         w = state.coefficients
         gradient, packed = cohort.ask(self.curvature, Model(w)).fold(mean("gradient"), mean("packed_hessian"))
         newton = problem.newton_step(w, gradient, unpack_symmetric(packed, w.size))
-        step_size = step_size_along(newton, self.line_search, self.step_size, problem, w, cohort)
-        diagnostics = {"newton_decrement": newton.newton_decrement, "step_size": step_size}
-        return Outcome(State(w + step_size * newton.step), diagnostics)
+        after, diagnostics = step_along(newton, self.line_search, self.step_size, problem, w, cohort)
+        return Outcome(State(after), diagnostics)
 
 
 @dataclass(frozen=True)

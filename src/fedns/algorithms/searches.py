@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedns.core.checked import Checked
+from fedns.core.checked import Checked, Count, CountOrZero, Limit
 from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
-from fedns.core.errors import ConfigError
 from fedns.core.messages import Message, Payload, wire
 from fedns.core.reducers import mean, minimum
 from fedns.problems.problem import NewtonStep, Problem
@@ -29,6 +28,13 @@ class Ray(Message):
     coefficients: Payload = wire("features")
     direction: Payload = wire("features")
     slope: Payload = wire(dtype="float64")
+
+
+class StepState(Message):
+    """Coefficients and the step size of the last round."""
+
+    coefficients: Payload = wire("features", dtype="float64")
+    step_size: Payload = wire(dtype="float64")
 
 
 class LossesAlong(Message):
@@ -55,16 +61,10 @@ class Search(Checked, ABC):
     - backtrack_factor: what a step is multiplied by when it fails, above 0 and below 1.
     """
 
-    armijo_slope: float = 0.1
-    backtrack_factor: float = 0.5
+    armijo_slope: Annotated[float, Limit("> 0 and < 0.5", lambda part: 0 < part < 0.5)] = 0.1
+    backtrack_factor: Annotated[float, Limit("> 0 and < 1", lambda factor: 0 < factor < 1)] = 0.5
     example: ClassVar[str] = "fedns.ArmijoSearch()"
     name: ClassVar[str]  # what it is called where methods are written as text
-
-    def __post_init__(self) -> None:
-        if not 0 < self.armijo_slope < 0.5:
-            raise ConfigError(f"armijo_slope must be in (0, 0.5), got {self.armijo_slope}")
-        if not 0 < self.backtrack_factor < 1:
-            raise ConfigError(f"backtrack_factor must be in (0, 1), got {self.backtrack_factor}")
 
     @abstractmethod
     def handlers(self) -> tuple[Handler, ...]:
@@ -89,14 +89,9 @@ class ArmijoSearch(Search):
     - trials: steps that are tried in one exchange, at least 1.
     """
 
-    trials: int = 12
+    trials: Count = 12
 
     name: ClassVar[str] = "aggregate"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.trials < 1:
-            raise ConfigError(f"trials must be >= 1, got {self.trials}")
 
     @property
     def steps(self) -> FloatArray:
@@ -142,14 +137,9 @@ class LocalSearch(Search):
     - max_backtracks: most often that a client shortens its step.
     """
 
-    max_backtracks: int = 40  # without a cap the printed loop does not end
+    max_backtracks: CountOrZero = 40  # without a cap the printed loop does not end
 
     name: ClassVar[str] = "local"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.max_backtracks < 0:
-            raise ConfigError(f"max_backtracks must be >= 0, got {self.max_backtracks}")
 
     def handlers(self) -> tuple[Handler, ...]:
         return (self.local_step,)
@@ -178,11 +168,12 @@ def search_handlers(search: Search | None) -> tuple[Handler, ...]:
     return () if search is None else search.handlers()
 
 
-def step_size_along(
+def step_along(
     newton: NewtonStep, search: Search | None, otherwise: float, problem: Problem, w: FloatArray, cohort: Cohort
-) -> float:
-    """The step size that the search finds; `otherwise` where there is none."""
-    return otherwise if search is None else search.step_size(problem, w, newton, cohort)[0]
+) -> tuple[FloatArray, dict[str, float]]:
+    """The coefficients after a step of the size that the search finds, `otherwise` where there is none; and diagnostics."""
+    step_size = otherwise if search is None else search.step_size(problem, w, newton, cohort)[0]
+    return w + step_size * newton.step, {"newton_decrement": newton.newton_decrement, "step_size": step_size}
 
 
 def search_repeatedly(

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedns.algorithms.curvature import gradients_and_roots
-from fedns.algorithms.searches import ArmijoSearch, search_handlers, step_size_along
+from fedns.algorithms.searches import ArmijoSearch, search_handlers, step_along
 from fedns.core.algorithm import Algorithm, Outcome
+from fedns.core.checked import Count
 from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
 from fedns.core.errors import ConfigError
@@ -24,8 +25,6 @@ from fedns.problems.problem import Problem
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
-RESIDUALS = ("next", "midpoint")
-ALLOCATIONS = ("equal", "rows")
 _GRAM_BYTES = 16 * 2**20
 
 
@@ -96,10 +95,10 @@ class SHED(Algorithm):
     - line_search: fedns.ArmijoSearch(), or None for full steps.
     """
 
-    eigenpairs: int = 3
+    eigenpairs: Count = 3
     renewal: str = "fibonacci"
-    residual: str = "next"
-    allocation: str = "equal"
+    residual: Literal["next", "midpoint"] = "next"
+    allocation: Literal["equal", "rows"] = "equal"
     eigenpairs_per_client: Counts = Counts()  # noqa: RUF009
     line_search: ArmijoSearch | None = ArmijoSearch()
 
@@ -111,12 +110,8 @@ class SHED(Algorithm):
     heterogeneous: ClassVar[str] = "yes"
 
     def __post_init__(self) -> None:
-        if self.eigenpairs < 1 or any(count < 1 for count in self.eigenpairs_per_client):
+        if any(count < 1 for count in self.eigenpairs_per_client):
             raise ConfigError("shed needs at least one eigenpair per client and round")
-        if self.residual not in RESIDUALS:
-            raise ConfigError(f"residual must be {' or '.join(RESIDUALS)}, got {self.residual!r}")
-        if self.allocation not in ALLOCATIONS:
-            raise ConfigError(f"allocation must be {' or '.join(ALLOCATIONS)}, got {self.allocation!r}")
         if self.renewal not in ("fibonacci", "once") and not re.fullmatch(r"every[1-9]\d*", self.renewal):
             raise ConfigError(f"renewal must be fibonacci, once, or like every10, got {self.renewal!r}")
 
@@ -152,10 +147,9 @@ class SHED(Algorithm):
             received.append(batch)
         known = self._received(state, cohort, joined(received), generation)
         newton = problem.newton_step(w, gradient_mean.result(), hessian_estimate(known))
-        step_size = step_size_along(newton, self.line_search, 1.0, problem, w, cohort)
-        diagnostics = {"newton_decrement": newton.newton_decrement, "step_size": step_size}
+        after, diagnostics = step_along(newton, self.line_search, 1.0, problem, w, cohort)
         diagnostics["eigenpairs_known"] = float(known.counts.mean())
-        return Outcome(_moved(known, w + step_size * newton.step), diagnostics)
+        return Outcome(EigenState(**vars(known) | {"coefficients": after}), diagnostics)
 
     def _next_pairs(self, problem: Problem, clients: Clients, request: EigenRequest) -> EigenUpdate:
         w = request.coefficients
@@ -279,7 +273,3 @@ def hessian_estimate(state: EigenState) -> FloatArray | LowRank:
         rows = state.eigenvectors[start:stop].reshape(-1, features) * scale[start:stop].reshape(-1, 1)
         total += rows.T @ rows
     return total
-
-
-def _moved(state: EigenState, coefficients: FloatArray) -> EigenState:
-    return EigenState(**{name: getattr(state, name) for name in state.specs()} | {"coefficients": coefficients})

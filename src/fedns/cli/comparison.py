@@ -7,8 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fedns.cli.console import make_console
-from fedns.cli.options import INTERRUPTED_EXIT, Quiet, option, with_settings
+from fedns.cli.options import INTERRUPTED_EXIT, Quiet, make_console, option, with_settings
 from fedns.runs.settings import read_toml
 from fedns.runs.spec import Spec
 

@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from fedns.cli.console import make_console
-from fedns.cli.options import option
+from fedns.cli.options import make_console, option
 
 data_app = typer.Typer(help="Download data sets.", no_args_is_help=True)
 

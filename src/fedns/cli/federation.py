@@ -10,8 +10,7 @@ from typing import Annotated
 import typer
 
 from fedns import __version__
-from fedns.cli.console import log_to_console, make_console
-from fedns.cli.options import SETTINGS, Quiet, option
+from fedns.cli.options import SETTINGS, Quiet, log_to_console, make_console, option
 from fedns.transports import BUILT_IN
 
 DEFAULT_ENGINE = BUILT_IN[0].name
@@ -89,11 +88,22 @@ def init_federation(
     sites: Annotated[str, typer.Option(help="Names of the sites, separated by commas.")],
     engine: Engine = DEFAULT_ENGINE,
     server: Annotated[str, option("Host and port that sites connect to.", "localhost:9092")] = "localhost:9092",
+    study: Annotated[
+        Path | None, typer.Option(help="A study to fit over the sites' tables; everybody gets a copy.", show_default=False)
+    ] = None,
 ) -> None:
-    """Write keys and files for a coordinator and its sites into FOLDER."""
-    from fedns.federation.provision import init_federation as write
+    """Write keys and files for a coordinator and its sites into FOLDER.
 
-    write(folder, engine, [name.strip() for name in sites.split(",") if name.strip()], server)
+    With --study the sites' tables are fitted as it says; without, `fedns coordinate` runs a method over columns as they are.
+    """
+    from fedns.federation.provision import init_federation as write
+    from fedns.studies.study import Study
+
+    text = ""
+    if study is not None:
+        Study.read(study)  # a study that cannot be is better known before everybody has it
+        text = study.read_text(encoding="utf-8")
+    write(folder, engine, [name.strip() for name in sites.split(",") if name.strip()], server, text)
     typer.echo(f"{folder}: read its README.md for what goes where")
 
 

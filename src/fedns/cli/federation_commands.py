@@ -6,12 +6,10 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
 
 from fedns.algorithms import METHODS
-from fedns.comparison.federation_demo import Demo, run_demo
+from fedns.comparison.federation_demo import Demo, Shown, run_demo
 from fedns.core.errors import ConfigError
 from fedns.core.termination import Ending
 from fedns.federation.config import EXPERIMENT_FILE, read_experiment
@@ -20,6 +18,7 @@ from fedns.federation.coordinator.metrics import serve_metrics
 from fedns.federation.coordinator.report import write_report
 from fedns.federation.coordinator.view import site_table, view_on
 from fedns.federation.processes import ended_by_sigterm
+from fedns.reporting.terminal import say, text_table
 from fedns.studies.federated import fit_federation
 from fedns.studies.model.estimate import StudyFit
 from fedns.studies.study import Study
@@ -41,21 +40,21 @@ def run_coordinator(path: Path, *, resume: bool, metrics_port: int | None, quiet
     report = write_report(experiment, result)
     if not quiet:
         console.print(site_table(result.statuses))
-        console.print(result.history.stop_reason, markup=False)
+        say(console, result.history.stop_reason)
         for note in (status.note for status in result.statuses if status.note):
-            console.print(note, markup=False, soft_wrap=True)
+            say(console, note)
         for site in result.deciding:
-            console.print(f"{site}: it decides this model", markup=False, soft_wrap=True, style="bold red")
-        console.print(f"report: {report}", markup=False, soft_wrap=True)
+            say(console, f"{site}: it decides this model", "bold red")
+        say(console, f"report: {report}")
     ending = result.history.ending
     return EXITS.get(ending, DECIDED if result.deciding else 0 if ending.converged else 1)
 
 
-def fit_over_sites(study: Study, federation: Path, out: Path) -> StudyFit:
+def fit_over_sites(study: Study, federation: Path, out: Path, *, resume: bool = False) -> StudyFit:
     """Fit a study over the sites of a federation, whichever its engine; they must be running, or start soon."""
     experiment = read_experiment(federation / "coordinator" / EXPERIMENT_FILE)
     with ended_by_sigterm(), open_transport(experiment, logs=experiment.home / "logs") as transport:
-        return fit_federation(study, experiment, transport, out)
+        return fit_federation(study, experiment, transport, out, resume=resume)
 
 
 def run_demonstration(demo: Demo, quiet: bool, console: Console) -> bool:
@@ -68,35 +67,19 @@ def run_demonstration(demo: Demo, quiet: bool, console: Console) -> bool:
         with view_on(console, quiet) as watchers:
             yield watchers
 
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for heading in (
-        "method",
-        "rounds",
-        "gradient norm",
-        "seconds a round",
-        "simulator's bits",
-        "simulator's bytes",
-        "ended",
-    ):
-        table.add_column(heading, justify="left" if heading in ("method", "ended") else "right", overflow="fold")
-    everything_equal, report = True, None
-    for shown in run_demo(demo, watching):
-        last = shown.result.history.records[-1]
-        everything_equal &= shown.same_bits and shown.same_bytes
-        report = shown.report
-        table.add_row(
-            shown.method,
-            str(last.round),
-            f"{last.gradient_norm:.1e}",
-            f"{last.seconds / max(1, last.round):.2f}",
-            "same" if shown.same_bits else "DIFFERENT",
-            "same" if shown.same_bytes else "DIFFERENT",
-            shown.result.history.stop_reason,
-        )
+    headings = ("method", "rounds", "gradient norm", "seconds a round", "simulator's bits", "simulator's bytes", "ended")
+    demonstrated = list(run_demo(demo, watching))
     if not quiet:
-        console.print(table)
-        console.print(f"report: {report}", markup=False, soft_wrap=True)
-    return everything_equal
+        console.print(text_table(headings, map(_row, demonstrated), left=("method", "ended")))
+        say(console, f"report: {demonstrated[-1].report}")
+    return all(shown.same_bits and shown.same_bytes for shown in demonstrated)
+
+
+def _row(shown: Shown) -> list[str]:
+    last = shown.result.history.records[-1]
+    same = ["same" if equal else "DIFFERENT" for equal in (shown.same_bits, shown.same_bytes)]
+    pace = f"{last.seconds / max(1, last.round):.2f}"
+    return [shown.method, str(last.round), f"{last.gradient_norm:.1e}", pace, *same, shown.result.history.stop_reason]
 
 
 def methods_to_show(text: str) -> tuple[str, ...]:

@@ -1,15 +1,19 @@
-"""The options of commands, each declared once."""
+"""The options of commands, each declared once, and the terminal that they print to."""
 
 from __future__ import annotations
 
 import functools
 import inspect
+import logging
 from collections.abc import Callable
-from typing import Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
 from fedns.runs.spec import DEFAULT_CLIENTS, Spec
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 INTERRUPTED_EXIT = 130
 # By setting; the default is that of the setting, and an option that is not given changes nothing.
@@ -35,9 +39,10 @@ SETTINGS = {
     "wire": "Precision of real numbers in messages: float64 or float32.",
     "participation": "Part of the clients drawn for each round.",
     "threads": "Threads to use.",
+    "device": "What passes over the rows: cpu or cuda.",
     "out": "Folder of the results.",
 }
-_LEFT_OPEN = {"clients": DEFAULT_CLIENTS, "threads": "all cores", "out": "runs/DATASET"}
+_LEFT_OPEN = {"clients": DEFAULT_CLIENTS, "threads": "all cores", "device": "cpu", "out": "runs/DATASET"}
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing; the results are in the files.")]
 
@@ -68,3 +73,16 @@ def _parameter(name: str) -> inspect.Parameter:
     declarations = ("--intercept/--no-intercept",) if hint is bool else ()
     annotation = Annotated[hint | None, option(SETTINGS[name], default, *declarations)]  # type: ignore[valid-type]
     return inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None, annotation=annotation)
+
+
+def make_console(*, stderr: bool = False) -> Console:
+    from rich.console import Console
+
+    console = Console(stderr=stderr, highlight=False)
+    # A pipe has no width; tables should not be folded to that of a terminal that is not there.
+    return console if console.is_terminal else Console(stderr=stderr, highlight=False, width=140)
+
+
+def log_to_console() -> None:
+    """A site's own words, with times, on its standard error."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")

@@ -7,19 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedns.cli.options import Quiet, option
 from fedns.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from fedns.data.files.frames import Frame
 
-TABLES = frozenset({".csv", ".tsv", ".tab", ".parquet", ".arrow", ".feather"})
-SiteColumn = Annotated[
-    str | None, typer.Option(help="Column that names the site of each row, in one table of all.", show_default=False)
-]
-SmallestCount = Annotated[
-    int,
-    typer.Option(help="Smaller groups are neither named nor counted in the handshake.  [default: 5]", show_default=False),
-]
+SiteColumn = Annotated[str | None, option("Column that names the site of each row, in one table of all.")]
+SmallestCount = Annotated[int, option("Smaller groups are neither named nor counted in the handshake.", 5)]
 study_app = typer.Typer(help="Draft a study.", no_args_is_help=True)
 
 
@@ -33,11 +28,9 @@ def add_commands(app: typer.Typer) -> None:
 @study_app.command()
 def init(
     tables: Annotated[list[Path], typer.Argument(hidden=True)],
-    outcome: Annotated[str | None, typer.Option(help="Column of the outcome.", show_default=False)] = None,
+    outcome: Annotated[str | None, option("Column of the outcome.")] = None,
     site_column: SiteColumn = None,
-    out: Annotated[
-        Path, typer.Option("--out", "-o", help="The file to write.  [default: study.toml]", show_default=False)
-    ] = Path("study.toml"),
+    out: Annotated[Path, option("The file to write.", "study.toml", "--out", "-o")] = Path("study.toml"),
 ) -> None:
     """Draft a study from tables at hand.
 
@@ -69,9 +62,7 @@ def example(folder: Annotated[Path, typer.Argument(hidden=True)] = Path("hospita
 def check(
     study: Annotated[Path, typer.Argument(hidden=True)],
     table: Annotated[Path, typer.Argument(hidden=True)],
-    site: Annotated[
-        Path | None, typer.Option(help="The site's file: what do the limits in it say?", show_default=False)
-    ] = None,
+    site: Annotated[Path | None, option("The site's file: what do the limits in it say?")] = None,
 ) -> None:
     """Look at one table through a study, at its site; nothing leaves.
 
@@ -100,15 +91,12 @@ def check(
 def fit(
     study: Annotated[Path, typer.Argument(hidden=True)],
     tables: Annotated[list[Path] | None, typer.Argument(hidden=True)] = None,
-    federation: Annotated[
-        Path | None, typer.Option(help="Folder of `fedns init-federation`: fit over its sites instead.", show_default=False)
-    ] = None,
+    federation: Annotated[Path | None, option("Folder of `fedns init-federation`: fit over its sites instead.")] = None,
     site_column: SiteColumn = None,
     smallest_count: SmallestCount = 5,
-    out: Annotated[Path, typer.Option(help="Folder of the results.  [default: runs/fit]", show_default=False)] = Path(
-        "runs/fit"
-    ),
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing; the results are in the files.")] = False,
+    out: Annotated[Path, option("Folder of the results.", "runs/fit")] = Path("runs/fit"),
+    resume: Annotated[bool, option("Go on with the fit over sites that was interrupted.", False, "--resume")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Fit a study over tables on this machine, each a site of its own; or over real sites.
 
@@ -120,10 +108,12 @@ def fit(
 
     if (federation is None) == (not tables):
         raise ConfigError("give either tables, or --federation with the folder of a federation")
+    if resume and federation is None:
+        raise ConfigError("--resume is for fits over real sites: a fit on this machine is started again")
     if federation is not None:
         from fedns.cli.federation_commands import fit_over_sites
 
-        found = fit_over_sites(Study.read(study), federation, out)
+        found = fit_over_sites(Study.read(study), federation, out, resume=resume)
     else:
         found = fit_study(Study.read(study), _frames(tables or [], site_column), smallest_count=smallest_count)
     path = write_fit(found, out)
@@ -153,9 +143,11 @@ def _frames(tables: list[Path], site_column: str | None) -> dict[str, Frame]:
 
 
 def _inside(folder: Path) -> list[Path]:
-    found = sorted(path for path in folder.iterdir() if TABLES & set(path.suffixes))
+    from fedns.data.files.frames import SUFFIXES
+
+    found = sorted(path for path in folder.iterdir() if SUFFIXES & set(path.suffixes))
     if not found:
-        raise ConfigError(f"the folder {folder} holds no table: expected {', '.join(sorted(TABLES))}")
+        raise ConfigError(f"the folder {folder} holds no table: expected {', '.join(sorted(SUFFIXES))}")
     return found
 
 

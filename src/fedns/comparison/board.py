@@ -10,11 +10,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from fedns.comparison.display import Display
+from fedns.comparison.display import Calls, Display
 from fedns.comparison.workers import Say
-from fedns.core.history import Record
-from fedns.core.observers import Observer
+from fedns.core.history import Observer, Record
 from fedns.reporting.numbers import gap_text
+from fedns.reporting.terminal import say
 
 SECONDS_BETWEEN_WORDS = 0.2
 
@@ -49,7 +49,7 @@ class LineBoard(Board):
         yield
 
     def say(self, text: str) -> None:
-        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+        say(self._console, text)
 
     def finished(self, label: str) -> None:
         self._done += 1
@@ -76,7 +76,7 @@ class LiveBoard(Board):
         self._running.clear()
 
     def say(self, text: str) -> None:
-        self._progress.console.print(text, markup=False, highlight=False, soft_wrap=True)
+        say(self._progress.console, text)
 
     def working(self, label: str, text: str) -> None:
         if label not in self._running:
@@ -109,14 +109,9 @@ class SayingDisplay(Display):
         self._say(text)
 
     def watch(self, method: str, trial: int) -> Observer:
-        outer = self
+        def moved(record: Record) -> None:
+            if time.monotonic() - self._last > SECONDS_BETWEEN_WORDS:
+                self._last = time.monotonic()
+                self._say(f"{method}, trial {trial + 1}, round {record.round}, gap {gap_text(record.suboptimality)}")
 
-        class Watcher(Observer):
-            def on_round(self, record: Record, state: object) -> None:
-                now = time.monotonic()
-                if now - outer._last > SECONDS_BETWEEN_WORDS:
-                    outer._last = now
-                    gap = gap_text(record.suboptimality)
-                    outer._say(f"{method}, trial {trial + 1}, round {record.round}, gap {gap}")
-
-        return Watcher()
+        return Calls(moved)

@@ -12,7 +12,6 @@ import numpy as np
 from fedns.comparison.display import Display
 from fedns.comparison.prepare import (
     SAME_EVERY_TRIAL,
-    Fact,
     Trial,
     describe,
     load_data,
@@ -41,7 +40,7 @@ class Comparison:
 
     spec: Spec
     folder: Path
-    facts: list[Fact] = field(default_factory=list)
+    facts: dict[str, str] = field(default_factory=dict)  # about the data, by name
     notes: list[str] = field(default_factory=list)
     num_clients: int = 0
     runs: list[Run] = field(default_factory=list)

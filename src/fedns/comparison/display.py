@@ -3,18 +3,36 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
-from fedns.core.history import History, Record
-from fedns.core.observers import Observer
+from fedns.core.history import History, Observer, Record
+from fedns.numerics.compiled import COMPILED
 from fedns.reporting.numbers import gap_text
+from fedns.reporting.terminal import say
 
 COMPILING = "compiling kernels (first run only)"
+
+
+class Calls(Observer):
+    """Calls functions with every record, and with the history at the end."""
+
+    def __init__(
+        self,
+        moved: Callable[[Record], None] = lambda record: None,
+        ended: Callable[[History], None] = lambda history: None,
+    ) -> None:
+        self._moved, self._ended = moved, ended
+
+    def on_round(self, record: Record, state: Any) -> None:
+        self._moved(record)
+
+    def on_end(self, history: History) -> None:
+        self._ended(history)
 
 
 class Display:
@@ -44,21 +62,18 @@ class LineDisplay(Display):
     @contextlib.contextmanager
     def open(self, methods: list[str], trials: int) -> Iterator[None]:
         self._methods, self._trials = methods, trials
-        with _on_compile(lambda: self._say(COMPILING)):
+        with _on_compile(lambda: say(self._console, COMPILING)):
             yield
 
     def watch(self, method: str, trial: int) -> Observer:
-        return _Watcher(lambda record: None, lambda history: self._end(method, trial, history))
+        return Calls(ended=lambda history: self._end(method, trial, history))
 
     def _end(self, method: str, trial: int, history: History) -> None:
         last = history.records[-1]
         self._ended.append(f"{method} {last.round} rounds to {gap_text(last.suboptimality)}")
         if len(self._ended) == len(self._methods):
-            self._say(f"trial {trial + 1}/{self._trials}: {', '.join(self._ended)}")
+            say(self._console, f"trial {trial + 1}/{self._trials}: {', '.join(self._ended)}")
             self._ended = []
-
-    def _say(self, text: str) -> None:
-        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 class LiveDisplay(Display):
@@ -99,7 +114,7 @@ class LiveDisplay(Display):
         def ended(history: History) -> None:
             self._progress.update(task, completed=trial + 1)
 
-        return _Watcher(moved, ended)
+        return Calls(moved, ended)
 
 
 def display_for(console: Console, quiet: bool) -> Display:
@@ -109,20 +124,12 @@ def display_for(console: Console, quiet: bool) -> Display:
     return LiveDisplay(console) if console.is_terminal else LineDisplay(console)
 
 
-class _Watcher(Observer):
-    def __init__(self, moved: Any, ended: Any) -> None:
-        self._moved, self._ended = moved, ended
-
-    def on_round(self, record: Record, state: Any) -> None:
-        self._moved(record)
-
-    def on_end(self, history: History) -> None:
-        self._ended(history)
-
-
 @contextlib.contextmanager
 def _on_compile(say: Any) -> Iterator[None]:
     """Call `say` when the first kernel is compiled rather than loaded from the cache of an earlier run."""
+    if not COMPILED:
+        yield
+        return
     from numba.core import event
 
     class Once(event.Listener):

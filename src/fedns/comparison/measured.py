@@ -6,8 +6,6 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from importlib import resources
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -44,14 +42,7 @@ class Measured:
 def read_measured() -> Measured:
     """The run whose results are part of this package."""
     text = resources.files("fedns.comparison").joinpath(MEASURED_FILE).read_text(encoding="utf-8")
-    values: dict[str, Any] = json.loads(text)
-    return Measured(values["command"], values["cases"], values["cells"])
-
-
-def write_measured(path: Path, command: str, cases: list[str], cells: dict[str, list[str]]) -> None:
-    """Keep a run as the stated one."""
-    text = json.dumps({"command": command, "cases": cases, "cells": cells}, indent=1, ensure_ascii=False)
-    path.write_text(text + "\n", encoding="utf-8")
+    return Measured(**json.loads(text))
 
 
 def bytes_per_round(method: Algorithm, num_features: int, sketch_size: int, wire: str) -> float | None:

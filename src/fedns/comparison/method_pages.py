@@ -4,28 +4,25 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass
+from typing import ClassVar
 
 from fedns.algorithms import METHODS
 from fedns.comparison.measured import Measured, bytes_per_round, read_measured
 from fedns.core.algorithm import Algorithm
-from fedns.core.errors import ConfigError
-from fedns.reporting.numbers import DASH, bytes_text
+from fedns.core.checked import Checked, Count
+from fedns.reporting.numbers import DASH, bytes_text, markdown_table
 from fedns.runs.methods import parameters
 
 
 @dataclass(frozen=True)
-class Size:
+class Size(Checked):
     """What bytes are counted for."""
 
-    features: int  # M
-    sketch_size: int  # k
-    clients: int  # m
+    is_settings: ClassVar[bool] = True
+    features: Count  # M
+    sketch_size: Count  # k
+    clients: Count  # m
     wire: str
-
-    def __post_init__(self) -> None:
-        for name in ("features", "sketch_size", "clients"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} must be at least 1, got {getattr(self, name)}")
 
 
 def comparison_of_methods(size: Size | None = None, *, short: bool = False) -> tuple[list[str], list[list[str]]]:
@@ -75,7 +72,7 @@ def methods_page() -> str:
         "M is the number of coefficients, k the rows of a sketch, m the number of clients, κ the condition number. "
         "What is sent is counted in numbers per client.",
         "",
-        *_markdown_table(headings, rows),
+        *markdown_table(headings, rows),
         "",
         *(f"- {note}" for note in notes_on_methods()),
     ]
@@ -84,7 +81,3 @@ def methods_page() -> str:
         settings = ", ".join(f"`{parameter}`" for parameter in parameters(kind))
         lines += [f"- sends per round: {kind.uplink}", f"- parameters: {settings or 'none'}", f"- paper: {kind.paper}"]
     return "\n".join(lines) + "\n"
-
-
-def _markdown_table(headings: list[str], rows: list[list[str]]) -> list[str]:
-    return ["| " + " | ".join(row) + " |" for row in [headings, ["---"] * len(headings), *rows]]

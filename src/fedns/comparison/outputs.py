@@ -10,9 +10,10 @@ from fedns.comparison.compare import Comparison
 from fedns.comparison.report import render
 from fedns.comparison.summary import Summary, summarise, write_summary
 from fedns.core.errors import ConfigError
+from fedns.core.grouping import grouped
 from fedns.reporting import plots
 from fedns.reporting.charts import Chart
-from fedns.reporting.gap_charts import HasRecords, gap_chart
+from fedns.reporting.gap_charts import gap_chart
 from fedns.reporting.interactive import figure_html
 
 SUMMARY_FILE, REPORT_FILE = "summary.csv", "report.html"
@@ -41,9 +42,7 @@ def write_outputs(comparison: Comparison) -> Outputs:
 
 def comparison_chart(comparison: Comparison) -> Chart:
     """The gap of every method against rounds, bytes and seconds."""
-    groups: dict[str, list[HasRecords]] = {}
-    for run in comparison.runs:
-        groups.setdefault(run.method, []).append(run)
+    groups = grouped(comparison.runs, lambda run: run.method)
     title = f"{comparison.spec.dataset}, {comparison.num_clients} clients"
     return gap_chart(groups, comparison.num_clients, title, comparison.spec.tol)
 

@@ -33,14 +33,6 @@ class Trial:
     optimum: Optimum
 
 
-@dataclass(frozen=True)
-class Fact:
-    """One line about the data."""
-
-    name: str
-    value: str
-
-
 def load_data(spec: Spec) -> tuple[Dataset, Problem]:
     """The data set, and the problem that its targets and the settings pose."""
     dataset = load(spec.dataset, positive=spec.positive, target=spec.target, group=spec.group, weight=spec.weight)
@@ -56,7 +48,7 @@ def load_data(spec: Spec) -> tuple[Dataset, Problem]:
 def split_and_scale(spec: Spec, dataset: Dataset, trial: int) -> Shards:
     """Rows given to clients with this trial's seed, then scaled from the clients' summaries."""
     shards = split_dataset(dataset, spec.num_clients, spec.split, spec.seed + trial)
-    return scale(shards, spec.scale)[0]
+    return scale(shards, spec.scale)[0].narrowed
 
 
 def prepare_trial(spec: Spec, problem: Problem, shards: Shards, trial: int) -> Trial:
@@ -65,23 +57,24 @@ def prepare_trial(spec: Spec, problem: Problem, shards: Shards, trial: int) -> T
         return Trial(trial, spec.seed + trial, shards, pooled_optimum(problem, shards))
 
 
-def describe(spec: Spec, dataset: Dataset, problem: Problem, shards: Shards) -> list[Fact]:
+def describe(spec: Spec, dataset: Dataset, problem: Problem, shards: Shards) -> dict[str, str]:
     """What a reader needs to know about the data, of the first trial where the split is drawn."""
     sizes = shards.sizes
-    facts = [
-        Fact("data set", dataset.name),
-        Fact("source", dataset.source or "not stated"),
-        Fact("rows and columns", f"{shards.num_samples} x {shards.num_columns}{_density(shards)}"),
-        Fact("coefficients (M)", f"{problem.num_features(shards.num_columns)}{', one the intercept' * spec.intercept}"),
-        Fact("targets", _targets(dataset, problem)),
-        Fact("clients", f"{shards.num_clients}, split {spec.split}"),
-        Fact("rows per client", f"{sizes.min()} / {np.median(sizes):g} / {sizes.max()} (smallest / median / largest)"),
-        Fact("scaling", f"{spec.scale}; {scaling_cost(spec.scale, shards.num_columns)}"),
-    ]
+    facts = {
+        "data set": dataset.name,
+        "source": dataset.source or "not stated",
+        "rows and columns": f"{shards.num_samples} x {shards.num_columns}{_density(shards)}",
+        "storage": _storage(shards),
+        "coefficients (M)": f"{problem.num_features(shards.num_columns)}{', one the intercept' * spec.intercept}",
+        "targets": _targets(dataset, problem),
+        "clients": f"{shards.num_clients}, split {spec.split}",
+        "rows per client": f"{sizes.min()} / {np.median(sizes):g} / {sizes.max()} (smallest / median / largest)",
+        "scaling": f"{spec.scale}; {scaling_cost(spec.scale, shards.num_columns)}",
+    }
     if spec.missing != "refuse":
-        facts.append(Fact("missing values", f"{spec.missing}: {dataset.description}"))
+        facts["missing values"] = f"{spec.missing}: {dataset.description}"
     if dataset.sample_weights is not None:
-        facts.append(Fact("sample weights", f"column '{spec.weight}'" if spec.weight else "of the data set"))
+        facts["sample weights"] = f"column '{spec.weight}'" if spec.weight else "of the data set"
     return facts
 
 
@@ -128,6 +121,15 @@ def _density(shards: Shards) -> str:
     if not isinstance(shards.rows, SparseRows):
         return ""
     return f", compressed, {shards.rows.data.size / max(1, shards.num_samples):.3g} nonzeros a row"
+
+
+def _storage(shards: Shards) -> str:
+    """The type that the numbers are held in, and what it saves."""
+    rows = shards.rows
+    values = rows.data if isinstance(rows, SparseRows) else rows.flat
+    wide = rows.nbytes + values.size * (8 - values.itemsize)
+    held = f"{values.dtype}, {rows.nbytes / 1e6:.3g} MB"
+    return held if rows.nbytes == wide else f"{held} instead of {wide / 1e6:.3g} MB, exact"
 
 
 def _targets(dataset: Dataset, problem: Problem) -> str:

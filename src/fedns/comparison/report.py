@@ -9,8 +9,7 @@ from fedns.comparison.compare import Comparison
 from fedns.comparison.summary import Summary, Traffic, summarise, traffic
 from fedns.comparison.tables import HEADINGS, cells, ending_text
 from fedns.reporting.numbers import bytes_text, gap_text, rounds_text, seconds_text
-from fedns.reporting.page import html_table, page, pairs, section
-from fedns.reporting.versions import versions
+from fedns.reporting.page import html_table, page, pairs, section, versions
 from fedns.runs.spec import Spec
 
 
@@ -26,7 +25,7 @@ def render(comparison: Comparison, figures: str, notes: Sequence[str]) -> str:
         section("Rounds, bytes and seconds", _comparison_table(summaries) + _notes(notes)),
         section("Figures", f'<div class="figures">{figures}</div>') if figures else "",
         *_traffic_sections(traffic(comparison.runs, comparison.num_clients)),
-        section("Data", pairs((fact.name, fact.value) for fact in comparison.facts)),
+        section("Data", pairs(comparison.facts.items())),
         section("Settings", pairs((key, _shown(value)) for key, value in (spec.as_dict() | _in_force(spec)).items())),
         section("To run it again", f"<pre><code>{escape(spec.to_command())}</code></pre>"),
         section("Versions", pairs(versions().items())),
@@ -38,24 +37,19 @@ def sentence(summary: Summary, num_clients: int) -> str:
     """What a method did, in one plain sentence."""
     of = f"all {summary.trials} trials" if summary.trials > 1 else "its one trial"
     if summary.converged == summary.trials:
-        rounds = f"{rounds_text(summary.rounds.mean)} rounds"
-        if summary.rounds.low != summary.rounds.high:
-            rounds += f" on average ({summary.rounds.low:g} to {summary.rounds.high:g})"
-        if summary.sends_nothing:
-            sent = "on the pooled data, sending nothing"
-        else:
-            sent = f"with {bytes_text(summary.uplink_bytes_per_client.mean)} sent by each of {num_clients} clients"
-        return f"converged in {of}: {rounds}, {sent}, {seconds_text(summary.seconds.mean)} seconds."
+        total = summary.total
+        rounds = f"{rounds_text(total['rounds'].mean)} rounds"
+        if total["rounds"].low != total["rounds"].high:
+            rounds += f" on average ({total['rounds'].low:g} to {total['rounds'].high:g})"
+        sent = f"with {bytes_text(total['uplink_bytes_per_client'].mean)} sent by each of {num_clients} clients"
+        sent = "on the pooled data, sending nothing" if summary.sends_nothing else sent
+        return f"converged in {of}: {rounds}, {sent}, {seconds_text(total['seconds'].mean)} seconds."
     if summary.trials == 1:
         return f"did not converge: {summary.stop_reason}."
-    if summary.converged == 0:
-        return (
-            f"did not converge in any of {summary.trials} trials ({ending_text(summary)}); the median gap at the end is "
-            f"{gap_text(summary.final_gap)}. The first trial: {summary.stop_reason}."
-        )
+    how_many = f"converged in {summary.converged} of" if summary.converged else "did not converge in any of"
     return (
-        f"converged in {summary.converged} of {summary.trials} trials ({ending_text(summary)}); the median gap at the end "
-        f"is {gap_text(summary.final_gap)}. The first trial: {summary.stop_reason}."
+        f"{how_many} {summary.trials} trials ({ending_text(summary)}); the median gap at the end is "
+        f"{gap_text(summary.final_gap)}. The first trial: {summary.stop_reason}."
     )
 
 
@@ -66,10 +60,9 @@ def _named(methods: Sequence[str]) -> str:
 
 def _lead(comparison: Comparison) -> str:
     spec = comparison.spec
-    facts = {fact.name: fact.value for fact in comparison.facts}
     text = (
-        f"{facts.get('rows and columns', '')} (rows x columns), {comparison.num_clients} clients, split {spec.split}, "
-        f"ridge strength {spec.strength:g}, {spec.trials} trial{'s' if spec.trials > 1 else ''}."
+        f"{comparison.facts.get('rows and columns', '')} (rows x columns), {comparison.num_clients} clients, "
+        f"split {spec.split}, ridge strength {spec.strength:g}, {spec.trials} trial{'s' if spec.trials > 1 else ''}."
     )
     lead = f'<p class="lead">{escape(text)}</p>'
     if comparison.interrupted:

@@ -12,9 +12,9 @@ from typing import Any, TextIO
 from fedns.core.checked import checked
 from fedns.core.errors import DataError
 from fedns.core.files import write_whole
-from fedns.core.history import History, Record
+from fedns.core.grouping import grouped
+from fedns.core.history import History, Observer, Record
 from fedns.core.meter import LedgerEntry
-from fedns.core.observers import Observer
 from fedns.core.termination import Ending
 
 ROUNDS_FILE, RUNS_FILE = "rounds.jsonl", "runs.jsonl"
@@ -75,12 +75,13 @@ class RoundsWriter(Observer):
 
 def summarise_ledger(entries: Iterable[LedgerEntry]) -> list[LedgerLine]:
     """The exchanges of a run added up by direction and kind, in the order in which they first appear."""
-    totals: dict[tuple[str, str, tuple[str, ...], bool], list[int]] = {}
-    for entry in entries:
-        total = totals.setdefault((entry.direction, entry.kind, tuple(entry.fields), entry.round == 0), [0, 0])
-        total[0] += entry.messages
-        total[1] += entry.bytes
-    return [LedgerLine(*key, *total) for key, total in totals.items()]
+    return add_up(LedgerLine(e.direction, e.kind, tuple(e.fields), e.round == 0, e.messages, e.bytes) for e in entries)
+
+
+def add_up(lines: Iterable[LedgerLine]) -> list[LedgerLine]:
+    """Lines of the same messages as one."""
+    groups = grouped(lines, lambda line: (line.direction, line.kind, line.fields, line.at_start))
+    return [LedgerLine(*key, sum(e.messages for e in own), sum(e.bytes for e in own)) for key, own in groups.items()]
 
 
 @checked
@@ -94,10 +95,6 @@ def read_runs(folder: str | Path) -> list[Run]:
     for line in _read_lines(folder / ROUNDS_FILE):
         records.setdefault((line.pop("method"), line.pop("trial")), []).append(Record.from_dict(line))
     endings = {(line["method"], line["trial"]): line for line in _read_lines(folder / RUNS_FILE)}
-    if any("ending" not in line for line in endings.values()):
-        raise DataError(
-            f"'{folder / RUNS_FILE}' is of an older version, which did not say how runs ended: run them again elsewhere"
-        )
     return [_run(*key, rounds, endings.get(key)) for key, rounds in records.items()]
 
 

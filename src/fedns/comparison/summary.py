@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-from fedns.comparison.results import Run
+from fedns.comparison.results import Run, add_up
+from fedns.core.grouping import grouped
+from fedns.core.history import Record
 
 TARGETS = (1e-6, 1e-10)  # the gaps that tables look for
 
@@ -17,6 +20,18 @@ TARGETS = (1e-6, 1e-10)  # the gaps that tables look for
 def gap_name(gap: float) -> str:
     """1e-6, not 1e-06."""
     return f"{gap:.0e}".replace("e-0", "e-")
+
+
+# What a record says, by name, with this many clients.
+MEASURES: dict[str, Callable[[Record, int], float]] = {
+    "rounds": lambda record, clients: record.round,
+    "exchanges": lambda record, clients: record.exchanges,
+    "seconds": lambda record, clients: record.seconds,
+    "uplink_bytes": lambda record, clients: float(record.uplink_bytes),
+    "uplink_bytes_per_client": lambda record, clients: record.uplink_bytes / clients,
+    "downlink_bytes": lambda record, clients: float(record.downlink_bytes),
+    "downlink_bytes_per_client": lambda record, clients: record.downlink_bytes / clients,
+}
 
 
 @dataclass(frozen=True)
@@ -28,23 +43,8 @@ class Spread:
     high: float
     count: int
 
-    @classmethod
-    def of(cls, values: Sequence[float]) -> Spread | None:
-        return cls(fmean(values), min(values), max(values), len(values)) if values else None
 
-
-@dataclass(frozen=True)
-class Target:
-    """What it took to bring the gap down to a target; None where no trial did."""
-
-    gap: float
-    rounds: Spread | None
-    exchanges: Spread | None
-    seconds: Spread | None
-    uplink_bytes: Spread | None
-    uplink_bytes_per_client: Spread | None
-    downlink_bytes: Spread | None
-    downlink_bytes_per_client: Spread | None
+Spreads = dict[str, Spread]  # by measure; empty where no trial has any
 
 
 @dataclass(frozen=True)
@@ -54,67 +54,40 @@ class Summary:
     method: str
     trials: int
     converged: int
-    rounds: Spread
-    seconds: Spread
-    uplink_bytes: Spread
-    uplink_bytes_per_client: Spread
+    total: Spreads  # of whole runs
     final_gap: float | None  # the median
-    targets: tuple[Target, ...]
+    targets: dict[float, Spreads]  # what it took to bring the gap down to each of TARGETS
     endings: dict[str, int]  # how many trials ended how
     stop_reason: str  # of the first trial, in words
 
     @property
     def sends_nothing(self) -> bool:
-        return self.uplink_bytes.high == 0
+        return self.total["uplink_bytes"].high == 0
 
 
 def summarise(runs: Iterable[Run], num_clients: int) -> list[Summary]:
     """One summary per method, in the order in which they ran."""
-    by_method: dict[str, list[Run]] = {}
-    for run in runs:
-        by_method.setdefault(run.method, []).append(run)
-    return [_summary(method, own, num_clients) for method, own in by_method.items()]
+    return [_summary(method, own, num_clients) for method, own in grouped(runs, lambda run: run.method).items()]
 
 
 def _summary(method: str, runs: list[Run], num_clients: int) -> Summary:
-    last = [run.last for run in runs]
-    gaps = [record.suboptimality for record in last if record.suboptimality is not None]
-    endings = [run.ending.label for run in runs]
-    sent = [float(record.uplink_bytes) for record in last]
+    gaps = [run.last.suboptimality for run in runs if run.last.suboptimality is not None]
+    hits = {gap: [hit for run in runs if (hit := run.first_below(gap)) is not None] for gap in TARGETS}
     return Summary(
         method=method,
         trials=len(runs),
         converged=sum(run.converged for run in runs),
-        rounds=_spread([record.round for record in last]),
-        seconds=_spread([record.seconds for record in last]),
-        uplink_bytes=_spread(sent),
-        uplink_bytes_per_client=_spread([value / num_clients for value in sent]),
+        total=_spreads([run.last for run in runs], num_clients),
         final_gap=median(gaps) if gaps else None,
-        targets=tuple(_target(gap, runs, num_clients) for gap in TARGETS),
-        endings={ending: endings.count(ending) for ending in dict.fromkeys(endings)},
+        targets={gap: _spreads(records, num_clients) for gap, records in hits.items()},
+        endings=dict(Counter(run.ending.label for run in runs)),
         stop_reason=runs[0].stop_reason,
     )
 
 
-def _spread(values: Sequence[float]) -> Spread:
-    spread = Spread.of(values)
-    assert spread is not None  # a run has at least its start
-    return spread
-
-
-def _target(gap: float, runs: list[Run], num_clients: int) -> Target:
-    hits = [hit for run in runs if (hit := run.first_below(gap)) is not None]
-    up, down = ([float(getattr(hit, name)) for hit in hits] for name in ("uplink_bytes", "downlink_bytes"))
-    return Target(
-        gap,
-        Spread.of([hit.round for hit in hits]),
-        Spread.of([hit.exchanges for hit in hits]),
-        Spread.of([hit.seconds for hit in hits]),
-        Spread.of(up),
-        Spread.of([value / num_clients for value in up]),
-        Spread.of(down),
-        Spread.of([value / num_clients for value in down]),
-    )
+def _spreads(records: Sequence[Record], num_clients: int) -> Spreads:
+    values = {name: [measure(record, num_clients) for record in records] for name, measure in MEASURES.items()}
+    return {name: Spread(fmean(own), min(own), max(own), len(own)) for name, own in values.items() if own}
 
 
 def write_summary(path: Path, summaries: Sequence[Summary]) -> None:
@@ -128,12 +101,12 @@ def write_summary(path: Path, summaries: Sequence[Summary]) -> None:
 
 def _csv_row(summary: Summary) -> dict[str, Any]:
     row: dict[str, Any] = {"method": summary.method, "trials": summary.trials, "converged_trials": summary.converged}
-    for target in summary.targets:
-        row[f"trials_to_{gap_name(target.gap)}"] = target.rounds.count if target.rounds else 0
-        for field in fields(target)[1:]:
-            row |= _csv_cells(f"{field.name}_to_{gap_name(target.gap)}", getattr(target, field.name))
+    for gap, spreads in summary.targets.items():
+        row[f"trials_to_{gap_name(gap)}"] = spreads["rounds"].count if spreads else 0
+        for name in MEASURES:
+            row |= _csv_cells(f"{name}_to_{gap_name(gap)}", spreads.get(name))
     for name in ("rounds", "seconds", "uplink_bytes", "uplink_bytes_per_client"):
-        row |= _csv_cells(f"{name}_total", getattr(summary, name))
+        row |= _csv_cells(f"{name}_total", summary.total[name])
     row["final_gap_median"] = "" if summary.final_gap is None else repr(summary.final_gap)
     row["ended"] = "; ".join(f"{ending} {count}" for ending, count in summary.endings.items())
     row["stop_reason"] = summary.stop_reason
@@ -141,7 +114,7 @@ def _csv_row(summary: Summary) -> dict[str, Any]:
 
 
 def _csv_cells(name: str, spread: Spread | None) -> dict[str, Any]:
-    values = ("", "", "") if spread is None else (spread.mean, spread.low, spread.high)
+    values = (spread.mean, spread.low, spread.high) if spread else ("", "", "")
     return dict(zip((f"{name}_mean", f"{name}_min", f"{name}_max"), values, strict=True))
 
 
@@ -161,28 +134,22 @@ class Traffic:
 
 def traffic(runs: Iterable[Run], num_clients: int) -> list[Traffic]:
     """What left and reached each site, by method and kind of message."""
-    by_method: dict[str, list[Run]] = {}
-    for run in runs:
-        if run.ledger:
-            by_method.setdefault(run.method, []).append(run)
-    return [line for method, own in by_method.items() for line in _traffic_of(method, own, num_clients)]
+    finished = grouped((run for run in runs if run.ledger), lambda run: run.method)
+    return [line for method, own in finished.items() for line in _traffic_of(method, own, num_clients)]
 
 
 def _traffic_of(method: str, runs: list[Run], num_clients: int) -> list[Traffic]:
-    totals: dict[tuple[str, str, tuple[str, ...], bool], list[int]] = {}
-    for run in runs:
-        for line in run.ledger:
-            total = totals.setdefault((line.direction, line.kind, line.fields, line.at_start), [0, 0])
-            total[0] += line.messages
-            total[1] += line.bytes
     rounds = max(1, sum(run.last.round for run in runs))
     return [
         Traffic(
             method,
-            *key,
-            messages=messages / num_clients / (len(runs) if key[3] else rounds),
-            bytes_per_message=length / messages,
-            bytes_per_client=length / num_clients / len(runs),
+            line.direction,
+            line.kind,
+            line.fields,
+            line.at_start,
+            line.messages / num_clients / (len(runs) if line.at_start else rounds),
+            line.bytes / line.messages,
+            line.bytes / num_clients / len(runs),
         )
-        for key, (messages, length) in totals.items()
+        for line in add_up(line for run in runs for line in run.ledger)
     ]

@@ -9,9 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rich import box
 from rich.table import Table
-from rich.text import Text
 
 from fedns.comparison.board import Board, SayingDisplay
 from fedns.comparison.compare import FINISHED_FILE, compare, has_settings
@@ -23,7 +21,8 @@ from fedns.comparison.workers import Say, Task, run_tasks
 from fedns.core.errors import ConfigError
 from fedns.core.files import alone_in, write_whole
 from fedns.data.catalogue import shape_of
-from fedns.reporting.numbers import DASH, bytes_text, gap_text, one_parameter_a_line, rounds_text
+from fedns.reporting.numbers import DASH, bytes_text, gap_text, markdown_table, one_parameter_a_line, rounds_text
+from fedns.reporting.terminal import text_table
 from fedns.runs.settings import read_toml
 from fedns.runs.spec import Spec
 
@@ -47,12 +46,7 @@ class Sweep:
     cases: list[Case]
 
 
-@dataclass(frozen=True)
-class Finished:
-    """The summaries of one case."""
-
-    label: str
-    summaries: list[Summary]
+Finished = dict[str, list[Summary]]  # by the label of a case
 
 
 def is_sweep(values: Mapping[str, Any]) -> bool:
@@ -97,7 +91,7 @@ def _combinations(path: Path, values: dict[str, Any], folder: Path) -> list[Case
     return cases
 
 
-def run_sweep(sweep: Sweep, board: Board | None = None, processes: int | None = None) -> tuple[list[Finished], bool]:
+def run_sweep(sweep: Sweep, board: Board | None = None, processes: int | None = None) -> tuple[Finished, bool]:
     """Run what is not finished yet, on all cores; what was, with the same settings, is read back.
 
     Also whether Ctrl-C cut it short. The results do not depend on the number of processes.
@@ -159,9 +153,9 @@ def is_finished(spec: Spec) -> bool:
     return (spec.folder / FINISHED_FILE).is_file() and has_settings(spec)
 
 
-def read_finished(sweep: Sweep) -> list[Finished]:
+def read_finished(sweep: Sweep) -> Finished:
     """The summaries of every finished case, in the order of the sweep."""
-    return [Finished(case.label, _read_summaries(case.spec)) for case in sweep.cases if is_finished(case.spec)]
+    return {case.label: _read_summaries(case.spec) for case in sweep.cases if is_finished(case.spec)}
 
 
 def _read_summaries(spec: Spec) -> list[Summary]:
@@ -173,40 +167,31 @@ def cell(summary: Summary | None) -> str:
     """Rounds and bytes per client to the smallest target, or where the method ended up instead."""
     if summary is None:
         return DASH
-    target = next(t for t in summary.targets if t.gap == min(TARGETS))
-    if target.rounds is None:
+    spreads = summary.targets[min(TARGETS)]
+    if not spreads:
         return f"{next(iter(summary.endings))} {gap_text(summary.final_gap)}"
-    rounds = target_text(target.rounds, summary.trials, rounds_text)
-    sent = target.uplink_bytes_per_client
-    return rounds if summary.sends_nothing or sent is None else f"{rounds} / {bytes_text(sent.mean)}"
+    rounds = target_text(spreads["rounds"], summary.trials, rounds_text)
+    return rounds if summary.sends_nothing else f"{rounds} / {bytes_text(spreads['uplink_bytes_per_client'].mean)}"
 
 
-def _grid(done: Sequence[Finished]) -> tuple[list[str], list[list[str]]]:
-    methods = list(dict.fromkeys(s.method for finished in done for s in finished.summaries))
-    by_case = [{s.method: s for s in finished.summaries} for finished in done]
-    return methods, [[cell(summaries.get(method)) for summaries in by_case] for method in methods]
+def _rows(done: Finished) -> list[list[str]]:
+    """A method and its cell in every case."""
+    by_case = [{summary.method: summary for summary in summaries} for summaries in done.values()]
+    methods = dict.fromkeys(method for summaries in by_case for method in summaries)
+    return [[method, *(cell(summaries.get(method)) for summaries in by_case)] for method in methods]
 
 
-def write_table(folder: Path, done: Sequence[Finished]) -> None:
+def write_table(folder: Path, done: Finished) -> None:
     """The table as CSV and as Markdown."""
-    methods, rows = _grid(done)
-    heading = ["method", *(finished.label for finished in done)]
-    lines = [[method, *row] for method, row in zip(methods, rows, strict=True)]
+    headings, rows = ["method", *done], _rows(done)
     with (folder / TABLE_FILES[0]).open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows([heading, *lines])
-    marked = [heading, ["---"] * len(heading), *lines]
-    text = "\n".join("| " + " | ".join(line) + " |" for line in marked)
-    (folder / TABLE_FILES[1]).write_text(text + "\n", encoding="utf-8")
+        csv.writer(file).writerows([headings, *rows])
+    (folder / TABLE_FILES[1]).write_text("\n".join(markdown_table(headings, rows)) + "\n", encoding="utf-8")
 
 
-def sweep_table(done: Sequence[Finished]) -> Table:
+def sweep_table(done: Finished) -> Table:
     """One row per method, one column per case."""
-    methods, rows = _grid(done)
+    headings = ["method", *(label.replace(" ", "\n", 1) for label in done)]
+    rows = ([one_parameter_a_line(method), *cells] for method, *cells in _rows(done))
     title = f"rounds / bytes sent per client to a gap of {gap_name(min(TARGETS))}"
-    table = Table(title=Text(title), box=box.SIMPLE_HEAD, title_justify="left", title_style="bold", padding=(0, 1, 0, 0))
-    table.add_column("method", overflow="fold")
-    for finished in done:
-        table.add_column(finished.label.replace(" ", "\n", 1), justify="right", overflow="fold")
-    for method, row in zip(methods, rows, strict=True):
-        table.add_row(Text(one_parameter_a_line(method)), *(Text(text) for text in row))
-    return table
+    return text_table(headings, rows, left=("method",), title=title)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import reduce
 
-from rich import box
-from rich.console import JustifyMethod
 from rich.table import Table
-from rich.text import Text
 
 from fedns.comparison.summary import TARGETS, Spread, Summary, gap_name
 from fedns.reporting.numbers import DASH, bytes_text, gap_text, one_parameter_a_line, rounds_text, seconds_text
+from fedns.reporting.terminal import text_table
 
 HEADINGS = (
     "method",
@@ -44,14 +43,14 @@ def cells(summary: Summary) -> tuple[str, ...]:
     """One row of the table, in the order of the headings."""
     trials = summary.trials
     sent = [
-        DASH if summary.sends_nothing else target_text(target.uplink_bytes_per_client, trials, bytes_text)
-        for target in summary.targets
+        DASH if summary.sends_nothing else target_text(spreads.get("uplink_bytes_per_client"), trials, bytes_text)
+        for spreads in summary.targets.values()
     ]
     return (
         summary.method,
-        *(target_text(target.rounds, trials, rounds_text, ranged=True) for target in summary.targets),
+        *(target_text(spreads.get("rounds"), trials, rounds_text, ranged=True) for spreads in summary.targets.values()),
         *sent,
-        seconds_text(summary.seconds.mean),
+        seconds_text(summary.total["seconds"].mean),
         gap_text(summary.final_gap),
         ending_text(summary),
     )
@@ -59,25 +58,17 @@ def cells(summary: Summary) -> tuple[str, ...]:
 
 def comparison_table(title: str, summaries: Sequence[Summary]) -> Table:
     """The table on the screen."""
-    table = Table(title=Text(title), box=box.SIMPLE_HEAD, title_justify="left", title_style="bold", padding=(0, 1, 0, 0))
-    for heading in HEADINGS:
-        side: JustifyMethod = "left" if heading in ("method", "ended") else "right"
-        lines = heading.replace(" to ", "\nto ").replace(" per client", "\nper client").replace(" gap", "\ngap")
-        table.add_column(lines, justify=side, vertical="top", overflow="fold", min_width=9 if side == "left" else None)
-    for summary in summaries:
-        method, *numbers = cells(summary)
-        table.add_row(Text(one_parameter_a_line(method)), *(Text(cell) for cell in numbers))
-    return table
+    breaks = {" to ": "\nto ", " per client": "\nper client", " gap": "\ngap"}
+    headings = [reduce(lambda text, pair: text.replace(*pair), breaks.items(), heading) for heading in HEADINGS]
+    rows = ([one_parameter_a_line(method), *others] for method, *others in map(cells, summaries))
+    return text_table(headings, rows, left=("method", "ended"), title=title)
 
 
 def notes(summaries: Sequence[Summary], tol: float | None) -> list[str]:
     """What the table's dashes and brackets mean where it has any."""
-    sentences = []
-    for summary in summaries:
-        if summary.sends_nothing:
-            sentences.append(f"{summary.method}: data pooled: nothing is sent")
+    sentences = [f"{summary.method}: data pooled: nothing is sent" for summary in summaries if summary.sends_nothing]
     if tol is not None and tol > min(TARGETS):
         sentences.append(f"every run stops at a gap of {tol:g} (tol): smaller gaps were not looked for")
-    if any(0 < (target.rounds.count if target.rounds else 0) < s.trials for s in summaries for target in s.targets):
+    if any(spreads and spreads["rounds"].count < s.trials for s in summaries for spreads in s.targets.values()):
         sentences.append("[3/10] means that 3 of 10 trials got there; the mean is over those")
     return sentences

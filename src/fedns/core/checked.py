@@ -1,24 +1,39 @@
-"""Settings and arguments checked against their declared types, so that a mistake is answered with a sentence."""
+"""Settings and arguments checked against their declared types, so that a mistake is answered with a sentence.
+
+numpy is not imported here: the command line shows its help without it.
+"""
 
 from __future__ import annotations
 
 import functools
 import inspect
 import math
+import sys
 import types
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, Literal, TypeVar, Union
-
-import numpy as np
-from numpy.typing import ArrayLike
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union
 
 from fedns.core.errors import ConfigError
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class Limit:
+    """What a value has to be beside its type, in words and as a test: `Annotated[float, Limit("> 0", ...)]`."""
+
+    words: str
+    holds: Callable[[Any], bool]
+
+
+Positive = Annotated[float, Limit("> 0", lambda value: value > 0)]
+NotNegative = Annotated[float, Limit(">= 0", lambda value: value >= 0)]
+Count = Annotated[int, Limit(">= 1", lambda value: value >= 1)]
+CountOrZero = Annotated[int, Limit(">= 0", lambda value: value >= 0)]
 _WORDS: dict[Any, str] = {
     int: "a whole number",
     float: "a finite number",
@@ -32,11 +47,13 @@ _WORDS: dict[Any, str] = {
 class Checked:
     """A dataclass whose fields are of their declared types. Its own `__post_init__` runs after that is certain."""
 
+    is_settings: ClassVar[bool] = False  # True where its fields are what users set by name, whatever class holds them
+
     def __post_init__(self) -> None:
         kind: Any = type(self)
-        hints = _hints(kind)
+        hints, owner = _hints(kind), "" if self.is_settings else kind.__name__
         for field in fields(kind):
-            _check(kind.__name__, field.name, getattr(self, field.name), hints[field.name])
+            _check(owner, field.name, getattr(self, field.name), hints[field.name])
 
     def __init_subclass__(cls, **settings: Any) -> None:
         super().__init_subclass__(**settings)
@@ -71,30 +88,36 @@ def checked(function: F) -> F:
 def _hints(owner: Any) -> dict[str, Any]:
     """The declared types of a class's fields or a function's parameters; what it returns need not be importable."""
     if isinstance(owner, type):
-        return typing.get_type_hints(owner)
+        return typing.get_type_hints(owner, include_extras=True)
     declared = {name: kind for name, kind in owner.__annotations__.items() if name != "return"}
-    return typing.get_type_hints(types.SimpleNamespace(__annotations__=declared), owner.__globals__)
+    return typing.get_type_hints(types.SimpleNamespace(__annotations__=declared), owner.__globals__, include_extras=True)
 
 
 def _check(owner: str, name: str, value: Any, declared: Any) -> None:
     if not _fits(value, declared):
-        raise ConfigError(f"{name} of {owner} must be {_in_words(declared)}, got {_shown(value)}")
+        whose = f"{name} of {owner}" if owner else name
+        raise ConfigError(f"{whose} must be {_in_words(declared)}, got {_shown(value)}")
 
 
 def _options(declared: Any) -> list[Any]:
     """The types of a union; `ArrayLike`, a union itself, remains one of them."""
     options = list(typing.get_args(declared))
-    array_like = typing.get_args(ArrayLike)
-    if set(array_like) <= set(options):
-        return [ArrayLike, *(option for option in options if option not in array_like)]
-    return options
+    numpy_typing = sys.modules.get("numpy.typing")
+    if numpy_typing is None or not set(array_like := typing.get_args(numpy_typing.ArrayLike)) <= set(options):
+        return options
+    return [numpy_typing.ArrayLike, *(option for option in options if option not in array_like)]
 
 
 def _is_array(declared: Any) -> bool:
-    return declared is ArrayLike or typing.get_origin(declared) is np.ndarray
+    numpy_typing = sys.modules.get("numpy.typing")  # nothing can be declared an array before it is imported
+    return numpy_typing is not None and (
+        declared is numpy_typing.ArrayLike or typing.get_origin(declared) is sys.modules["numpy"].ndarray
+    )
 
 
 def _is_array_like(value: Any) -> bool:
+    import numpy as np
+
     try:
         return not isinstance(value, str | bytes | Mapping) and np.ndim(value) > 0
     except ValueError:  # rows of unequal lengths
@@ -103,6 +126,8 @@ def _is_array_like(value: Any) -> bool:
 
 def _fits(value: Any, declared: Any) -> bool:
     origin = typing.get_origin(declared)
+    if origin is Annotated:
+        return _fits(value, declared.__origin__) and all(limit.holds(value) for limit in declared.__metadata__)
     if _is_array(declared):
         return _is_array_like(value)
     if origin in (Union, types.UnionType):
@@ -114,7 +139,7 @@ def _fits(value: Any, declared: Any) -> bool:
     if declared is int:
         return isinstance(value, Integral) and value is not True and value is not False
     if declared is bool:
-        return isinstance(value, bool | np.bool_)
+        return type(value).__name__ in ("bool", "bool_")  # Python's, and numpy's by either of its names
     if origin is not None:
         return _fits_container(value, origin, typing.get_args(declared))
     if declared is Any or not isinstance(declared, type):
@@ -138,6 +163,8 @@ def _fits_container(value: Any, kind: type, inside: tuple[Any, ...]) -> bool:
 
 def _in_words(declared: Any) -> str:
     origin, inside = typing.get_origin(declared), typing.get_args(declared)
+    if origin is Annotated:
+        return " ".join([_in_words(declared.__origin__), *(limit.words for limit in declared.__metadata__)])
     if _is_array(declared):
         return "a list or an array"
     if origin in (Union, types.UnionType):

@@ -59,6 +59,10 @@ class Clients:
         """Keys of the random streams of these clients for this purpose in this round: (clients, 2)."""
         return stream_keys(self.seed, purpose, self.round, self.ids)
 
+    def seed_for(self, purpose: str, agreed: int) -> int:
+        """The seed of a choice among rows: the agreed one, unless a site has random numbers of its own."""
+        return agreed
+
     def recall(self, name: str, *shape: int) -> NDArray[Any]:
         return self.memory.recall(name, self.ids, shape)
 

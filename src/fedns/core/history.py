@@ -1,9 +1,9 @@
-"""The record of a run."""
+"""The record of a run, and who watches it being made."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +16,6 @@ from fedns.core.termination import Ending
 
 FloatArray = NDArray[np.float64]
 _VERSION = 2  # of the saved form
-MEASURES = (
-    "round",
-    "exchanges",
-    "seconds",
-    "uplink_bytes",
-    "downlink_bytes",
-    "objective",
-    "suboptimality",
-    "gradient_norm",
-    "evaluation_bytes",
-)
 
 
 @dataclass(frozen=True)
@@ -43,6 +32,7 @@ class Record:
     - gradient_norm: |grad F(w)|.
     - diagnostics: the method's own numbers.
     - evaluation_bytes: sent both ways to evaluate, which no method needs.
+    - note: what the method chose in this round and why, where it chooses.
     """
 
     round: int
@@ -55,15 +45,31 @@ class Record:
     gradient_norm: float
     diagnostics: dict[str, float] = field(default_factory=dict)
     evaluation_bytes: int = 0  # what asking sites for objective and gradient cost, both ways; no part of the other two
+    note: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """Flat, ready for JSON, the method's own diagnostics last."""
-        return {name: getattr(self, name) for name in MEASURES} | self.diagnostics
+        note = {"note": self.note} if self.note else {}
+        return {name: getattr(self, name) for name in MEASURES} | note | self.diagnostics
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Record:
-        own = {name: values[name] for name in MEASURES}
-        return cls(**own, diagnostics={k: v for k, v in values.items() if k not in MEASURES})
+        own = {name: values[name] for name in MEASURES} | {"note": values.get("note", "")}
+        return cls(**own, diagnostics={k: v for k, v in values.items() if k not in own})
+
+
+MEASURES = tuple(one.name for one in fields(Record) if one.name not in ("diagnostics", "note"))
+
+
+class _Measure:
+    """A number of every record as an array, (rounds,); NaN where it is not known."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, history: History, owner: type) -> NDArray[Any]:
+        values = [getattr(record, self._name) for record in history.records]
+        return np.array([np.nan if value is None else value for value in values])
 
 
 @dataclass
@@ -89,41 +95,15 @@ class History:
     def converged(self) -> bool:
         return self.ending.converged
 
-    @property
-    def round(self) -> NDArray[np.int64]:
-        return np.array([r.round for r in self.records])
-
-    @property
-    def exchanges(self) -> NDArray[np.int64]:
-        return np.array([r.exchanges for r in self.records])
-
-    @property
-    def seconds(self) -> FloatArray:
-        return np.array([r.seconds for r in self.records])
-
-    @property
-    def uplink_bytes(self) -> NDArray[np.int64]:
-        return np.array([r.uplink_bytes for r in self.records])
-
-    @property
-    def downlink_bytes(self) -> NDArray[np.int64]:
-        return np.array([r.downlink_bytes for r in self.records])
-
-    @property
-    def evaluation_bytes(self) -> NDArray[np.int64]:
-        return np.array([r.evaluation_bytes for r in self.records])
-
-    @property
-    def objective(self) -> FloatArray:
-        return np.array([r.objective for r in self.records])
-
-    @property
-    def suboptimality(self) -> FloatArray:
-        return np.array([np.nan if r.suboptimality is None else r.suboptimality for r in self.records])
-
-    @property
-    def gradient_norm(self) -> FloatArray:
-        return np.array([r.gradient_norm for r in self.records])
+    round = _Measure()
+    exchanges = _Measure()
+    seconds = _Measure()
+    uplink_bytes = _Measure()
+    downlink_bytes = _Measure()
+    evaluation_bytes = _Measure()
+    objective = _Measure()
+    suboptimality = _Measure()
+    gradient_norm = _Measure()
 
     def first_round_below(self, gap: float) -> Record | None:
         """The first record whose suboptimality is at most `gap`."""
@@ -161,3 +141,14 @@ class History:
             stop_reason=head["stop_reason"],
             ledger=[LedgerEntry(**{**entry, "fields": tuple(entry["fields"])}) for entry in head["ledger"]],
         )
+
+
+class Observer:
+    """Watches a run with the clock stopped, and may end it; does nothing unless overridden."""
+
+    def on_round(self, record: Record, state: Any) -> str | None:
+        """After every round, and once for round 0. A reason, as text, ends the run after this round; None lets it go on."""
+        return None
+
+    def on_end(self, history: History) -> None:
+        """After the last round."""

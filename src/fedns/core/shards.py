@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedns.core.checked import checked
 from fedns.core.errors import DataError
-from fedns.numerics.rows import DenseRows, Rows, SparseRows
+from fedns.numerics.rows import DenseRows, Rows, SparseRows, narrowed
 
 # Above this share of nonzeros dense rows are several times faster, and at most twice as large.
 DENSE_ABOVE = 0.35
@@ -110,6 +111,12 @@ class Shards:
         chosen = np.asarray(clients, dtype=np.int64)
         names = tuple(self.names[j] for j in chosen) if self.names is not None else None
         return replace(self, starts=self.starts[chosen], stops=self.stops[chosen], names=names)
+
+    @cached_property
+    def narrowed(self) -> Shards:
+        """The same numbers in the smallest type that holds each of them exactly: every pass gives the same bits."""
+        rows = narrowed(self.rows)
+        return self if rows is self.rows else replace(self, rows=rows)
 
     def pooled(self) -> Shards:
         """All rows as one client. Only for a contiguous whole, which is what a split makes."""

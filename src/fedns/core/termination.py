@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
-from fedns.core.checked import Checked
-from fedns.core.errors import ConfigError, DataError
+from fedns.core.checked import Checked, CountOrZero, NotNegative
+from fedns.core.errors import DataError
 
 if TYPE_CHECKING:
     from fedns.core.history import Record
@@ -68,18 +68,11 @@ class Verdict:
 class Stop(Checked):
     """When to stop: after so many rounds, or once a tolerance is met."""
 
-    rounds: int
-    suboptimality: float | None = None
-    gradient_norm: float | None = None
-    newton_decrement: float | None = None  # where the last step began: free of the units of the columns
-
-    def __post_init__(self) -> None:
-        if self.rounds < 0:
-            raise ConfigError(f"rounds must be >= 0, got {self.rounds}")
-        for name in ("suboptimality", "gradient_norm", "newton_decrement"):
-            value = getattr(self, name)
-            if value is not None and value < 0:
-                raise ConfigError(f"the tolerance on {name} must be >= 0, got {value}")
+    is_settings: ClassVar[bool] = True
+    rounds: CountOrZero
+    suboptimality: NotNegative | None = None
+    gradient_norm: NotNegative | None = None
+    newton_decrement: NotNegative | None = None  # where the last step began: free of the units of the columns
 
     def verdict(self, records: Sequence[Record]) -> Verdict | None:
         """Whether a run with these records is over."""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,7 +13,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from fedns.core.checked import checked
-from fedns.core.errors import DataError
+from fedns.core.errors import DataError, unknown
 from fedns.data import synthetic
 from fedns.data.catalogue import (
     BUILT_IN_SHAPES,
@@ -38,7 +37,7 @@ _DTYPES = {"float64": np.float64, "float32": np.float32}
 
 
 @dataclass(frozen=True, eq=False)
-class Dataset:
+class Dataset(Table):
     """Rows and targets, not yet given to clients; iterates as `features, targets`.
 
     - name: of the set.
@@ -54,16 +53,10 @@ class Dataset:
     """
 
     example: ClassVar[str] = "fedns.load(NAME)"
-    name: str
-    features: Any  # (rows, columns), ndarray or scipy csr_matrix, float64 or float32
-    targets: NDArray[np.float64]  # (rows,), -1 and +1 where the task is binary
-    task: Task
-    columns: tuple[str, ...] | None = None  # one per column
-    groups: NDArray[Any] | None = None  # (rows,), the natural site of each row
-    group_names: tuple[str, ...] | None = None  # one per distinct group, in sorted order of the labels
-    sample_weights: NDArray[np.float64] | None = None  # (rows,)
+    name: str = field(kw_only=True)
+    task: Task = field(kw_only=True)
+    targets: NDArray[np.float64]  # -1 and +1 where the task is binary
     description: str = ""
-    source: str = ""
 
     def __iter__(self) -> Iterator[Any]:
         yield self.features
@@ -112,32 +105,17 @@ def load(
     suggested = rule.task if positive is None else None
     encoded, decided = encode_targets(targets, positive=positive, task=task or suggested)
     rows, columns = table.features.shape
-    return Dataset(
-        Path(name).stem,
-        _cast(table.features, dtype),
-        encoded,
-        decided,
-        table.columns,
-        table.groups,
-        table.group_names,
-        table.sample_weights,
-        f"{rows} rows, {columns} columns, {decided}" + (f"; {rule.note}" if rule.note else ""),
-        table.source,
-    )
+    ready = replace(table, features=_cast(table.features, dtype), targets=encoded)
+    note = f"; {rule.note}" if rule.note else ""
+    described = f"{rows} rows, {columns} columns, {decided}{note}"
+    return Dataset(**vars(ready), name=Path(name).stem, task=decided, description=described)
 
 
 def _load_synthetic(name: str, dtype: str) -> Dataset:
     spec = synthetic.parse(name)
     table = synthetic.generate(spec, _DTYPES[dtype])
-    return Dataset(
-        name,
-        table.features,
-        table.targets,
-        "binary" if spec.task == "binary" else "regression",
-        groups=table.groups,
-        description=spec.description,
-        source=table.source,
-    )
+    task: Task = "binary" if spec.task == "binary" else "regression"
+    return Dataset(**vars(table), name=name, task=task, description=spec.description)
 
 
 def _read(name: str | Path, target: str | None, group: str | None, weight: str | None) -> tuple[Table, Rule]:
@@ -176,11 +154,9 @@ def _unknown(name: str, names: list[str]) -> str:
     if fetch.find(name) is not None:
         return f"the data set '{name}' is not on this machine: download it with `fedns data fetch {name}`"
     presets = [synthetic.PREFIX + preset for preset in synthetic.PRESETS]
-    close = difflib.get_close_matches(name, [*names, *presets], n=3, cutoff=0.5)
-    hint = f"did you mean {' or '.join(close)}? Known are" if close else "known are"
     return (
-        f"unknown data set '{name}': {hint} {', '.join([*names, *presets])}, "
-        f"files by path, and the .npz files in the folder that the environment variable {FOLDER_VARIABLE} names"
+        f"{unknown('data set', name, [*names, *presets])}, files by path, and the .npz files in the folder that the "
+        f"environment variable {FOLDER_VARIABLE} names"
     )
 
 

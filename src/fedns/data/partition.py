@@ -96,18 +96,9 @@ def split_dataset(dataset: Dataset, clients: int | None = None, how: str = "iid"
     - how: as for fedns.split.
     - seed: of the random order and draws.
     """
-    return split(
-        dataset.features,
-        dataset.targets,
-        clients,
-        how,
-        seed,
-        groups=dataset.groups,
-        group_names=dataset.group_names,
-        sample_weights=dataset.sample_weights,
-        columns=dataset.columns,
-        task=dataset.task,
-    )
+    known = ("groups", "group_names", "sample_weights", "columns", "task")
+    rest = {name: getattr(dataset, name) for name in known}
+    return split(dataset.features, dataset.targets, clients, how, seed, **rest)
 
 
 def _count_rows(features: Any) -> int:

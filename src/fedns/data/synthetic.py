@@ -8,36 +8,38 @@ h = 0. Targets are sign(margin + noise * logistic) or, for regression, margin + 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal, NamedTuple, get_type_hints
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from fedns.core.errors import DataError
+from fedns.core.checked import Checked, Count, CountOrZero, NotNegative
+from fedns.core.errors import ConfigError, DataError
+from fedns.core.parsing import parsed
 from fedns.data.files.table import Table
 from fedns.numerics.rng import generator
 
 PREFIX = "synthetic:"
 CHUNK_ROWS = 65536  # part of what a seed means: changing it changes the data
 MARGIN_DEVIATION = 2.0  # classes then overlap as in real data: the best classifier is right in about four of five rows
-_YES_NO = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
 
 FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class SyntheticSpec:
+class SyntheticSpec(Checked):
     """What `synthetic:key=value,...` may set, with the defaults."""
 
-    rows: int = 20000
-    columns: int = 50
-    task: str = "binary"  # or regression
-    decay: float = 1.0  # eigenvalues of the covariance fall like j^-decay
-    heterogeneity: float = 0.5  # how far sites differ; 0 makes them alike
-    sites: int = 10  # of sizes that differ by at most one, stored back to back
-    noise: float = 1.0  # 0 makes the targets a function of the rows
-    seed: int = 0
+    is_settings: ClassVar[bool] = True
+    rows: Count = 20000
+    columns: Count = 50
+    task: Literal["binary", "regression"] = "binary"
+    decay: NotNegative = 1.0  # eigenvalues of the covariance fall like j^-decay
+    heterogeneity: NotNegative = 0.5  # how far sites differ; 0 makes them alike
+    sites: Count = 10  # of sizes that differ by at most one, stored back to back
+    noise: NotNegative = 1.0  # 0 makes the targets a function of the rows
+    seed: CountOrZero = 0
     rotate: bool = True  # False leaves the columns uncorrelated
 
     @property
@@ -69,14 +71,15 @@ def parse(name: str) -> SyntheticSpec:
     for position, item in enumerate(filter(None, name.removeprefix(PREFIX).replace(" ", "").split(","))):
         key, equals, text = item.partition("=")
         if equals:
-            spec = replace(spec, **{key: _value(key, text)})
+            spec = _changed(spec, key, text)
         elif position == 0 and key in PRESETS:
             spec = PRESETS[key]
         else:
             raise DataError(
                 f"'{item}' in '{name}' is neither key=value nor, in first place, one of the shapes {', '.join(PRESETS)}"
             )
-    _check(spec)
+    if spec.sites > spec.rows:
+        raise DataError(f"synthetic data has {spec.rows} rows for {spec.sites} sites: use at most {spec.rows} sites")
     return spec
 
 
@@ -128,33 +131,11 @@ def _targets(spec: SyntheticSpec, margins: FloatArray, draw: np.random.Generator
     return np.where(margins + spec.noise * draw.logistic(size=margins.size) > 0, 1.0, -1.0)
 
 
-def _value(key: str, text: str) -> Any:
-    kinds = {field.name: str(field.type) for field in fields(SyntheticSpec)}
+def _changed(spec: SyntheticSpec, key: str, text: str) -> SyntheticSpec:
+    kinds = get_type_hints(SyntheticSpec)
     if key not in kinds:
         raise DataError(f"synthetic data has no setting '{key}': use {', '.join(kinds)}")
     try:
-        match kinds[key]:
-            case "int":
-                return int(text)
-            case "float":
-                return float(text)
-            case "bool":
-                return _YES_NO[text.lower()]
-            case _:
-                return text
-    except (ValueError, KeyError):
-        expected = {"int": "a whole number", "float": "a number", "bool": "yes or no"}[kinds[key]]
-        raise DataError(f"synthetic data needs {key} to be {expected}, got '{text}'") from None
-
-
-def _check(spec: SyntheticSpec) -> None:
-    if spec.task not in ("binary", "regression"):
-        raise DataError(f"synthetic data is binary or regression, got task={spec.task}")
-    for key in ("rows", "columns", "sites"):
-        if getattr(spec, key) < 1:
-            raise DataError(f"synthetic data needs {key} >= 1, got {getattr(spec, key)}")
-    for key in ("decay", "heterogeneity", "noise", "seed"):
-        if not 0 <= getattr(spec, key) < float("inf"):
-            raise DataError(f"synthetic data needs {key} >= 0, got {getattr(spec, key)}")
-    if spec.sites > spec.rows:
-        raise DataError(f"synthetic data has {spec.rows} rows for {spec.sites} sites: use at most {spec.rows} sites")
+        return replace(spec, **{key: parsed(key, kinds[key], text)})
+    except ConfigError as error:
+        raise DataError(f"synthetic data: {error}") from None

@@ -11,11 +11,13 @@ Hessian: only the passes have to know.
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedns.numerics.errors import BackendError
 from fedns.numerics.formulas import Formulas
 from fedns.numerics.rows import Rows
 
@@ -122,8 +124,32 @@ class Backend(Protocol):
         """
 
 
+DEVICES = ("cpu", "cuda")
+
+
 def cpu() -> Backend:
     """The passes on this machine's processors."""
     from fedns.numerics.cpu.backend import CpuBackend
 
     return CpuBackend()
+
+
+def gpu() -> Backend:
+    """The passes on this machine's GPU, which must be one for CUDA."""
+    try:
+        from fedns.numerics.gpu.backend import GpuBackend
+    except ImportError:
+        raise BackendError("device 'cuda' needs CuPy: pip install 'fedns[gpu]', or use device 'cpu'") from None
+    return GpuBackend()
+
+
+def on_device(name: str) -> Backend:
+    """The passes on a device: cpu or cuda."""
+    if name not in DEVICES:
+        raise BackendError(f"device must be {' or '.join(DEVICES)}, got {name!r}")
+    return gpu() if name == "cuda" else cpu()
+
+
+def default() -> Backend:
+    """The processor's passes, or the GPU's on a machine without numba."""
+    return cpu() if find_spec("numba") else gpu()

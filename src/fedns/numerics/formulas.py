@@ -16,7 +16,7 @@ class Formulas:
 
 def where_positive(condition: Any, a: Any, b: Any) -> Any:
     """a where the condition is above 0, b elsewhere."""
-    return np.where(np.asarray(condition) > 0.0, a, b)
+    return np.where(np.greater(condition, 0.0), a, b)
 
 
 def exp(x: Any) -> Any:

@@ -6,20 +6,26 @@ from typing import Any
 
 import numpy as np
 import scipy.linalg
-from numba import njit, prange
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 from threadpoolctl import ThreadpoolController
 
-from fedns.numerics.cpu.jit import jit, on_threads, parallel_jit
+from fedns.numerics.compiled import COMPILED, jit, on_threads, parallel_jit, plain_jit, prange
 
 FloatArray = NDArray[np.float64]
 _GRAM_ROWS = 256  # enough for an efficient product, few enough that several threads find work
 
 
-@njit(cache=True, nogil=True)
-def add_weighted_rows(total, rows, weights):
+def add_weighted_rows(total: FloatArray, rows: FloatArray, weights: FloatArray) -> None:
     """total += sum_j weights[j] rows[j], one row after the other."""
+    if COMPILED:
+        _add_one_by_one(total, rows, weights)
+    else:
+        total += weights @ rows
+
+
+@plain_jit
+def _add_one_by_one(total, rows, weights):
     for j in range(rows.shape[0]):
         for c in range(rows.shape[1]):
             total[c] += weights[j] * rows[j, c]
@@ -44,6 +50,9 @@ def _weighted_grams(rows, weights, out):
 
 def weighted_gram(rows: FloatArray, weights: FloatArray) -> FloatArray:
     """sum_i weights[i] rows[i] rows[i]', in blocks whose sums do not depend on the threads."""
+    if not COMPILED:
+        scaled = rows * np.sqrt(weights)[:, None]
+        return np.asarray(scaled.T @ scaled)
     blocks = np.empty((-(-len(rows) // _GRAM_ROWS), rows.shape[1], rows.shape[1]))
     on_threads(_weighted_grams, rows, weights, blocks)
     total: FloatArray = blocks[0]

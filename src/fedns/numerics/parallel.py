@@ -39,6 +39,8 @@ class Segments(NamedTuple):
 def cut(starts: NDArray[np.int64], stops: NDArray[np.int64], segment_rows: int = SEGMENT_ROWS) -> Segments:
     """Segments of at most `segment_rows` rows. The cuts depend on the client alone, never on threads or chunks."""
     sizes = stops - starts
+    if sizes.max(initial=0) <= segment_rows:  # the usual case, in a tenth of the time: small passes notice
+        return Segments(np.arange(starts.size), starts, stops, starts, sizes)
     pieces = np.maximum(1, -(-sizes // segment_rows))
     client = np.repeat(np.arange(starts.size, dtype=np.int64), pieces)
     index = np.arange(client.size) - np.repeat(np.cumsum(pieces) - pieces, pieces)
@@ -57,6 +59,13 @@ def part_cuts(segments: Segments, row_cost: int) -> NDArray[np.int64]:
         return np.array([0, segments.number])
     inner = np.searchsorted(rows, np.linspace(0, rows[-1], parts + 1)[1:-1])
     return np.unique(np.concatenate([[0], inner, [segments.number]]))
+
+
+def offsets_of(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Where things of these sizes, back to back, start, and where the last one ends: (things + 1,)."""
+    offsets = np.zeros(sizes.size + 1, dtype=np.int64)
+    np.cumsum(sizes, out=offsets[1:])
+    return offsets
 
 
 def thread_count() -> int:

@@ -7,10 +7,9 @@ engine. Kernels use `random_bits`; setup code uses `generator`.
 import hashlib
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
-from fedns.numerics.cpu.jit import jit
+from fedns.numerics.compiled import jit, plain_jit
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_A = np.uint64(0xBF58476D1CE4E5B9)
@@ -20,7 +19,7 @@ _UNIT = 1.0 / 9007199254740992.0  # 2^-53
 _ONE, _SHIFT_11 = np.uint64(1), np.uint64(11)
 
 
-@njit(cache=True)
+@plain_jit
 def mix(x):
     """SplitMix64's finaliser, a bijection of 64-bit words that passes BigCrush on a counter."""
     x = (x ^ (x >> _S30)) * _MIX_A
@@ -28,7 +27,7 @@ def mix(x):
     return x ^ (x >> _S31)
 
 
-@njit(cache=True)
+@plain_jit
 def random_bits(key0, key1, index):
     """64 random bits for this index of this stream.
 

@@ -5,11 +5,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+# What rows may be stored in besides float64, smallest first. Kernels widen them in registers.
+NARROW_TYPES = (np.uint8, np.int8, np.int16, np.float32)
+_CHUNK = 1 << 14
+
 
 class DenseRows(NamedTuple):
     """Rows one after the other; kept flat because compiled code pays for every change of an array's shape."""
 
-    flat: NDArray[Any]  # (rows * columns,), float64 or float32
+    flat: NDArray[Any]  # (rows * columns,), float64 or one of NARROW_TYPES
     num_columns: int
 
     @classmethod
@@ -33,7 +37,7 @@ class DenseRows(NamedTuple):
 class SparseRows(NamedTuple):
     """Compressed sparse rows, column indices increasing along each row."""
 
-    data: NDArray[Any]  # (nonzeros,), float64 or float32
+    data: NDArray[Any]  # (nonzeros,), float64 or one of NARROW_TYPES
     indices: NDArray[np.int32]  # (nonzeros,)
     indptr: NDArray[np.int64]  # (rows + 1,)
     num_columns: int
@@ -48,3 +52,24 @@ class SparseRows(NamedTuple):
 
 
 Rows = DenseRows | SparseRows
+
+
+def narrowed(rows: Rows) -> Rows:
+    """The same rows with their numbers in the smallest type that holds each of them exactly; themselves where none does."""
+    values = rows.flat if isinstance(rows, DenseRows) else rows.data
+    for kind in NARROW_TYPES:
+        if np.dtype(kind).itemsize < values.itemsize and (copy := _in_type(values, kind)) is not None:
+            return rows._replace(flat=copy) if isinstance(rows, DenseRows) else rows._replace(data=copy)
+    return rows
+
+
+def _in_type(values: NDArray[Any], kind: Any) -> NDArray[Any] | None:
+    """The values in this type, or None at the first chunk in which one is not exact."""
+    out = np.empty(values.size, kind)
+    with np.errstate(invalid="ignore", over="ignore"):
+        for start in range(0, values.size, _CHUNK):
+            part = slice(start, start + _CHUNK)
+            out[part] = values[part]
+            if not np.array_equal(out[part], values[part]):
+                return None
+    return out

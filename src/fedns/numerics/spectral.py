@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from fedns.numerics.cpu.jit import jit
+from fedns.numerics.compiled import jit
 from fedns.numerics.linalg import unpack_symmetric
 
 FloatArray = NDArray[np.float64]

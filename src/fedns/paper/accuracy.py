@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import fmean
@@ -16,13 +16,12 @@ from numpy.typing import NDArray
 from fedns.comparison.workers import Say, Task
 from fedns.core.algorithm import Algorithm
 from fedns.core.files import write_whole
-from fedns.core.history import Record
-from fedns.core.observers import Observer
+from fedns.core.grouping import grouped
+from fedns.core.history import Observer, Record
 from fedns.data.datasets import Dataset, load
 from fedns.data.partition import split_dataset
 from fedns.data.scaling import scale
-from fedns.paper.part import Part, judge, judged
-from fedns.paper.verdict import Verdict
+from fedns.paper.part import Check, Part, claim, judged, table_of
 from fedns.problems.penalties import Ridge
 from fedns.problems.problem import Problem
 from fedns.problems.reference import pooled_optimum
@@ -81,6 +80,7 @@ def tasks(folder: Path, quick: bool, there: Sequence[str]) -> list[Task]:
 def measure(setting: Setting, trials: int, path: Path, say: Say) -> None:
     """Train with each method and sketch size, and keep the accuracies."""
     train, test = _parts(setting)
+    rows = test.num_samples
     problem = Problem(penalty=Ridge(1e-3))
     scores: dict[tuple[str, int], list[tuple[float, float]]] = {}
     for trial in range(trials):
@@ -99,13 +99,9 @@ def measure(setting: Setting, trials: int, path: Path, say: Say) -> None:
                 )
                 scores.setdefault((name, size), []).append((score.by_round[: EARLY_ROUNDS + 1][-1], score.by_round[-1]))
     points = [
-        Point(
-            setting.dataset, name, size, fmean(e for e, _ in pairs), fmean(z for _, z in pairs), train.num_columns,
-            test.num_samples,
-        )
-        for (name, size), pairs in scores.items()
-    ]  # fmt: skip
-    path.parent.mkdir(parents=True, exist_ok=True)
+        Point(setting.dataset, *key, fmean(e for e, _ in pairs), fmean(z for _, z in pairs), train.num_columns, rows)
+        for key, pairs in scores.items()
+    ]
     write_whole(path, json.dumps([asdict(point) for point in points]) + "\n")
 
 
@@ -145,104 +141,89 @@ def read(folder: Path, quick: bool) -> list[Point]:
 
 def build(points: Sequence[Point]) -> Part:
     """Accuracies as charts and a table, and the claims about them."""
-    rows = [
-        [p.dataset, p.method, str(p.size) if p.size else "-", f"{p.early:.4f}", f"{p.last:.4f}", f"{p.test_rows}"]
-        for p in points
-    ]
-    headings = [
-        "data set",
-        "method",
-        "sketch size",
-        f"accuracy after {EARLY_ROUNDS} rounds",
-        "accuracy at the end",
-        "test rows",
-    ]
     return Part(
         "Predictive accuracy on held-out rows",
         ["phishing: every fifth row is held out; cod_rna and a9a have test sets of their own."],
-        [_chart(name, [p for p in points if p.dataset == name]) for name in dict.fromkeys(p.dataset for p in points)],
-        [("Held-out accuracy", headings, rows)],
+        [_chart(name, group) for name, group in grouped(points, lambda p: p.dataset).items()],
+        [table_of("Held-out accuracy", map(_row, points))],
         {f"{p.dataset}: {p.method} {p.size} held-out accuracy": p.last for p in points},
         judged(higher_verdict(points), small_verdict(points), monotone_verdict(points), better_verdict(points)),
     )
 
 
-def higher_verdict(points: Sequence[Point]) -> Verdict | None:
+def _row(p: Point) -> dict[str, str]:
+    return {
+        "data set": p.dataset,
+        "method": p.method,
+        "sketch size": str(p.size) if p.size else "-",
+        f"accuracy after {EARLY_ROUNDS} rounds": f"{p.early:.4f}",
+        "accuracy at the end": f"{p.last:.4f}",
+        "test rows": str(p.test_rows),
+    }
+
+
+@claim(
+    "Fig. 1, claim 3, accuracy",
+    "the final predictive accuracies of FedNDES are higher than those of FedNS",
+    f"{{told}} (higher: by {NOTICEABLE:.1%} or more)",
+)
+def higher_verdict(points: Sequence[Point]) -> Iterator[Check]:
     """Figure 1, claim 3, second half, at the largest sketch."""
-    checks, told = {}, []
-    for dataset, found in _by_dataset(points).items():
+    for dataset, found in _by_dataset(points):
         size = max(size for _, size in found)
         ns, des = found["fedns", size].last, found["fedndes", size].last
-        checks[dataset] = des > ns + NOTICEABLE
-        told.append(f"{dataset} (k = {size}) FedNDES {des:.4f}, FedNS {ns:.4f}")
-    return judge(
-        "Fig. 1, claim 3, accuracy",
-        "the final predictive accuracies of FedNDES are higher than those of FedNS",
-        checks,
-        f"{'; '.join(told)} (higher: by {NOTICEABLE:.1%} or more)",
-    )
+        yield Check(dataset, des > ns + NOTICEABLE, f"{dataset} (k = {size}) FedNDES {des:.4f}, FedNS {ns:.4f}")
 
 
-def small_verdict(points: Sequence[Point]) -> Verdict | None:
+@claim(
+    "Fig. 1, claim 4",
+    "small sketches preserve considerable accuracy",
+    f"lowest accuracy with k ≤ M/4: {{told}} (preserved: within {NOTICEABLE:.1%})",
+)
+def small_verdict(points: Sequence[Point]) -> Iterator[Check]:
     """Figure 1, claim 4: sketches of at most a quarter of the columns."""
-    checks, told = {}, []
-    for dataset, found in _by_dataset(points).items():
+    for dataset, found in _by_dataset(points):
         best = found["pooled optimum", 0].last
         for name in METHODS:
             small = [(size, p.last) for (method, size), p in found.items() if method == name and 0 < 4 * size <= p.columns]
-            worst_size, worst = min(small, key=lambda pair: pair[1])
-            checks[f"{name} on {dataset}"] = worst >= best - NOTICEABLE
-            told.append(f"{dataset} {name} {worst:.4f} at k = {worst_size}, pooled {best:.4f}")
-    return judge(
-        "Fig. 1, claim 4",
-        "small sketches preserve considerable accuracy",
-        checks,
-        f"lowest accuracy with k ≤ M/4: {'; '.join(told)} (preserved: within {NOTICEABLE:.1%})",
-    )
+            size, worst = min(small, key=lambda pair: pair[1])
+            told = f"{dataset} {name} {worst:.4f} at k = {size}, pooled {best:.4f}"
+            yield Check(f"{name} on {dataset}", worst >= best - NOTICEABLE, told)
 
 
-def monotone_verdict(points: Sequence[Point]) -> Verdict | None:
+@claim("Fig. 2, claim 1, accuracy", "a larger sketch always generalises better", "held-out accuracy at the end: {told}")
+def monotone_verdict(points: Sequence[Point]) -> Iterator[Check]:
     """Figure 2, claim 1: whether accuracy rises with every step of the sketch size."""
-    checks, told = {}, []
-    for dataset, found in _by_dataset(points).items():
+    for dataset, found in _by_dataset(points):
         for name in METHODS:
             row = [found[key] for key in sorted(found) if key[0] == name]
-            checks[f"{name} on {dataset}"] = all(a.last < b.last for a, b in itertools.pairwise(row))
-            told.append(
-                f"{dataset} {name} {' '.join(f'{p.last:.4f}' for p in row)} (k {' '.join(str(p.size) for p in row)})"
+            accuracies, sizes = (
+                " ".join(texts) for texts in zip(*((f"{p.last:.4f}", str(p.size)) for p in row), strict=True)
             )
-    return judge(
-        "Fig. 2, claim 1, accuracy",
-        "a larger sketch always generalises better",
-        checks,
-        f"held-out accuracy at the end: {'; '.join(told)}",
-    )
+            rises = all(a.last < b.last for a, b in itertools.pairwise(row))
+            yield Check(f"{name} on {dataset}", rises, f"{dataset} {name} {accuracies} (k {sizes})")
 
 
-def better_verdict(points: Sequence[Point]) -> Verdict | None:
+@claim(
+    "Fig. 2, claim 4, accuracy",
+    "with a small sketch FedNDES generalises better than FedNS",
+    f"{{told}} (better: by {NOTICEABLE:.1%} or more)",
+)
+def better_verdict(points: Sequence[Point]) -> Iterator[Check]:
     """Figure 2, claim 4 in terms of accuracy: the smallest sketch, after few rounds."""
-    checks, told = {}, []
-    for dataset, found in _by_dataset(points).items():
+    for dataset, found in _by_dataset(points):
         size = min(size for _, size in found if size)
         ns, des = found["fedns", size], found["fedndes", size]
-        checks[dataset] = des.early > ns.early + NOTICEABLE or des.last > ns.last + NOTICEABLE
-        told.append(
+        told = (
             f"{dataset} k = {size}: FedNDES {des.early:.4f} after {EARLY_ROUNDS} rounds and {des.last:.4f} at the end, "
             f"FedNS {ns.early:.4f} and {ns.last:.4f}"
         )
-    return judge(
-        "Fig. 2, claim 4, accuracy",
-        "with a small sketch FedNDES generalises better than FedNS",
-        checks,
-        f"{'; '.join(told)} (better: by {NOTICEABLE:.1%} or more)",
-    )
+        yield Check(dataset, des.early > ns.early + NOTICEABLE or des.last > ns.last + NOTICEABLE, told)
 
 
-def _by_dataset(points: Sequence[Point]) -> dict[str, dict[tuple[str, int], Point]]:
-    found: dict[str, dict[tuple[str, int], Point]] = {}
-    for point in points:
-        found.setdefault(point.dataset, {})[point.method, point.size] = point
-    return found
+def _by_dataset(points: Sequence[Point]) -> Iterator[tuple[str, dict[tuple[str, int], Point]]]:
+    for dataset, group in grouped(points, lambda p: p.dataset).items():
+        yield dataset, {(p.method, p.size): p for p in group}
 
 
 def _chart(dataset: str, points: Sequence[Point]) -> Chart:

@@ -15,10 +15,9 @@ from fedns.comparison.board import Board
 from fedns.comparison.sweep import run_all
 from fedns.paper import accuracy, dimensions, figure1, figure2, heterogeneity, kept, table1, table2
 from fedns.paper.measured import read_cases
-from fedns.paper.part import Part, in_order
+from fedns.paper.part import Part, Verdict, in_order
 from fedns.paper.plan import Plan, make_plan
 from fedns.paper.report import write_report
-from fedns.paper.verdict import Verdict
 
 SHORT = 400
 STYLES = {"holds": "green", "holds if": "yellow", "does not hold": "red"}

@@ -45,7 +45,7 @@ def tasks(folder: Path) -> list[Task]:
         if info.task != "unreadable"
         for how in (("maxabs", "none") if info.name in BADLY_SCALED else ("none",))
     ]
-    left = [(name, how, path, work) for name, how, path, work in wanted if not path.is_file()]
+    left = [one for one in wanted if not one[2].is_file()]
     large = [Task(f"effective dimension of {one[0]} ({one[1]})", measure, one[:3]) for one in left if one[3] > LARGE]
     small = [one[:3] for one in left if one[3] <= LARGE]
     return large + ([Task("effective dimensions of small sets", measure_all, (small,))] if small else [])
@@ -74,7 +74,6 @@ def measure(name: str, how: str, path: Path, say: Say) -> None:
     say("adding up the Hessian")
     value = effective_dimension(Problem(LOSSES[loss](), Ridge(STRENGTH)), shards)
     found = Dimension(name, shards.num_samples, shards.num_columns, loss, how, value)
-    path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, json.dumps(asdict(found)) + "\n")
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 from math import log10
 
 from fedns.data.catalogue import shape_of
-from fedns.paper.measured import GAPS, CaseRuns, Measured, as_in_the_paper, rounds_or_more
-from fedns.paper.part import Part, Table, judge, judged
+from fedns.paper.measured import GAPS, CaseRuns, Measured, as_in_the_paper, reached_text, rounds_or_more
+from fedns.paper.part import Check, Part, Table, Verdict, claim, judge, judged
 from fedns.paper.rates import SUPERLINEAR_ORDER, rate
-from fedns.paper.verdict import Verdict
 from fedns.reporting.charts import Chart
 from fedns.reporting.gap_charts import gap_chart
 from fedns.reporting.numbers import bytes_text, gap_text
@@ -31,7 +31,7 @@ def build(cases: Sequence[CaseRuns]) -> Part:
         f"{case.label}: {name} rounds to {CLOSE_GAP:g}": rounds
         for case in cases
         for name in ("fednewton", *OURS)
-        if (found := case.of(name)) and (rounds := found.rounds_to(CLOSE_GAP)) is not None
+        if (rounds := _rounds(case, name)) is not None
     }
     return Part(
         "Figure 1: convergence",
@@ -51,87 +51,75 @@ def build(cases: Sequence[CaseRuns]) -> Part:
     )
 
 
-def speed_verdict(cases: Sequence[CaseRuns]) -> Verdict | None:
+@claim(
+    "Fig. 1, claim 1",
+    "FedNS and FedNDES converge significantly faster than FedNew and FedNL",
+    f"rounds to {CLOSE_GAP:g}: {{told}} (significant: {SPEED_UP:g} times fewer)",
+)
+def speed_verdict(cases: Sequence[CaseRuns]) -> Iterator[Check]:
     """Claim 1, first half: against each rival on each data set, by rounds."""
-    checks, told = {}, []
     for case in cases:
-        ours = [rounds for name in OURS if (found := case.of(name)) and (rounds := found.rounds_to(CLOSE_GAP)) is not None]
+        ours = [rounds for name in OURS if (rounds := _rounds(case, name)) is not None]
         for name, rival in _rivals(case):
             theirs = rival.rounds_to(CLOSE_GAP) or rival.last_round
-            checks[f"{RIVALS[name]} on {case.spec.dataset}"] = len(ours) == 2 and theirs >= SPEED_UP * max(ours)
-        told.append(f"{case.spec.dataset} {_listed(case, (*OURS, *RIVALS))}")
-    return judge(
-        "Fig. 1, claim 1",
-        "FedNS and FedNDES converge significantly faster than FedNew and FedNL",
-        checks,
-        f"rounds to {CLOSE_GAP:g}: {'; '.join(told)} (significant: {SPEED_UP:g} times fewer)",
-    )
+            yield Check(f"{RIVALS[name]} on {case.spec.dataset}", len(ours) == 2 and theirs >= SPEED_UP * max(ours))
+        yield Check("", True, f"{case.spec.dataset} {_listed(case, (*OURS, *RIVALS))}")
 
 
 def superlinear_verdict(cases: Sequence[CaseRuns]) -> Verdict | None:
     """Claim 1, second half: the order of convergence at the end of the runs."""
-    checks, told, whole = {}, [], []
+    checks, whole = [], []
     for case in cases:
         rows = (shape_of(case.spec.dataset) or (0, 0))[0] / case.clients
         for name in OURS:
-            found = case.of(name)
-            if found:
-                fitted = rate(found)
-                place = f"{NAMES[name]} on {case.spec.dataset}"
-                checks[place] = fitted.order >= SUPERLINEAR_ORDER
-                told.append(f"{place}: order {fitted.order:.2f}, factor {fitted.factor:.1g}")
-                if checks[place]:
-                    whole.append(2 * case.spec.sketch_size > rows)
+            if found := case.of(name):
+                fitted, place = rate(found), f"{NAMES[name]} on {case.spec.dataset}"
+                told = f"{place}: order {fitted.order:.2f}, factor {fitted.factor:.1g}"
+                checks.append(Check(place, fitted.order >= SUPERLINEAR_ORDER, told))
+                whole += [2 * case.spec.sketch_size > rows] if checks[-1].holds else []
     return judge(
         "Fig. 1, claim 1, super-linear",
         "this validates that FedNS and FedNDES converge super-linearly",
         checks,
-        f"{'; '.join(told)} (super-linear: order of {SUPERLINEAR_ORDER:g} or more; a fixed factor has order 1)",
+        f"{{told}} (super-linear: order of {SUPERLINEAR_ORDER:g} or more; a fixed factor has order 1)",
         if_some="a client has less than twice as many rows as its sketch, which then is nearly exact" if all(whole) else "",
     )
 
 
-def newton_verdict(cases: Sequence[CaseRuns]) -> Verdict | None:
+@claim(
+    "Fig. 1, claim 2",
+    "FedNS and FedNDES converge nearly like FedNewton",
+    f"rounds to {CLOSE_GAP:g}: {{told}} (nearly: at most {NEAR_NEWTON:g} more)",
+)
+def newton_verdict(cases: Sequence[CaseRuns]) -> Iterator[Check]:
     """Claim 2, first half: how many rounds more than FedNewton."""
-    checks, told = {}, []
     for case in cases:
-        newton = case.of("fednewton")
-        base = newton.rounds_to(CLOSE_GAP) if newton else None
+        base = _rounds(case, "fednewton")
         for name in OURS:
-            found = case.of(name)
-            rounds = found.rounds_to(CLOSE_GAP) if found else None
-            checks[f"{NAMES[name]} on {case.spec.dataset}"] = (
-                base is not None and rounds is not None and rounds <= base + NEAR_NEWTON
-            )
-        told.append(f"{case.spec.dataset} {_listed(case, ('fednewton', *OURS))}")
-    return judge(
-        "Fig. 1, claim 2",
-        "FedNS and FedNDES converge nearly like FedNewton",
-        checks,
-        f"rounds to {CLOSE_GAP:g}: {'; '.join(told)} (nearly: at most {NEAR_NEWTON:g} more)",
-    )
+            rounds = _rounds(case, name)
+            near = base is not None and rounds is not None and rounds <= base + NEAR_NEWTON
+            yield Check(f"{NAMES[name]} on {case.spec.dataset}", near)
+        yield Check("", True, f"{case.spec.dataset} {_listed(case, ('fednewton', *OURS))}")
 
 
-def slow_rivals_verdict(cases: Sequence[CaseRuns]) -> Verdict | None:
+@claim(
+    "Fig. 1, claim 2, rivals",
+    "FedNew and FedNL converge slowly, close to FedAvg",
+    f"{{told}} (close: at most {LIKE_FEDAVG:g} times as many decades)",
+)
+def slow_rivals_verdict(cases: Sequence[CaseRuns]) -> Iterator[Check]:
     """Claim 2, second half: how far rivals and FedAvg are when FedNS is done."""
-    checks, told = {}, []
     for case in cases:
-        ours, fedavg = case.of("fedns"), case.of("fedavg")
-        rounds = ours.rounds_to(CLOSE_GAP) if ours else None
+        fedavg, rounds = case.of("fedavg"), _rounds(case, "fedns")
         if fedavg is None or rounds is None:
             continue
         at = round(rounds)
         gaps = [f"FedAvg {gap_text(fedavg.gap_after(at))}"]
         for name, rival in _rivals(case):
-            checks[f"{RIVALS[name]} on {case.spec.dataset}"] = _decades(rival, at) <= LIKE_FEDAVG * _decades(fedavg, at)
+            slow = _decades(rival, at) <= LIKE_FEDAVG * _decades(fedavg, at)
+            yield Check(f"{RIVALS[name]} on {case.spec.dataset}", slow)
             gaps.append(f"{RIVALS[name]} {gap_text(rival.gap_after(at))}")
-        told.append(f"{case.spec.dataset} after {at} rounds: {', '.join(gaps)}")
-    return judge(
-        "Fig. 1, claim 2, rivals",
-        "FedNew and FedNL converge slowly, close to FedAvg",
-        checks,
-        f"{'; '.join(told)} (close: at most {LIKE_FEDAVG:g} times as many decades)",
-    )
+        yield Check("", True, f"{case.spec.dataset} after {at} rounds: {', '.join(gaps)}")
 
 
 def faster_verdict(cases: Sequence[CaseRuns]) -> Verdict | None:
@@ -141,65 +129,57 @@ def faster_verdict(cases: Sequence[CaseRuns]) -> Verdict | None:
     more: list[str] = []
     told = []
     for case in cases:
-        sketch, des = (found.rounds_to(CLOSE_GAP) if (found := case.of(name)) else None for name in OURS)
+        sketch, des = (_rounds(case, name) for name in OURS)
         if sketch is None or des is None:
             continue
         (fewer if des < sketch else same if des == sketch else more).append(case.label)
         told.append(f"{case.label} {des:.1f} against {sketch:.1f}")
     if not told:
         return None
-    claim, says = "Fig. 1, claim 3", "FedNDES converges faster than FedNS"
+    name, says = "Fig. 1, claim 3", "FedNDES converges faster than FedNS"
     evidence = f"rounds to {CLOSE_GAP:g}, FedNDES against FedNS: {'; '.join(told)}"
     if not fewer:
-        return Verdict(claim, says, "does not hold", "", evidence)
+        return Verdict(name, says, "does not hold", "", evidence)
     if not same and not more:
-        return Verdict(claim, says, "holds", "", f"{evidence}, with the line search on the sum of losses")
+        return Verdict(name, says, "holds", "", f"{evidence}, with the line search on the sum of losses")
     condition = f"the line search is on the sum of losses; fewer rounds on {', '.join(fewer)}"
     condition += f", as many on {', '.join(same)}" if same else ""
     condition += f", more on {', '.join(more)}" if more else ""
-    return Verdict(claim, says, "holds if", condition, evidence)
+    return Verdict(name, says, "holds if", condition, evidence)
 
 
-def printed_verdict(cases: Sequence[CaseRuns]) -> Verdict | None:
+@claim("Fig. 1, claim 3, as printed", f"Algorithm 2 with its local line search converges, to {CLOSE_GAP:g}")
+def printed_verdict(cases: Sequence[CaseRuns]) -> Iterator[Check]:
     """Claim 3 for Algorithm 2 as printed, where every client searches on its own loss."""
-    checks, told = {}, []
     for case in cases:
-        found = case.methods.get(AS_PRINTED)
-        if found:
-            checks[case.spec.dataset] = found.rounds_to(CLOSE_GAP) is not None
-            told.append(f"{case.spec.dataset} ends at a gap of {gap_text(found.final_gap)} after {found.last_round} rounds")
-    return judge(
-        "Fig. 1, claim 3, as printed",
-        f"Algorithm 2 with its local line search converges, to {CLOSE_GAP:g}",
-        checks,
-        "; ".join(told),
-    )
+        if found := case.methods.get(AS_PRINTED):
+            told = f"{case.spec.dataset} ends at a gap of {gap_text(found.final_gap)} after {found.last_round} rounds"
+            yield Check(case.spec.dataset, found.rounds_to(CLOSE_GAP) is not None, told)
 
 
-def bytes_verdict(cases: Sequence[CaseRuns]) -> Verdict | None:
+@claim(
+    "Fig. 1, claim 5",
+    "fewer rounds make up for O(kM) a round: in total less is sent than by FedNew and FedNL",
+    "per client, to the smallest gap that both reach: {told}",
+)
+def bytes_verdict(cases: Sequence[CaseRuns]) -> Iterator[Check]:
     """Claim 5: bytes to the smallest gap that both reach."""
-    checks, told = {}, []
     for case in cases:
-        for name, rival in _rivals(case):
-            for own in OURS:
-                found = case.of(own)
-                if found is None:
-                    continue
-                both = [(gap, found.bytes_to(gap), rival.bytes_to(gap)) for gap in reversed(GAPS)]
-                gap, ours, theirs = next((three for three in both if None not in three), (None, None, None))
-                if ours is None or theirs is None:  # the rival gets nowhere: there is nothing to compare
-                    continue
-                checks[f"{NAMES[own]} against {RIVALS[name]} on {case.spec.dataset}"] = ours < theirs
-                if own == "fedns":
-                    told.append(
-                        f"{case.spec.dataset} to {gap:g}: FedNS {bytes_text(ours)}, {RIVALS[name]} {bytes_text(theirs)}"
-                    )
-    return judge(
-        "Fig. 1, claim 5",
-        "fewer rounds make up for O(kM) a round: in total less is sent than by FedNew and FedNL",
-        checks,
-        f"per client, to the smallest gap that both reach: {'; '.join(told)}",
-    )
+        for (name, rival), own in itertools.product(_rivals(case), OURS):
+            if (found := case.of(own)) is None:
+                continue
+            for gap in reversed(GAPS):
+                ours, theirs = found.bytes_to(gap), rival.bytes_to(gap)
+                if ours is not None and theirs is not None:
+                    told = f"{case.spec.dataset} to {gap:g}: FedNS {bytes_text(ours)}, {RIVALS[name]} {bytes_text(theirs)}"
+                    place = f"{NAMES[own]} against {RIVALS[name]} on {case.spec.dataset}"
+                    yield Check(place, ours < theirs, told if own == "fedns" else "")
+                    break  # a rival that gets to no gap gives nothing to compare
+
+
+def _rounds(case: CaseRuns, name: str) -> float | None:
+    found = case.of(name)
+    return found.rounds_to(CLOSE_GAP) if found else None
 
 
 def _rivals(case: CaseRuns) -> Iterable[tuple[str, Measured]]:
@@ -231,18 +211,9 @@ def _table(cases: Sequence[CaseRuns]) -> Table:
     rows = []
     for kind in kinds:
         found = [case.methods.get(kind) if kind == AS_PRINTED else case.of(kind) for case in cases]
-        rows.append([_chart_label(kind), *(_cell(one) for one in found)])
+        rows.append([_chart_label(kind), *(reached_text(one, CLOSE_GAP) for one in found)])
     headings = ["method", *(f"{case.label} (m {case.clients}, k {case.spec.sketch_size})" for case in cases)]
     return f"Rounds to {CLOSE_GAP:g} and bytes per client, or the gap at the end", headings, rows
-
-
-def _cell(found: Measured | None) -> str:
-    if found is None:
-        return "-"
-    rounds, sent = found.rounds_to(CLOSE_GAP), found.bytes_to(CLOSE_GAP)
-    if rounds is None or sent is None:
-        return f"{gap_text(found.final_gap)} after {found.last_round}"
-    return f"{rounds:.1f} / {bytes_text(sent)}"
 
 
 def _words(cases: Sequence[CaseRuns]) -> list[str]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from fedns.core.grouping import grouped
 from fedns.paper.dimensions import Dimension, find
-from fedns.paper.measured import CaseRuns, Measured
-from fedns.paper.part import Part, Table, judge, judged
-from fedns.paper.verdict import Verdict
+from fedns.paper.measured import CaseRuns, Measured, rounds_or_more
+from fedns.paper.part import Check, Part, Verdict, claim, judge, judged, table_of
 from fedns.reporting.charts import Chart, Line, Scale
 from fedns.reporting.numbers import gap_text
 
@@ -55,83 +56,81 @@ def build(cases: Sequence[CaseRuns], known: Sequence[Dimension]) -> Part:
             "up, m k rows stand against the effective dimension, whatever the number of clients.",
         ],
         [_chart(case, [point for point in points if point.case is case]) for case in cases],
-        [_table(points)],
+        [table_of("Every sketch and size", map(_row, points))],
         {f"{p.place}: {p.method} {p.sketch} {p.size} gap after {ROUNDS_SHOWN} rounds": p.gap for p in points},
         judged(larger_verdict(points), newton_verdict(points), small_verdict(points), smaller_sketch_verdict(points)),
     )
 
 
-def larger_verdict(points: Sequence[Point]) -> Verdict | None:
+@claim(
+    "Fig. 2, claim 1",
+    f"a larger sketch always leads to a smaller gap (after {ROUNDS_SHOWN} rounds)",
+    f"exceptions (by a factor of {NOISE:g} or more): {{told}}",
+)
+def larger_verdict(points: Sequence[Point]) -> Iterator[Check]:
     """Claim 1, in terms of the gap: no larger sketch does worse than a smaller one."""
-    checks, told = {}, []
-    for (place, method), group in _grouped(points).items():
+    exceptions = False
+    for (place, method), group in grouped(points, lambda p: (p.place, p.method)).items():
         worse = []
-        for sketch in dict.fromkeys(p.sketch for p in group):
-            row = sorted((p for p in group if p.sketch == sketch), key=lambda p: p.size)
-            worse += [(a, b) for i, a in enumerate(row) for b in row[i + 1 :] if b.gap > NOISE * a.gap]
-        checks[f"{method} on {place}"] = not worse
-        told += [
+        for row in grouped(sorted(group, key=lambda p: p.size), lambda p: p.sketch).values():
+            worse += [(a, b) for a, b in itertools.combinations(row, 2) if b.gap > NOISE * a.gap]
+        told = [
             f"{place} {a.sketch} {method}: {gap_text(a.gap)} at k = {a.size}, {gap_text(b.gap)} at {b.size}"
             for a, b in worse[:1]
         ]
-    return judge(
-        "Fig. 2, claim 1",
-        f"a larger sketch always leads to a smaller gap (after {ROUNDS_SHOWN} rounds)",
-        checks,
-        f"exceptions (by a factor of {NOISE:g} or more): {'; '.join(told) or 'none'}",
-    )
+        exceptions |= bool(worse)
+        yield Check(f"{method} on {place}", not worse, "".join(told))
+    yield Check("", True, "" if exceptions else "none")
 
 
 def newton_verdict(points: Sequence[Point]) -> Verdict | None:
     """Claim 2: the largest sketch of each kind gets to Newton's answer."""
-    checks = {}
-    for (place, method), group in _grouped(points).items():
+    checks = []
+    for (place, method), group in grouped(points, lambda p: (p.place, p.method)).items():
         largest = max(p.size for p in group)
-        checks[f"{method} on {place}"] = all(p.found.final_gap <= CLOSE_GAP for p in group if p.size == largest)
-    reached = [p for p in points if p.found.final_gap <= CLOSE_GAP]
+        there = all(p.found.final_gap <= CLOSE_GAP for p in group if p.size == largest)
+        checks.append(Check(f"{method} on {place}", there))
+    reached = sum(p.found.final_gap <= CLOSE_GAP for p in points)
     return judge(
         "Fig. 2, claim 2",
         "FedNS and FedNDES finally come to the answer of the global Newton method",
         checks,
-        f"{len(reached)} of {len(points)} runs reach {CLOSE_GAP:g} within {max(p.case.spec.rounds for p in points)} rounds; "
+        f"{reached} of {len(points)} runs reach {CLOSE_GAP:g} within {max(p.case.spec.rounds for p in points)} rounds; "
         f"{threshold_text(points)}",
     )
 
 
 def small_verdict(points: Sequence[Point]) -> Verdict | None:
     """Claim 3: k of at most a quarter of M."""
-    small = [p for p in points if 4 * p.size <= p.columns]
-    checks: dict[str, bool] = {}
-    for point in small:
-        key = f"{point.method} k = {point.size} on {point.place}"
-        checks[key] = checks.get(key, True) and point.found.final_gap <= GOOD_GAP
     few, least = _threshold(points)
     return judge(
         "Fig. 2, claim 3",
         "a small sketch, k much below M and N, still does well",
-        checks,
+        [
+            Check(f"{p.method} k = {p.size} on {p.place}", p.found.final_gap <= GOOD_GAP)
+            for p in points
+            if 4 * p.size <= p.columns
+        ],
         f"k ≤ M/4, to a gap of {GOOD_GAP:g}: {threshold_text(points)}",
         if_some=f"m k is large enough beside d_λ: here every FedNS run with m k > {few:.1f} d_λ got there"
         + (f", none below {least:.1f} d_λ did" if least else ""),
     )
 
 
-def smaller_sketch_verdict(points: Sequence[Point]) -> Verdict | None:
+@claim(
+    "Fig. 2, claim 4",
+    "with a small sketch FedNDES does better than FedNS",
+    f"gap after {ROUNDS_SHOWN} rounds: {{told}} (by a factor of {NOISE:g} for some sketch, worse for none)",
+)
+def smaller_sketch_verdict(points: Sequence[Point]) -> Iterator[Check]:
     """Claim 4, in terms of the gap: the smallest sketch of each data set, sketch by sketch."""
-    checks, told = {}, []
-    for place in dict.fromkeys(p.place for p in points):
-        group = [p for p in points if p.place == place]
+    for place, group in grouped(points, lambda p: p.place).items():
         size = min(p.size for p in group)
         ns, des = ({p.sketch: p.gap for p in group if (p.size, p.method) == (size, m)} for m in ("fedns", "fedndes"))
-        checks[place] = all(des[sketch] <= NOISE * ns[sketch] for sketch in ns) and any(des[s] * NOISE < ns[s] for s in ns)
+        better = all(des[sketch] <= NOISE * ns[sketch] for sketch in ns) and any(des[s] * NOISE < ns[s] for s in ns)
         first = next(iter(ns))
-        told.append(f"{place} k = {size}, {first}: FedNDES {gap_text(des[first])}, FedNS {gap_text(ns[first])}")
-    return judge(
-        "Fig. 2, claim 4",
-        "with a small sketch FedNDES does better than FedNS",
-        checks,
-        f"gap after {ROUNDS_SHOWN} rounds: {'; '.join(told)} (by a factor of {NOISE:g} for some sketch, worse for none)",
-    )
+        told = f"{place} k = {size}, {first}: FedNDES {gap_text(des[first])}, FedNS {gap_text(ns[first])}"
+        yield Check(place, better, told)
 
 
 def threshold_text(points: Sequence[Point]) -> str:
@@ -161,17 +160,9 @@ def _points(case: CaseRuns, known: Sequence[Dimension]) -> list[Point]:
     return found
 
 
-def _grouped(points: Sequence[Point]) -> dict[tuple[str, str], list[Point]]:
-    groups: dict[tuple[str, str], list[Point]] = {}
-    for point in points:
-        groups.setdefault((point.place, point.method), []).append(point)
-    return groups
-
-
 def _chart(case: CaseRuns, points: Sequence[Point]) -> Chart:
     lines = []
-    for method, sketch in dict.fromkeys((p.method, p.sketch) for p in points):
-        row = sorted((p for p in points if (p.method, p.sketch) == (method, sketch)), key=lambda p: p.size)
+    for (method, sketch), row in grouped(sorted(points, key=lambda p: p.size), lambda p: (p.method, p.sketch)).items():
         ends = [[max(DRAWN_FLOOR, g[: ROUNDS_SHOWN + 1][-1]) for g in map(Measured.gaps, p.found.runs)] for p in row]
         x = {"k": [float(p.size) for p in row], "rows": [p.rows_per_dimension for p in row]}
         lines.append(Line(f"{method}, {sketch}", x, [p.gap for p in row], [min(e) for e in ends], [max(e) for e in ends]))
@@ -186,19 +177,13 @@ def _chart(case: CaseRuns, points: Sequence[Point]) -> Chart:
     )
 
 
-def _table(points: Sequence[Point]) -> Table:
-    headings = [
-        "data set",
-        "method",
-        "sketch",
-        "k",
-        "m k / d_λ",
-        f"gap after {ROUNDS_SHOWN} rounds",
-        f"rounds to {CLOSE_GAP:g}",
-    ]
-    rows = []
-    for p in points:
-        rounds = p.found.rounds_to(CLOSE_GAP)
-        reached = f"> {p.found.last_round}" if rounds is None else f"{rounds:.1f}"
-        rows.append([p.place, p.method, p.sketch, str(p.size), f"{p.rows_per_dimension:.1f}", gap_text(p.gap), reached])
-    return "Every sketch and size", headings, rows
+def _row(p: Point) -> dict[str, str]:
+    return {
+        "data set": p.place,
+        "method": p.method,
+        "sketch": p.sketch,
+        "k": str(p.size),
+        "m k / d_λ": f"{p.rows_per_dimension:.1f}",
+        f"gap after {ROUNDS_SHOWN} rounds": gap_text(p.gap),
+        f"rounds to {CLOSE_GAP:g}": rounds_or_more(p.found, CLOSE_GAP),
+    }

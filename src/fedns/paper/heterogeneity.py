@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from fedns.paper.measured import CaseRuns, Measured
-from fedns.paper.part import Part, Table, judge, judged
-from fedns.paper.verdict import Verdict
-from fedns.reporting.numbers import bytes_text, gap_text
+from fedns.paper.measured import CaseRuns, Measured, reached_text
+from fedns.paper.part import Check, Part, Table, Verdict, claim, judge, judged
 
 CLOSE_GAP = 1e-10
 LOCAL = ("distributednewton", "localnewton")
@@ -37,58 +35,43 @@ def build(cases: Sequence[CaseRuns]) -> Part:
 
 def safe_verdict(cases: Sequence[CaseRuns], name: str, shown: str) -> Verdict | None:
     """Whether a method gets to the pooled answer however the clients differ, and whether a line search would have helped."""
-    checks, told, helped = {}, [], []
+    checks, helped = [], []
     for case in cases:
-        found = case.methods.get(name)
-        if found:
-            checks[case.label] = found.rounds_to(CLOSE_GAP) is not None
-            told.append(f"{case.label} {_cell(found)}")
+        if found := case.methods.get(name):
+            checks.append(Check(case.label, found.rounds_to(CLOSE_GAP) is not None, f"{case.label} {_cell(found)}"))
         searched = case.methods.get(f"{name}:line_search=aggregate")
-        if searched and not checks[case.label]:
+        if searched and not checks[-1].holds:
             helped.append(searched.rounds_to(CLOSE_GAP) is not None)
-            told.append(f"{case.label} with a line search {_cell(searched)}")
+            checks.append(Check("", True, f"{case.label} with a line search {_cell(searched)}"))
     return judge(
         f"Table 1, heterogeneous, {shown}",
         f"{shown} applies to heterogeneous clients",
         checks,
-        f"rounds / bytes per client to {CLOSE_GAP:g}: {'; '.join(told)}",
+        f"rounds / bytes per client to {CLOSE_GAP:g}: {{told}}",
         if_some="a line search is added where few clients have small sketches" if helped and all(helped) else "",
     )
 
 
-def printed_verdict(cases: Sequence[CaseRuns]) -> Verdict | None:
+@claim(
+    "Table 1, heterogeneous, FedNDES as printed",
+    "Algorithm 2 with its local line search applies to heterogeneous clients",
+    f"rounds / bytes per client to {CLOSE_GAP:g}, or the gap at the end: {{told}}",
+)
+def printed_verdict(cases: Sequence[CaseRuns]) -> Iterator[Check]:
     """Algorithm 2 with its local line search."""
-    checks, told = {}, []
     for case in cases:
-        found = case.methods.get("fedndes:line_search=local")
-        if found:
-            checks[case.label] = found.rounds_to(CLOSE_GAP) is not None
-            told.append(f"{case.label} {_cell(found)}")
-    return judge(
-        "Table 1, heterogeneous, FedNDES as printed",
-        "Algorithm 2 with its local line search applies to heterogeneous clients",
-        checks,
-        f"rounds / bytes per client to {CLOSE_GAP:g}, or the gap at the end: {'; '.join(told)}",
-    )
+        if found := case.methods.get("fedndes:line_search=local"):
+            yield Check(case.label, found.rounds_to(CLOSE_GAP) is not None, f"{case.label} {_cell(found)}")
 
 
-def local_verdict(cases: Sequence[CaseRuns]) -> Verdict | None:
+@claim("Table 1, heterogeneous, local methods", "DistributedNewton and LocalNewton do not apply to heterogeneous clients")
+def local_verdict(cases: Sequence[CaseRuns]) -> Iterator[Check]:
     """DistributedNewton and LocalNewton have a cross in the table."""
-    checks, told = {}, []
     for case in cases:
-        if case.spec.split == "iid":
-            continue
-        for name in LOCAL:
-            found = case.of(name)
-            if found:
-                checks[f"{name} on {case.label}"] = found.rounds_to(CLOSE_GAP) is None
-                told.append(f"{case.label} {name} {_cell(found)}")
-    return judge(
-        "Table 1, heterogeneous, local methods",
-        "DistributedNewton and LocalNewton do not apply to heterogeneous clients",
-        checks,
-        "; ".join(told),
-    )
+        for name in LOCAL if case.spec.split != "iid" else ():
+            if found := case.of(name):
+                told = f"{case.label} {name} {_cell(found)}"
+                yield Check(f"{name} on {case.label}", found.rounds_to(CLOSE_GAP) is None, told)
 
 
 def _table(cases: Sequence[CaseRuns]) -> Table:
@@ -99,9 +82,4 @@ def _table(cases: Sequence[CaseRuns]) -> Table:
 
 
 def _cell(found: Measured | None) -> str:
-    if found is None:
-        return "-"
-    rounds, sent = found.rounds_to(CLOSE_GAP), found.bytes_to(CLOSE_GAP)
-    if rounds is None or sent is None:
-        return f"{found.ending.label} {gap_text(found.final_gap)}"
-    return f"{rounds:.1f} / {bytes_text(sent)}"
+    return reached_text(found, CLOSE_GAP, how_it_ended=True)

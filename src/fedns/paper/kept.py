@@ -9,9 +9,8 @@ from typing import Any
 
 from fedns.comparison.workers import Say, Task
 from fedns.core.files import write_whole
-from fedns.paper.part import Part
+from fedns.paper.part import Part, Verdict
 from fedns.paper.theorems import theorem1, theorem2, theorem3
-from fedns.paper.verdict import Verdict
 from fedns.reporting.charts import Chart, Line, Scale
 
 THEOREMS = {"Theorem 1": theorem1, "Theorem 2": theorem2, "Theorem 3": theorem3}
@@ -27,27 +26,23 @@ def tasks(folder: Path, quick: bool) -> list[Task]:
 def measure(name: str, quick: bool, path: Path, say: Say) -> None:
     """One theorem, written to a file."""
     found = THEOREMS[name](quick, say)
-    path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, json.dumps(asdict(found), default=float) + "\n")
 
 
 def read(folder: Path, quick: bool) -> list[Part]:
     """The theorems that were measured, each as a part of the report."""
-    paths = {name: _path(folder, name, quick) for name in THEOREMS}
-    return [_part(name, json.loads(path.read_text(encoding="utf-8"))) for name, path in paths.items() if path.is_file()]
+    paths = [_path(folder, name, quick) for name in THEOREMS]
+    return [_part(json.loads(path.read_text(encoding="utf-8"))) for path in paths if path.is_file()]
 
 
 def _path(folder: Path, name: str, quick: bool) -> Path:
     return folder / f"{name.lower().replace(' ', '')}{'_quick' if quick else ''}.json"
 
 
-def _part(name: str, values: dict[str, Any]) -> Part:
+def _part(values: dict[str, Any]) -> Part:
+    charts, verdicts = map(_chart, values["charts"]), (Verdict(**verdict) for verdict in values["verdicts"])
     return Part(
-        name,
-        charts=[_chart(chart) for chart in values["charts"]],
-        tables=[(title, headings, rows) for title, headings, rows in values["tables"]],
-        findings=values["findings"],
-        verdicts=[Verdict(**verdict) for verdict in values["verdicts"]],
+        **values | {"charts": list(charts), "verdicts": list(verdicts), "tables": list(map(tuple, values["tables"]))}
     )
 
 

@@ -9,7 +9,9 @@ from statistics import fmean, median
 from fedns.comparison.compare import FINISHED_FILE
 from fedns.comparison.results import Run, read_runs
 from fedns.comparison.sweep import Sweep, is_finished
+from fedns.core.grouping import grouped
 from fedns.core.termination import Ending
+from fedns.reporting.numbers import DASH, bytes_text, gap_text, rounds_text
 from fedns.runs.spec import Spec
 
 GAPS = (1e-2, 1e-4, 1e-6, 1e-8, 1e-10)
@@ -78,9 +80,7 @@ def read_cases(sweep: Sweep) -> list[CaseRuns]:
     for case in sweep.cases:
         if is_finished(case.spec):
             clients = int((case.spec.folder / FINISHED_FILE).read_text(encoding="utf-8"))
-            groups: dict[str, list[Run]] = {}
-            for run in read_runs(case.spec.folder):
-                groups.setdefault(run.method, []).append(run)
+            groups = grouped(read_runs(case.spec.folder), lambda run: run.method)
             methods = {name: Measured(name, clients, runs) for name, runs in groups.items()}
             found.append(CaseRuns(case.label, case.spec, clients, methods))
     return found
@@ -92,9 +92,18 @@ def as_in_the_paper(cases: Sequence[CaseRuns]) -> list[CaseRuns]:
     return [case for case in cases if case.spec.scale != "none" or case.spec.dataset not in scaled]
 
 
-def rounds_or_more(found: Measured | None, gap: float) -> str:
+def rounds_or_more(found: Measured, gap: float) -> str:
     """Rounds to a gap in words, with a lower bound where the run was over before."""
-    if found is None:
-        return "-"
     rounds = found.rounds_to(gap)
-    return f"> {found.last_round}" if rounds is None else f"{rounds:.1f}".removesuffix(".0")
+    return f"> {found.last_round}" if rounds is None else rounds_text(rounds)
+
+
+def reached_text(found: Measured | None, gap: float, *, how_it_ended: bool = False) -> str:
+    """Rounds and bytes to a gap, or the gap at the end with how it ended or after how many rounds."""
+    if found is None:
+        return DASH
+    rounds, sent = found.rounds_to(gap), found.bytes_to(gap)
+    if rounds is not None and sent is not None:
+        return f"{rounds:.1f} / {bytes_text(sent)}"
+    final = gap_text(found.final_gap)
+    return f"{found.ending.label} {final}" if how_it_ended else f"{final} after {found.last_round}"

@@ -1,42 +1,85 @@
-"""One figure, table or theorem of the paper, as it turned out here."""
+"""The parts of the reproduction, and what became of the claims in them, decided from measurements."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
 
-from fedns.paper.verdict import Outcome, Verdict
 from fedns.reporting.charts import Chart
 
-Table = tuple[str, list[str], list[list[str]]]  # title, headings, rows
+Outcome = Literal["holds", "holds if", "does not hold"]
+Findings = Mapping[str, float]
 
 
 @dataclass(frozen=True)
-class Part:
-    """What a part of the report shows, and what it decides."""
+class Verdict:
+    """One claim of the paper, what became of it, and the figures that decided."""
 
-    title: str
-    words: list[str] = field(default_factory=list)  # paragraphs
-    charts: list[Chart] = field(default_factory=list)
-    tables: list[Table] = field(default_factory=list)
-    findings: dict[str, float] = field(default_factory=dict)
-    verdicts: list[Verdict] = field(default_factory=list)
+    claim: str  # number and place, such as "Fig. 1, claim 2"
+    says: str  # the paper's sentence, in other words
+    outcome: Outcome
+    condition: str  # under which it holds; empty unless the outcome is "holds if"
+    evidence: str  # the measured figures
 
 
-def judge(claim: str, says: str, checks: Mapping[str, bool], evidence: str, *, if_some: str = "") -> Verdict | None:
+@dataclass(frozen=True)
+class NumberedClaim:
+    """A claim that a few numbers decide; its texts have their names in braces."""
+
+    claim: str
+    says: str
+    holds: Callable[[Findings], bool]
+    evidence: str
+    holds_if: Callable[[Findings], bool] = lambda findings: False
+    condition: str = ""
+
+    def verdict(self, findings: Findings) -> Verdict:
+        if self.holds(findings) or not self.holds_if(findings):
+            outcome: Outcome = "holds" if self.holds(findings) else "does not hold"
+            return Verdict(self.claim, self.says, outcome, "", self.evidence.format_map(findings))
+        return Verdict(
+            self.claim, self.says, "holds if", self.condition.format_map(findings), self.evidence.format_map(findings)
+        )
+
+
+class Check(NamedTuple):
+    """One place where a claim was looked at; without a place there are only words."""
+
+    place: str
+    holds: bool
+    told: str = ""  # the figures
+
+
+def claim(name: str, says: str, evidence: str = "{told}") -> Callable[[Callable[..., Iterator[Check]]], Any]:
+    """A function that looks at a claim place by place, as one that gives the verdict on it, or None without a place."""
+
+    def decorate(look: Callable[..., Iterator[Check]]) -> Callable[..., Verdict | None]:
+        @functools.wraps(look)
+        def decide(*given: Any) -> Verdict | None:
+            return judge(name, says, look(*given), evidence)
+
+        return decide
+
+    return decorate
+
+
+def judge(name: str, says: str, checks: Iterable[Check], evidence: str = "{told}", *, if_some: str = "") -> Verdict | None:
     """A claim that should hold in several places: in all, in none, or in those that are named as the condition.
 
     `if_some` says in words what the places where it holds have in common. None where nothing was measured.
     """
-    if not checks:
+    found = list(checks)
+    text = evidence.format(told="; ".join(check.told for check in found if check.told))
+    places = {check.place: all(c.holds for c in found if c.place == check.place) for check in found if check.place}
+    if not places:
         return None
-    good = [place for place, found in checks.items() if found]
-    bad = [place for place, found in checks.items() if not found]
-    outcome: Outcome = "holds if" if good and bad else "holds" if good else "does not hold"
-    if outcome != "holds if":
-        return Verdict(claim, says, outcome, "", evidence)
+    good, bad = ([place for place, holds in places.items() if holds is wanted] for wanted in (True, False))
+    if not (good and bad):
+        return Verdict(name, says, "holds" if good else "does not hold", "", text)
     where = f"one looks at {gathered(good)}; not at {gathered(bad)}"
-    return Verdict(claim, says, outcome, if_some or where, f"{evidence}; {where}" if if_some else evidence)
+    return Verdict(name, says, "holds if", if_some or where, f"{text}; {where}" if if_some else text)
 
 
 def judged(*verdicts: Verdict | None) -> list[Verdict]:
@@ -64,3 +107,24 @@ def in_order(verdicts: Iterable[Verdict]) -> list[Verdict]:
 def _place(verdict: Verdict) -> str:
     # The rows of a table keep the order of the table.
     return verdict.claim.split(",")[0] if verdict.claim.startswith("Table") else verdict.claim
+
+
+Table = tuple[str, list[str], list[list[str]]]  # title, headings, rows
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a part of the report shows, and what it decides."""
+
+    title: str
+    words: list[str] = field(default_factory=list)  # paragraphs
+    charts: list[Chart] = field(default_factory=list)
+    tables: list[Table] = field(default_factory=list)
+    findings: dict[str, float] = field(default_factory=dict)
+    verdicts: list[Verdict] = field(default_factory=list)
+
+
+def table_of(title: str, rows: Iterable[Mapping[str, str]]) -> Table:
+    """A table whose rows are cells by heading, all with the same headings."""
+    listed = list(rows)
+    return title, list(listed[0]) if listed else [], [list(row.values()) for row in listed]

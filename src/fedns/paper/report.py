@@ -12,13 +12,11 @@ from pathlib import Path
 
 from fedns.comparison.workers import Say, Task, run_tasks
 from fedns.core.errors import ConfigError
-from fedns.paper.part import Part, in_order
-from fedns.paper.verdict import Outcome, Verdict
+from fedns.paper.part import Outcome, Part, Verdict, in_order
 from fedns.reporting import plots
 from fedns.reporting.charts import Chart
 from fedns.reporting.interactive import figure_html
-from fedns.reporting.page import html_table, page, pairs, section
-from fedns.reporting.versions import versions
+from fedns.reporting.page import html_table, page, pairs, section, versions
 
 REPORT_FILE, VERDICT_FILE, FINDINGS_FILE, FIGURES_FOLDER = "report.html", "verdict.csv", "findings.json", "figures"
 

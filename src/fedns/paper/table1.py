@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from fedns.algorithms import METHODS
 from fedns.comparison.summary import gap_name
 from fedns.paper.measured import GAPS, CaseRuns, Measured, rounds_or_more
-from fedns.paper.part import Part, Table, judge, judged
+from fedns.paper.part import Check, Part, Table, Verdict, judge, judged, table_of
 from fedns.paper.rates import Kind, Rate, rate
-from fedns.paper.verdict import Verdict
 from fedns.reporting.charts import Chart
 from fedns.reporting.gap_charts import gap_chart
 from fedns.reporting.numbers import bytes_text, gap_text
@@ -61,15 +60,14 @@ def build(cases: Sequence[CaseRuns]) -> Part:
 
 def verdict(claim: Claim, cases: Sequence[CaseRuns]) -> Verdict | None:
     """Whether the gap falls as fast as the claimed number of iterations needs, for each loss."""
-    checks, told = {}, []
+    checks = []
     for case in cases:
-        found = case.of(claim.typed)
-        if found:
+        if found := case.of(claim.typed):
             fitted = rate(found)
-            checks[f"the {case.spec.loss} loss"] = fast_enough(found, fitted, claim.needs)
             hits = [f"{rounds_or_more(found, gap)} to {gap_name(gap)}" for gap in (GAPS[0], GAPS[2], GAPS[-1])]
-            told.append(f"{case.spec.loss}: {fitted}, final gap {gap_text(found.final_gap)}, rounds {', '.join(hits)}")
-    return judge(f"Table 1, {claim.row}", f"{claim.iterations} iterations to a gap of δ", checks, "; ".join(told))
+            told = f"{case.spec.loss}: {fitted}, final gap {gap_text(found.final_gap)}, rounds {', '.join(hits)}"
+            checks.append(Check(f"the {case.spec.loss} loss", fast_enough(found, fitted, claim.needs), told))
+    return judge(f"Table 1, {claim.row}", f"{claim.iterations} iterations to a gap of δ", checks)
 
 
 def fast_enough(found: Measured, fitted: Rate, needs: Kind) -> bool:
@@ -81,15 +79,15 @@ def fast_enough(found: Measured, fitted: Rate, needs: Kind) -> bool:
 
 def table(case: CaseRuns) -> Table:
     """One row per method."""
-    reach = [f"rounds to {gap_name(gap)}" for gap in GAPS] + [f"bytes to {gap_name(gap)}" for gap in GAPS]
-    headings = ["method", *reach, "measured rate", "claimed rounds", "final gap"]
-    rows = []
-    for typed, found in case.methods.items():
-        rounds = [rounds_or_more(found, gap) for gap in GAPS]
-        sent = [_bytes(found.bytes_to(gap)) for gap in GAPS]
-        claimed = METHODS[typed.split(":")[0]].theory
-        rows.append([typed, *rounds, *sent, str(rate(found)), claimed, gap_text(found.final_gap)])
-    return f"{case.spec.dataset}, {case.spec.loss} loss, {case.clients} clients, k = {case.spec.sketch_size}", headings, rows
+    rows = (
+        {"method": typed}
+        | {f"rounds to {gap_name(gap)}": rounds_or_more(found, gap) for gap in GAPS}
+        | {f"bytes to {gap_name(gap)}": _bytes(found.bytes_to(gap)) for gap in GAPS}
+        | {"measured rate": str(rate(found)), "claimed rounds": METHODS[typed.split(":")[0]].theory}
+        | {"final gap": gap_text(found.final_gap)}
+        for typed, found in case.methods.items()
+    )
+    return table_of(f"{case.spec.dataset}, {case.spec.loss} loss, {case.clients} clients, k = {case.spec.sketch_size}", rows)
 
 
 def _bytes(count: float | None) -> str:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from fedns.paper.dimensions import STRENGTH, Dimension, find
 from fedns.paper.measured import CaseRuns, as_in_the_paper
-from fedns.paper.part import Part, Table, judge, judged
-from fedns.paper.verdict import Verdict
+from fedns.paper.part import Check, Part, Verdict, claim, judge, judged, table_of
 
 ENOUGH = 4.0  # sketched rows of all clients together per effective dimension
 
@@ -21,7 +20,10 @@ def build(cases: Sequence[CaseRuns], known: Sequence[Dimension]) -> Part:
             f"d_λ is exact, at λ = {STRENGTH:g}, the strength of (λ/2)|w|². A sketch is kM + M numbers a round, the packed "
             "Hessian M(M+1)/2 + M.",
         ],
-        tables=[_paper_table(cases, known), _all_table(known)],
+        tables=[
+            table_of("The paper's data sets", _paper_rows(cases, known)),
+            table_of("Every data set at hand", map(_row, known)),
+        ],
         findings={f"{one.dataset} ({one.scale}): effective dimension": one.value for one in known},
         verdicts=judged(cheaper_verdict(paper, known), dimension_verdict(paper, known)),
     )
@@ -29,71 +31,65 @@ def build(cases: Sequence[CaseRuns], known: Sequence[Dimension]) -> Part:
 
 def cheaper_verdict(cases: Sequence[CaseRuns], known: Sequence[Dimension]) -> Verdict | None:
     """Whether kM is less than what FedNewton has to send."""
-    checks, told = {}, []
+    checks = []
     for case in cases:
-        columns = _columns(case, known)
-        if columns:
+        if columns := _columns(case, known):
             sketch, packed = case.spec.sketch_size * columns, columns * (columns + 1) // 2
-            checks[case.spec.dataset] = sketch < packed
-            told.append(f"{case.spec.dataset} {sketch} against {packed}")
+            checks.append(Check(case.spec.dataset, sketch < packed, f"{case.spec.dataset} {sketch} against {packed}"))
     return judge(
         "Table 1, communication per round",
         "O(kM) a round is less than FedNewton's O(M²)",
         checks,
-        f"numbers a round at Table 2's k, sketch against packed Hessian: {'; '.join(told)}",
+        "numbers a round at Table 2's k, sketch against packed Hessian: {told}",
         if_some="k < (M + 1)/2, since a Hessian is symmetric",
     )
 
 
-def dimension_verdict(cases: Sequence[CaseRuns], known: Sequence[Dimension]) -> Verdict | None:
+@claim(
+    "Table 1, sketch size of FedNDES",
+    "d_λ, the sketch size of FedNDES, is substantially smaller than M",
+    "{told} (substantially: at most half)",
+)
+def dimension_verdict(cases: Sequence[CaseRuns], known: Sequence[Dimension]) -> Iterator[Check]:
     """Whether the effective dimension is well below the number of columns, as the sketch size of FedNDES supposes."""
-    checks, told = {}, []
     for case in cases:
         value, columns = find(known, case.spec.dataset, case.spec.scale), _columns(case, known)
         if value is not None and columns:
-            checks[case.spec.dataset] = value <= columns / 2
-            told.append(f"{case.spec.dataset} d_λ {value:.1f}, M {columns}, k {case.spec.sketch_size}")
-    return judge(
-        "Table 1, sketch size of FedNDES",
-        "d_λ, the sketch size of FedNDES, is substantially smaller than M",
-        checks,
-        f"{'; '.join(told)} (substantially: at most half)",
-    )
+            told = f"{case.spec.dataset} d_λ {value:.1f}, M {columns}, k {case.spec.sketch_size}"
+            yield Check(case.spec.dataset, value <= columns / 2, told)
 
 
 def _columns(case: CaseRuns, known: Sequence[Dimension]) -> int:
     return next((one.columns for one in known if one.dataset == case.spec.dataset), 0)
 
 
-def _paper_table(cases: Sequence[CaseRuns], known: Sequence[Dimension]) -> Table:
-    headings = [
-        "data set",
-        "scaling",
-        "rows",
-        "M",
-        "k",
-        "m",
-        "d_λ",
-        "m k / d_λ",
-        "sketch, numbers a round",
-        "packed Hessian",
-    ]
-    rows = []
+def _paper_rows(cases: Sequence[CaseRuns], known: Sequence[Dimension]) -> Iterator[dict[str, str]]:
     for case in cases:
-        value, columns = find(known, case.spec.dataset, case.spec.scale), _columns(case, known)
+        value, M = find(known, case.spec.dataset, case.spec.scale), _columns(case, known)
         if value is None:
             continue
-        count = next(one.rows for one in known if one.dataset == case.spec.dataset)
         k, m = case.spec.sketch_size, case.clients
-        cells = [case.spec.dataset, case.spec.scale, f"{count:,}", str(columns), str(k), str(m), f"{value:.2f}"]
-        rows.append([*cells, f"{m * k / value:.1f}", str(k * columns + columns), str(columns * (columns + 3) // 2)])
-    return "The paper's data sets", headings, rows
+        yield {
+            "data set": case.spec.dataset,
+            "scaling": case.spec.scale,
+            "rows": f"{next(one.rows for one in known if one.dataset == case.spec.dataset):,}",
+            "M": str(M),
+            "k": str(k),
+            "m": str(m),
+            "d_λ": f"{value:.2f}",
+            "m k / d_λ": f"{m * k / value:.1f}",
+            "sketch, numbers a round": str(k * M + M),
+            "packed Hessian": str(M * (M + 3) // 2),
+        }
 
 
-def _all_table(known: Sequence[Dimension]) -> Table:
-    headings = ["data set", "scaling", "loss", "rows", "M", "d_λ", f"clients · k for a unit step ({ENOUGH:g} d_λ)"]
-    rows = [
-        [d.dataset, d.scale, d.loss, f"{d.rows:,}", str(d.columns), f"{d.value:.2f}", f"{ENOUGH * d.value:.0f}"]
-        for d in known
-    ]
-    return "Every data set at hand", headings, rows
+def _row(d: Dimension) -> dict[str, str]:
+    return {
+        "data set": d.dataset,
+        "scaling": d.scale,
+        "loss": d.loss,
+        "rows": f"{d.rows:,}",
+        "M": str(d.columns),
+        "d_λ": f"{d.value:.2f}",
+        f"clients · k for a unit step ({ENOUGH:g} d_λ)": f"{ENOUGH * d.value:.0f}",
+    }

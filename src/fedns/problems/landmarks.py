@@ -78,14 +78,14 @@ class DistanceHistogram(Message):
 @on_client(LandmarkRequest, GroupMeans)
 def group_means(problem: Any, clients: Clients, request: LandmarkRequest) -> GroupMeans:
     smallest = max(SMALLEST_GROUP, int(request.smallest_group))
-    totals = clients.shards.total_weights
+    totals, seed = clients.shards.total_weights, clients.seed_for("landmarks", int(request.seed))
 
     def groups(client: int) -> tuple[FloatArray, IntArray]:
         size = int(clients.shards.sizes[client])
         if size < smallest:
             return np.empty((0, clients.shards.num_columns)), np.empty(0, dtype=np.int64)
         count = min(math.ceil(totals[client] * float(request.groups_per_weight)), size // smallest)
-        random = generator(int(request.seed), "landmarks", client=int(clients.ids[client]))
+        random = generator(seed, "landmarks", client=int(clients.ids[client]))
         x = _some_rows(clients.shards, client, max(_SAMPLE_PER_GROUP, 2 * smallest) * count, random)
         means, sizes = _grouped(x, count, smallest, random)
         return means, np.rint(sizes * (size / len(x))).astype(np.int64)
@@ -110,12 +110,12 @@ def column_moments(problem: Any, clients: Clients, request: LandmarkRequest) -> 
 
 @on_client(WidthRequest, DistanceHistogram)
 def distance_histogram(problem: Any, clients: Clients, request: WidthRequest) -> DistanceHistogram:
-    metric = ("euclidean", "cityblock")[int(request.kernel)]
+    metric, seed = ("euclidean", "cityblock")[int(request.kernel)], clients.seed_for("kernel width", int(request.seed))
 
     def histogram(client: int) -> tuple[NDArray[np.int32], IntArray]:
         if clients.shards.sizes[client] < SMALLEST_GROUP:
             return np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int64)
-        random = generator(int(request.seed), "kernel width", client=int(clients.ids[client]))
+        random = generator(seed, "kernel width", client=int(clients.ids[client]))
         distances = pdist(_some_rows(clients.shards, client, _PAIRED_ROWS, random), metric)
         counts = np.bincount(_bin_of(distances))
         bins = np.flatnonzero(counts >= SMALLEST_GROUP)

@@ -28,6 +28,8 @@ class Loss(Checked, Formulas, ABC):
     example: ClassVar[str] = "fedns.Logistic()"
     name: ClassVar[str]
     curvature_bound: ClassVar[float] = math.inf  # the second derivative is nowhere larger
+    curvature_is_constant: ClassVar[bool] = False  # the second derivative is the same everywhere
+    nonnegative: ClassVar[bool] = False  # no row has a loss below 0
 
     @abstractmethod
     def value(self, y: Any, z: Any) -> Any:

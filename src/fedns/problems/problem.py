@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from fedns.core.checked import Checked
 from fedns.core.run import Evaluation
 from fedns.core.shards import Shards
-from fedns.numerics.backend import Backend, Keys, LocalSteps, SketchPlan, cpu
+from fedns.numerics.backend import Backend, Keys, LocalSteps, SketchPlan, default
 from fedns.numerics.linalg import LowRank, solve_shifted, unpack_symmetric
+from fedns.numerics.parallel import offsets_of
 from fedns.problems.feature_maps import FeatureMap, Identity
 from fedns.problems.loss import Loss
 from fedns.problems.losses import Logistic
@@ -53,7 +54,7 @@ class Problem(Checked):
     penalty: Ridge = field(default_factory=Ridge)
     intercept: bool = False
     feature_map: FeatureMap = field(default_factory=Identity)
-    backend: Backend = field(default_factory=cpu, repr=False, compare=False)  # what the passes over rows run on
+    backend: Backend = field(default_factory=default, repr=False, compare=False)  # what the passes over rows run on
     offset: bool = False  # the last column of the rows is added to every margin and has no coefficient
 
     def __post_init__(self) -> None:
@@ -99,7 +100,7 @@ class Problem(Checked):
         Client j's sketch has plan.sizes[j] rows; the rows are read once for both.
         """
         gradient, sketched = self.backend.gradient_and_sketch(self.loss, shards, w, plan, keys)
-        return gradient, sketched, np.concatenate([[0], np.cumsum(plan.sizes)])
+        return gradient, sketched, offsets_of(plan.sizes)
 
     def local_steps(self, w: FloatArray, shards: Shards, local: LocalSteps, keys: Keys) -> FloatArray:
         """Where mini-batch steps lead that each client takes by itself: (clients, features)."""

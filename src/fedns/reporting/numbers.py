@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 DASH = "-"
 
 
@@ -29,3 +31,8 @@ def gap_text(gap: float | None) -> str:
 def one_parameter_a_line(method: str) -> str:
     """A long text with one parameter to a line."""
     return method if len(method) < 24 else method.replace(":", ":\n ", 1).replace(";", "\n ")
+
+
+def markdown_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """The lines of a table."""
+    return ["| " + " | ".join(row) + " |" for row in [headings, ["---"] * len(headings), *rows]]

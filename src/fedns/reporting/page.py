@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import platform
 from collections.abc import Container, Iterable, Sequence
 from html import escape
+from importlib.metadata import version
 from importlib.resources import files
 
+import fedns
 from fedns.reporting.interactive import page_script
 
 
@@ -56,3 +60,10 @@ def pairs(named: Iterable[tuple[str, str]]) -> str:
     """A table of names and values without headings."""
     rows = [f'<tr><td class="name">{escape(name)}</td><td class="text">{escape(value)}</td></tr>' for name, value in named]
     return f'<div class="scroll"><table><tbody>{"".join(rows)}</tbody></table></div>'
+
+
+def versions() -> dict[str, str]:
+    """What a result was computed with: interpreter, libraries and machine."""
+    libraries = {name: version(name) for name in ("numpy", "scipy", "numba")}
+    machine = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
+    return {"fedns": fedns.__version__, "Python": platform.python_version(), **libraries, "machine": machine}

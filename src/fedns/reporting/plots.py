@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedns.core.checked import checked
 from fedns.core.errors import ConfigError
+from fedns.core.grouping import grouped
 from fedns.core.history import History
 from fedns.reporting.charts import Chart, Line, Scale
 from fedns.reporting.gap_charts import AXES, HasRecords, gap_chart
@@ -157,10 +158,8 @@ def _grouped(
 ) -> dict[str, Sequence[HasRecords]]:
     if isinstance(runs, Mapping):
         return {label: run if isinstance(run, Sequence) else [run] for label, run in runs.items()}
-    groups: dict[str, list[HasRecords]] = {}
-    for history in runs:
-        groups.setdefault(history.method, []).append(history)
-    return {**groups}
+    by_method = grouped(runs, lambda history: history.method)
+    return {**by_method}
 
 
 def _draw(axes: Axes, line: Line, x: Sequence[float], number: int) -> None:

@@ -8,6 +8,7 @@ from fedns.core.algorithm import Algorithm
 from fedns.core.clients import Handler
 from fedns.core.cohort import register
 from fedns.core.errors import ConfigError
+from fedns.numerics.backend import default, on_device
 from fedns.problems.evaluation import evaluate_locally
 from fedns.problems.losses import LOSSES
 from fedns.problems.penalties import Ridge
@@ -19,7 +20,8 @@ from fedns.sketches import Sketch
 
 def problem_of(spec: Spec) -> Problem:
     """The objective of a run."""
-    return Problem(LOSSES[spec.loss](), Ridge(spec.strength), spec.intercept)
+    backend = default() if spec.device is None else on_device(spec.device)
+    return Problem(LOSSES[spec.loss](), Ridge(spec.strength), spec.intercept, backend=backend)
 
 
 def algorithm_of(spec: Spec) -> Algorithm:

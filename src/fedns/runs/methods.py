@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import itertools
-import types
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
-from functools import partial
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, get_type_hints
 
 from fedns.algorithms import METHODS
 from fedns.algorithms.searches import SEARCHES, Search
 from fedns.core.algorithm import Algorithm
 from fedns.core.errors import ConfigError, unknown
+from fedns.core.parsing import alternatives_of, parsed
 from fedns.sketches import SKETCHES, Sketch
-
-_TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
 @dataclass(frozen=True)
@@ -147,11 +144,11 @@ def _shown(value: Any) -> str:
 
 def _kinds(hint: Any) -> dict[str, Any]:
     """What a field that holds a sketch or a line search can hold, by the word for it; empty for any other field."""
-    types = tuple(part for part in _alternatives(hint) if isinstance(part, type) and issubclass(part, (Sketch, Search)))
+    types = tuple(part for part in alternatives_of(hint) if isinstance(part, type) and issubclass(part, (Sketch, Search)))
     if not types:
         return {}
     choices: Mapping[str, Any] = SKETCHES if issubclass(types[0], Sketch) else SEARCHES
-    none = {"none": None} if type(None) in _alternatives(hint) else {}
+    none = {"none": None} if type(None) in alternatives_of(hint) else {}
     return none | {name: kind for name, kind in choices.items() if issubclass(kind, types)}
 
 
@@ -199,51 +196,8 @@ def _part_argument(method: str, field: Field[Any], kinds: Mapping[str, Any], giv
     return replace(default, **values) if type(default) is kind else kind(**values)
 
 
-def _alternatives(hint: Any) -> tuple[Any, ...]:
-    return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
-
-
 def _value(method: str, name: str, hint: Any, text: str) -> Any:
-    """The text as the type of its field."""
-    choices = _alternatives(hint)
-    if type(None) in choices and text.lower() == "none":
-        return None
-    for choice in choices:
-        if choice is type(None):
-            continue
-        try:
-            return _reader(choice)(text)
-        except (KeyError, ValueError):
-            continue
-    expected = " or ".join(_described(choice) for choice in choices if choice is not type(None))
-    raise ConfigError(f"method '{method}': {name} must be {expected}, got '{text}'")
-
-
-def _reader(kind: Any) -> Callable[[str], Any]:
-    if get_origin(kind) is Literal:
-        return partial(_literal, get_args(kind))
-    if kind is bool:
-        return lambda text: _TRUTH[text.lower()]
-    if kind in (int, float, str):
-        reader: Callable[[str], Any] = kind
-        return reader
-    # A field of a type of its own is read by that type, if it can be.
-    own: Callable[[str], Any] | None = getattr(kind, "parse", None)
-    return own if own is not None else _refuse
-
-
-def _literal(choices: Sequence[Any], text: str) -> Any:
-    return {str(choice): choice for choice in choices}[text]
-
-
-def _refuse(text: str) -> Any:
-    raise ValueError(f"'{text}' cannot be read")
-
-
-_WORDS: dict[Any, str] = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
-
-
-def _described(kind: Any) -> str:
-    if get_origin(kind) is Literal:
-        return " or ".join(str(choice) for choice in get_args(kind))
-    return _WORDS.get(kind, f"a {getattr(kind, '__name__', kind)}, which cannot be written as text")
+    try:
+        return parsed(name, hint, text)
+    except ConfigError as error:
+        raise ConfigError(f"method '{method}': {error}") from None

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar, Literal
 
-from fedns.core.errors import ConfigError
+from fedns.core.checked import Checked, Count, NotNegative, Positive
 
 LARGEST_BYTES = 256 * 2**20  # of one message
-ABSENT = ("wait", "renormalise", "reuse")
-AGGREGATES = ("mean", "median", "trimmed", "geometric")
 WORDS = {
     "wait": "every site took part in every round",
     "renormalise": "each round optimised the objective over the sites present in it, weighted among themselves",
@@ -17,25 +16,19 @@ WORDS = {
 
 
 @dataclass(frozen=True)
-class Policy:
+class Policy(Checked):
     """How long to wait for whom, and how the objective is kept when somebody is missing."""
 
-    timeout_seconds: float = 60.0  # for one exchange
-    quorum: int = 1  # fewer sites than this, and the round waits
-    absent: str = "wait"
-    patience_seconds: float = 600.0  # how long to wait for sites before giving up
+    is_settings: ClassVar[bool] = True
+    timeout_seconds: Positive = 60.0  # for one exchange
+    quorum: Count = 1  # fewer sites than this, and the round waits
+    absent: Literal["wait", "renormalise", "reuse"] = "wait"
+    patience_seconds: NotNegative = 600.0  # how long to wait for sites before giving up
     largest_bytes: int = LARGEST_BYTES
-    largest_rows: int | None = None  # that a site may state, its weights included; more ends the run
-    aggregate: str = "mean"  # how gradients are put together; the others keep one site from turning them at will
+    largest_rows: Count | dict[str, Count] | None = None  # that a site may state, or each by its name; more ends the run
+    # How gradients are put together; the others keep one site from turning them at will.
+    aggregate: Literal["mean", "median", "trimmed", "geometric"] = "mean"
 
-    def __post_init__(self) -> None:
-        if self.absent not in ABSENT:
-            raise ConfigError(f"absent must be one of {', '.join(ABSENT)}, got {self.absent!r}")
-        if not (self.timeout_seconds > 0 and self.patience_seconds >= 0):
-            raise ConfigError("timeout_seconds must be above 0 and patience_seconds at least 0")
-        if self.aggregate not in AGGREGATES:
-            raise ConfigError(f"aggregate must be one of {', '.join(AGGREGATES)}, got {self.aggregate!r}")
-        if self.largest_rows is not None and self.largest_rows < 1:
-            raise ConfigError(f"largest_rows must be at least 1, got {self.largest_rows}")
-        if self.quorum < 1:
-            raise ConfigError(f"quorum must be at least 1, got {self.quorum}")
+    def most_rows(self, site: str) -> int | None:
+        """How many rows were agreed on for a site; none where nothing was."""
+        return self.largest_rows.get(site) if isinstance(self.largest_rows, dict) else self.largest_rows

@@ -6,13 +6,13 @@ import tomllib
 from collections.abc import Collection, Mapping
 from dataclasses import MISSING, fields
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from types import NoneType
+from typing import Any, Literal, TypeVar, get_origin, get_type_hints
 
 from fedns.core.errors import ConfigError, unknown
+from fedns.core.parsing import WORDS, alternatives_of
 
 T = TypeVar("T")
-_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
 
 
 def read_toml(path: str | Path) -> dict[str, Any]:
@@ -56,13 +56,15 @@ def located(where: str, sentence: str) -> str:
 
 def typed(key: str, hint: Any, value: Any) -> Any:
     """The value as the type of its field: a whole number serves as a number, a list as a tuple."""
-    kinds = [kind for kind in (get_args(hint) if isinstance(hint, UnionType) else (hint,)) if kind is not NoneType]
+    kinds = [kind for kind in alternatives_of(hint) if kind is not NoneType]
     for kind in kinds:
         if get_origin(kind) is tuple and isinstance(value, list | tuple) and all(isinstance(item, str) for item in value):
             return tuple(value)
+        if get_origin(kind) is Literal or (get_origin(kind) is dict and isinstance(value, dict)):
+            return value  # which ones there are, the class says
         if kind is float and type(value) is int and abs(value) < 2**1023:
             return float(value)
         if type(value) is kind or (value is None and kinds != [hint]):
             return value
-    expected = " or ".join(_WORDS.get(kind, "a list of texts") for kind in kinds)
+    expected = " or ".join("a table" if get_origin(kind) is dict else WORDS.get(kind, "a list of texts") for kind in kinds)
     raise ConfigError(f"{key} must be {expected}, got {value!r}")

@@ -13,8 +13,9 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
+from fedns.core.checked import Checked, Count, Limit, NotNegative
 from fedns.core.errors import ConfigError, MessageError, unknown
 from fedns.core.files import checked_name
 from fedns.runs.policy import Policy
@@ -29,7 +30,7 @@ OVER_SITES = ("engine", "sites", "method", *_SHARED, "gradient_tol", "listen", "
 
 
 @dataclass(frozen=True)
-class Spec:
+class Spec(Checked):
     """Every setting of a run, or of runs that are to be compared; creating one checks all that can be without the data.
 
     - dataset: a name, a path or synthetic:...; none over sites.
@@ -53,6 +54,7 @@ class Spec:
     - wire: float64 or float32, the precision of real numbers in messages.
     - participation: the part of the clients drawn for each round.
     - threads: all cores unless given.
+    - device: cpu or cuda, what passes over the rows; the processor unless given.
     - out: folder of the results; runs/<dataset> unless given.
     - missing: missing values: refuse, drop the rows, or fill in the mean.
     - engine: what carries messages to sites; none in the simulator.
@@ -65,6 +67,7 @@ class Spec:
     - home: the folder that `out` is from; no setting.
     """
 
+    is_settings: ClassVar[bool] = True
     dataset: str = ""  # a name, a path or synthetic:...; none over sites
     methods: tuple[str, ...] = DEFAULT_METHODS  # over sites one, called `method` in the file
     target: str | None = None  # columns of a CSV or Parquet file
@@ -72,25 +75,26 @@ class Spec:
     weight: str | None = None
     positive: str | None = None  # the label that becomes +1
     scale: str = "none"
-    clients: int | None = None  # None: 10, or the natural sites where split is "group"
+    clients: Count | None = None  # None: 10, or the natural sites where split is "group"
     split: str = "iid"
     loss: str = "auto"
-    strength: float = 1e-3
+    strength: NotNegative = 1e-3
     intercept: bool = False
     sketch: str = "srht"
-    sketch_size: int = 16
-    rounds: int = 30
-    tol: float | None = 1e-10
-    trials: int = 5
-    seed: int = 0
+    sketch_size: Count = 16
+    rounds: Count = 30
+    tol: NotNegative | None = 1e-10
+    trials: Count = 5
+    seed: Annotated[int, Limit(">= 0 and < 2^63", lambda seed: 0 <= seed < 2**63)] = 0
     wire: str = "float64"
-    participation: float = 1.0
-    threads: int | None = None  # None: all cores
+    participation: Annotated[float, Limit("> 0 and <= 1", lambda part: 0 < part <= 1)] = 1.0
+    threads: Count | None = None  # None: all cores
+    device: str | None = None  # None: the processor
     out: str | None = None  # None: runs/<dataset>
     missing: str = "refuse"  # or drop the rows, or fill in the mean
     engine: str = ""  # what carries messages to sites
     sites: tuple[str, ...] = ()  # in order: a site's number is its place here
-    gradient_tol: float | None = None
+    gradient_tol: NotNegative | None = None
     listen: str = "127.0.0.1:9092"  # host and port that sites connect to
     policy: Policy = field(default_factory=Policy)
     study: str = ""  # over sites, the canonical text of a study whose tables the sites hold
@@ -98,7 +102,6 @@ class Spec:
     home: Path = field(default=Path(), compare=False)  # `out` is from here; no setting
 
     def __post_init__(self) -> None:
-        _check_ranges(self)
         _check_names(self)
         if self.engine or self.sites:
             _check_sites(self)
@@ -211,32 +214,18 @@ class Spec:
 COMPARED = tuple(f.name for f in fields(Spec) if f.name in _SHARED or f.name not in (*OVER_SITES, *_STUDY, "home"))
 
 
-def _check_ranges(spec: Spec) -> None:
-    lowest = {"clients": 1, "sketch_size": 1, "rounds": 1, "trials": 1, "seed": 0, "threads": 1}
-    for name, bound in lowest.items():
-        value = getattr(spec, name)
-        if value is not None and value < bound:
-            raise ConfigError(f"{name} must be at least {bound}, got {value}")
-    if spec.seed >= 2**63:
-        raise ConfigError(f"seed must be below 2^63, got {spec.seed}")
-    for name in ("strength", "tol", "gradient_tol"):
-        value = getattr(spec, name)
-        if value is not None and not 0 <= value < float("inf"):
-            raise ConfigError(f"{name} must be a number >= 0, got {value:g}")
-    if not 0 < spec.participation <= 1:
-        raise ConfigError(f"participation must be above 0 and at most 1, got {spec.participation:g}")
-
-
 def _check_names(spec: Spec) -> None:
     # Imported here so that a command line that only shows its help does not load the kernels.
     from fedns.core.messages import WIRE_PRECISIONS
     from fedns.data.missing import MISSING_RULES
     from fedns.data.scaling import SCALINGS
+    from fedns.numerics.backend import DEVICES
     from fedns.problems.losses import LOSSES
     from fedns.runs.methods import parse_methods
     from fedns.sketches import SKETCHES
 
-    choices = {
+    choices: dict[str, tuple[str | None, ...]] = {
+        "device": (None, *DEVICES),
         "missing": MISSING_RULES,
         "scale": SCALINGS,
         "loss": tuple(LOSSES) if spec.sites else ("auto", *LOSSES),  # nobody sees all targets of sites to choose by
@@ -246,7 +235,7 @@ def _check_names(spec: Spec) -> None:
     for name, known in choices.items():
         value = getattr(spec, name)
         if value not in known:
-            raise ConfigError(unknown(name, value, known))
+            raise ConfigError(unknown(name, value, [text for text in known if text is not None]))
     parse_methods(spec.methods, spec.sketch, spec.sketch_size)
 
 
@@ -259,6 +248,10 @@ def _check_sites(spec: Spec) -> None:
         raise ConfigError(f"a run over sites has one method, got {', '.join(spec.methods)}")
     if spec.policy.quorum > len(spec.sites):
         raise ConfigError(f"a quorum of {spec.policy.quorum} is more than the sites there are")
+    limits = spec.policy.largest_rows
+    for site in limits if isinstance(limits, dict) else ():
+        if site not in spec.sites:
+            raise ConfigError(f"largest_rows: {unknown('site', site, spec.sites)}")
     host, _, port = spec.listen.rpartition(":")
     if not (host and port.isdecimal() and int(port) < 2**16):
         raise ConfigError(f"listen must be a host and a port, like 127.0.0.1:9092, got {spec.listen!r}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -13,13 +14,13 @@ from fedns.core.checked import checked
 from fedns.core.clients import ClientMemory, Clients, Handler, Ids, messages_of
 from fedns.core.cohort import Cohort, Session
 from fedns.core.errors import ConfigError
-from fedns.core.history import History
+from fedns.core.history import History, Observer
 from fedns.core.messages import Message, Ragged, decode
-from fedns.core.observers import Observer
 from fedns.core.run import run
 from fedns.core.shards import Shards
 from fedns.core.termination import Stop
 from fedns.numerics import parallel
+from fedns.numerics.backend import on_device
 from fedns.numerics.linalg import single_threaded_blas
 from fedns.problems.problem import Problem
 from fedns.problems.reference import Optimum, pooled_optimum
@@ -87,7 +88,7 @@ def simulated_cohort(problem: Problem, shards: Shards, *, seed: int = 0, wire: s
     - wire: float64 or float32, the precision of real numbers in messages.
     """
     problem, shards = problem.linearised(shards)
-    return SimulatedCohort(shards, Session(problem, seed, wire))
+    return SimulatedCohort(shards.narrowed, Session(problem, seed, wire))
 
 
 @checked
@@ -105,6 +106,7 @@ def simulate(
     participation: float = 1.0,
     wire: str = "float64",
     threads: int | None = None,
+    device: str | None = None,
     chunk_clients: int | None = None,
     memory_budget_bytes: int = MEMORY_BUDGET_BYTES,
     observers: Sequence[Observer] = (),
@@ -124,16 +126,20 @@ def simulate(
     - participation: the part of the clients drawn for each round, above 0 and at most 1.
     - wire: float64 or float32, the precision of real numbers in messages.
     - threads: processor threads; all unless given.
+    - device: "cpu" or "cuda", what passes over the rows; the problem's own backend unless given.
     - chunk_clients: clients that are answered at once; by memory unless given.
     - memory_budget_bytes: for replies that are held at once.
     - observers: see every round, and end the run by returning a reason.
     """
     problem.loss.check_targets(shards)
+    if device is not None:
+        problem = replace(problem, backend=on_device(device))
     stop = Stop(rounds, tol, gradient_tol)
     if threads is not None and threads < 1:
         raise ConfigError(f"threads must be >= 1, got {threads}")
     with parallel.threads(threads), single_threaded_blas():
         problem, shards = problem.linearised(shards)
+        shards = shards.narrowed
         first = None if start is None else _checked_start(start, problem.num_features(shards.num_columns))
         best = _optimum(optimum, tol is not None, problem, shards)
         visible = shards.pooled() if algorithm.pooled else shards

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from fedns.core.checked import checked
 from fedns.core.cohort import Session
 from fedns.core.errors import ConfigError, DataError
+from fedns.core.history import Observer
 from fedns.core.meter import Meter
-from fedns.core.observers import Observer
 from fedns.core.shards import Shards
 from fedns.data.files.frames import Frame, read_frame
 from fedns.numerics.linalg import single_threaded_blas

@@ -12,8 +12,7 @@ from typing import Any
 
 from fedns.core.files import write_whole
 from fedns.reporting.numbers import bytes_text
-from fedns.reporting.page import html_table, page, pairs, section
-from fedns.reporting.versions import versions
+from fedns.reporting.page import html_table, page, pairs, section, versions
 from fedns.studies.model.estimate import StudyFit
 from fedns.studies.schema.site_table import HIDDEN
 

@@ -106,7 +106,7 @@ def test_columnar_files(tmp_path, suffix):
         ("a,b\n", "column names but no rows"),
         ("1,2\n3,4\n", "starts with numbers"),
         ("a,a\n1,2\n", "more than one column called 'a'"),
-        ("a,b\n1,2\n3\n", "row 3: 1 cells, but the header has 2"),
+        ("a,b\n1,2\n3\n", "line 3: 1 cells, but the header has 2"),
         ("a\n1\n", "one column only"),
         ("a;b;c\n1,5;1.500;x\n2,5;2.500;y\n", "with a point, other columns with a decimal comma"),
         ("a,b\n1,1e999\n", "too large"),

@@ -11,7 +11,6 @@ import pytest
 
 from fedns.core.errors import DataError
 from fedns.core.shards import Shards
-from fedns.data.files import tabular
 from fedns.data.files.sources import read
 
 HEART = "age,site,chol,y\n63,Basel,233,1\n41,Zug,,0\n57,Basel,NaN,1\n"
@@ -37,8 +36,7 @@ def write_parquet(tmp_path):
     return write_columns
 
 
-def test_csv_agrees_with_pyarrow(tmp_path, monkeypatch):
-    monkeypatch.setattr(tabular, "BLOCK_ROWS", 17)  # several blocks, the last one short
+def test_csv_agrees_with_pyarrow(tmp_path):
     names = ["a", "b", "label", "c"]
     values = np.random.default_rng(0).normal(size=(100, 4))
     path = tmp_path / "numbers.csv"
@@ -105,7 +103,8 @@ def test_byte_order_mark_quotes_and_blank_lines(write):
         ("1,2\n3,4\n", {}, "starts with numbers: add a first line of column names"),
         ("a,,y\n1,2,3\n", {}, "line 1: column 2 has no name"),
         ("a,a,y\n1,2,3\n", {}, "more than one column called 'a': rename"),
-        ("a;y\n1;2\n", {}, "no feature columns beside 'a;y': are its columns comma-separated"),
+        ("y\n1\n", {}, "has one column only: expected columns separated by comma, semicolon, tab or bar"),
+        ("site,y\nA,1\n", {"group": "site"}, "no feature columns beside 'y', 'site'"),
         ("a,b,y\n1,2,3\n1,2\n", {}, "line 3: 2 cells, but the header has 3"),
         (HEART, {}, r"line 2: column 'site' holds 'Basel', which is not a number: .*\(group='site'\)"),
         ("a,y\n1,2\n,3\n4x,5\n", {}, "line 4: column 'a' holds '4x'"),
@@ -124,15 +123,21 @@ def test_csv_problems_are_named(write, text, names, problem):
         read(write(text), **names)
 
 
-def test_csv_must_be_utf8(tmp_path):
-    path = tmp_path / "heart.csv"
-    path.write_bytes("größe,y\n1,2\n".encode("latin-1"))
-    with pytest.raises(DataError, match=r"heart.csv is not UTF-8 text .*save it as UTF-8"):
-        read(path)
+def test_what_a_study_reads_is_read(write, tmp_path):
+    path = tmp_path / "sizes.csv"
+    path.write_bytes("größe;klinik;y\n1,5;Zürich;0\n2,25;Genève;1\n".encode("latin-1"))
+    table = read(path, group="klinik")
+    assert table.columns == ("größe",) and table.groups.tolist() == ["Zürich", "Genève"]
+    np.testing.assert_array_equal(table.features, [[1.5], [2.25]])
+    table = read(write("a\tsmoker\ty\n007\ttrue\t1\n8\tfalse\t0\n", "heart.tsv"))
+    np.testing.assert_array_equal(table.features, [[7, 1], [8, 0]])
 
 
-def test_parquet(write_parquet, monkeypatch):
-    monkeypatch.setattr(tabular, "BLOCK_ROWS", 2)
+def test_labels_of_truth_are_texts(write):
+    assert read(write("a,y\n1,true\n2,false\n")).targets.tolist() == ["true", "false"]
+
+
+def test_parquet(write_parquet):
     path = write_parquet(
         {
             "age": pyarrow.array([63, None, 57], pyarrow.int16()),

@@ -169,6 +169,16 @@ def test_more_rows_than_agreed_end_the_run(tmp_path):
     assert len(found) == SITES
 
 
+def test_more_rows_than_agreed_with_this_site_end_the_run(tmp_path):
+    shards = federation()
+    limits = {"site-0": 10**6, "site-1": 1000}
+    with pytest.raises(FederationError, match=r"site 'site-1' states 20000 rows .* at most 1000 were agreed on"):
+        poisoned_run(tmp_path / "inflated", shards, inflated, "fedns", Policy(patience_seconds=0.0, largest_rows=limits))
+    policy = Policy(patience_seconds=0.0, largest_rows={"site-0": 1000})  # of the others nothing was said
+    _, found = poisoned_run(tmp_path / "others", shards, inflated, "fedns", policy)
+    assert "of the weight" in found[1].named
+
+
 @pytest.mark.parametrize("rule", RULES)
 def test_a_robust_aggregate_keeps_a_poisoned_site_from_the_model(tmp_path, rule):
     honest = federation(sites=7)

@@ -1,20 +1,25 @@
 """The rules by themselves, and what an owner reads of them."""
 
 import logging
+from dataclasses import replace
+from typing import ClassVar
 
 import numpy as np
 import pytest
 from tests.conftest import dense_features, make_shards
 from tests.federation.in_process import Federation, run_of
 
+import fedns
 from fedns.algorithms.curvature import Model
 from fedns.algorithms.searches import Ray
 from fedns.core.shards import Shards
-from fedns.federation.site.concentration import Concentration, squared_norms
+from fedns.federation.site.answering import Answering
+from fedns.federation.site.concentration import Concentration, PartOfRows, squared_norms
 from fedns.federation.site.explain import meaning
-from fedns.federation.site.guard import Answering, Guard, Refusal, points_of
+from fedns.federation.site.guard import Guard, Question, Refusal, points_of
 from fedns.federation.site.permissions import Permissions
-from fedns.problems.losses import Squared
+from fedns.numerics.cpu.backend import CpuBackend
+from fedns.problems.losses import LOSSES, Poisson, Squared
 from fedns.problems.problem import Problem
 
 
@@ -43,6 +48,61 @@ def test_the_sums_of_curvatures_are_those_of_the_formulas(sparse, weighted):
     assert found == pytest.approx((d.sum() ** 2 / (d**2).sum(), own.max() / own.sum(), d.sum()))
 
 
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("intercept", [False, True])
+def test_a_part_of_the_rows_never_claims_more_than_all_of_them(sparse, weighted, intercept):
+    shards = make_shards(rows=700, columns=6, sizes=(700,), sparse=sparse, weighted=weighted)
+    problem, norms, random = Problem(intercept=intercept), squared_norms(shards), np.random.default_rng(1)
+    steps, width = np.array([0.0, 0.03, 1.0, 30.0]), 6 + intercept
+    part = PartOfRows(shards, norms, 0.1)
+    for _ in range(20):
+        w, direction = random.normal(size=width), random.normal(size=width)
+        exact = problem.backend.curvatures_along(problem.loss, shards, w, direction, steps, norms)[0]
+        for sums, bounds in zip(exact, part.bounds_along(problem, w, direction, steps), strict=True):
+            true, claimed = Concentration.of(sums), Concentration.of(bounds)
+            assert claimed.effective_rows <= true.effective_rows
+            assert claimed.largest_share >= true.largest_share
+            assert claimed.mean_curvature <= true.mean_curvature
+
+
+@pytest.mark.parametrize("loss", [loss() for loss in LOSSES.values() if np.isfinite(loss.curvature_bound)], ids=str)
+def test_no_curvature_is_above_the_bound_that_such_claims_rest_on(loss):
+    z = np.concatenate([np.linspace(-40, 40, 20001), [-1e3, 1e3]])
+    for y in (-1.0, 1.0) if loss.name != "squared" else (-3.0, 0.0, 2.5):
+        assert loss.curvature(np.full(z.size, y), z).max() <= loss.curvature_bound * (1 + 1e-12)
+
+
+class CountingBackend(CpuBackend):
+    """Notes how many rows each look at curvatures reads."""
+
+    looks: ClassVar[list[int]] = []
+
+    def curvatures_along(self, loss, batch, w, direction, steps, norms):
+        self.looks.append(int((batch.stops - batch.starts).sum()))
+        return super().curvatures_along(loss, batch, w, direction, steps, norms)
+
+
+def test_all_rows_are_looked_at_only_where_a_part_leaves_doubt(tmp_path, monkeypatch):
+    shards, looks = make_shards(rows=3200, columns=5, sizes=(3200,)), []
+    monkeypatch.setattr(CountingBackend, "looks", looks)
+    guard, problem, none = guard_over(shards, tmp_path), Problem(backend=CountingBackend()), np.zeros(5)
+    guard.check_point(problem, none)
+    assert looks == [3200]
+    looks.clear()
+    far = np.full(5, 4000.0)
+    assert guard.permitted_along(problem, none, far, np.array([0.0, 1e-4, 1.0])).tolist() == [True, True, False]
+    assert looks == [64, 400, 3200]  # 16 stretches of 4 rows, of 25 rows, all
+    unbounded = Problem(Poisson(), backend=problem.backend)  # its curvature has no bound: nothing follows from a part
+    looks.clear()
+    guard.permitted_along(unbounded, none, far, np.ones(1))
+    assert looks == [3200]
+    monkeypatch.setattr("fedns.federation.site.guard._MANY_ROWS", 3200)
+    looks.clear()
+    guard.check_point(problem, np.full(5, 0.1))
+    assert looks == [64]
+
+
 def test_no_curvature_at_all_is_refused_like_too_little(tmp_path):
     guard = guard_over(make_shards(rows=300, columns=5, sizes=(300,)), tmp_path)
     for sums in (np.zeros(4), np.full(4, np.nan)):
@@ -52,9 +112,9 @@ def test_no_curvature_at_all_is_refused_like_too_little(tmp_path):
 def test_the_squared_loss_is_looked_at_once(tmp_path):
     shards = make_shards(rows=300, columns=5, sizes=(300,), regression=True)
     guard, problem = guard_over(shards, tmp_path), Problem(Squared())
-    guard.check_point(problem, np.ones(5), shards)
+    guard.check_point(problem, np.ones(5))
     assert guard.has_passed(problem, np.full(5, 1e9))
-    assert not guard.has_passed(Problem(), np.ones(5))
+    assert not guard.has_passed(Problem(), np.full(5, 1e9))
 
 
 def test_one_row_that_is_most_of_the_hessian_is_refused_whatever_the_loss(tmp_path):
@@ -62,7 +122,7 @@ def test_one_row_that_is_most_of_the_hessian_is_refused_whatever_the_loss(tmp_pa
     x[7] *= 100
     shards = Shards.from_arrays(x, np.arange(300.0), [300])
     with pytest.raises(Refusal, match=r"^R4") as refusal:
-        guard_over(shards, tmp_path).check_point(Problem(Squared()), np.zeros(5), shards)
+        guard_over(shards, tmp_path).check_point(Problem(Squared()), np.zeros(5))
     assert "largest_share" in refusal.value.detail  # for the log
     assert "0." not in str(refusal.value)
 
@@ -70,7 +130,7 @@ def test_one_row_that_is_most_of_the_hessian_is_refused_whatever_the_loss(tmp_pa
 def test_trial_steps_that_go_too_far_come_back_as_losses_that_no_search_takes(tmp_path):
     shards = make_shards(rows=300, columns=5, sizes=(300,))
     guard, problem = guard_over(shards, tmp_path), Problem()
-    watched = Answering(guard, bytes(16), 1, []).watch(problem)
+    watched = Answering(guard, Question(bytes(16), 1, [])).watch(problem)
     w, direction, steps = np.zeros(5), np.full(5, 200.0), np.array([0.0, 1.0, 1e-3])
     plain, seen = problem.losses_along(w, direction, steps, shards), watched.losses_along(w, direction, steps, shards)
     assert seen[0, [0, 2]].tolist() == plain[0, [0, 2]].tolist()
@@ -103,6 +163,16 @@ def test_what_the_limits_mean_is_said_in_sentences(tmp_path):
     ]
     assert meaning(Permissions(smallest_rows=46), shards)[1] == "fewer rows than your limit of 46: this site will refuse"
     assert meaning(Permissions(rows_per_coefficient=4.0), shards)[2].endswith("needs 56 rows: this site will refuse it")
+
+
+def test_only_runs_that_the_owner_has_agreed_to_are_opened(tmp_path):
+    agreed = run_of("fednewton", 2, rounds=3)
+    permissions = Permissions(digests=(agreed.digest,))
+    shards = make_shards(sizes=(150, 150))
+    assert Federation(shards, tmp_path / "agreed", agreed, permissions=permissions).start().round[-1] == 3
+    for other in (replace(agreed, rounds=4), replace(agreed, seed=6), replace(agreed, methods=("fednl",))):
+        with pytest.raises(fedns.FednsError, match="R1: its owner has agreed to certain runs only"):
+            Federation(shards, tmp_path / other.digest, other, permissions=permissions).start()
 
 
 def test_the_owner_reads_which_columns_are_blanked(tmp_path, caplog):

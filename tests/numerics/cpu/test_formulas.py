@@ -53,6 +53,7 @@ def test_exponential_up_to_where_it_is_infinite():
     assert np.isinf(out[5003:5006]).all() and np.isnan(out[5006])
 
 
+@pytest.mark.slow
 def test_what_is_compiled_follows_the_source_and_is_found_on_disk(tmp_path):
     """Another process reads compiled formulas from disk, until the file changes that they are written in."""
     answers, new = [], f"# {secrets.token_hex(8)}\n"  # what an earlier run of this test has compiled is still on disk

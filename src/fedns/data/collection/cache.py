@@ -22,7 +22,7 @@ def cache_folder() -> Path | None:
     if chosen:
         return Path(chosen).expanduser().absolute()
     try:
-        from platformdirs import user_cache_dir  # what pooch.os_cache calls; importing pooch would slow every load
+        from platformdirs import user_cache_dir
     except ImportError:
         return None
     return Path(user_cache_dir("fedns"))

@@ -25,51 +25,39 @@ DENSE_FROM = 0.5  # the share of nonzeros from which float32 rows are no larger 
 _BLOCK_ENTRIES = 1 << 18  # of the dense table, filled and written at a time
 
 
-class _Spool:
-    """Arrays in a file, each in its own dtype, read back one by one in the order they came."""
-
-    def __init__(self, path: Path) -> None:
-        self._stream = path.open("w+b")
-        self._pieces: list[tuple[np.dtype[Any], int]] = []
-
-    def append(self, array: NDArray[Any]) -> None:
-        self._stream.write(array.tobytes())
-        self._pieces.append((array.dtype, array.size))
-
-    def __iter__(self) -> Iterator[NDArray[Any]]:
-        self._stream.seek(0)
-        for dtype, size in self._pieces:
-            yield np.frombuffer(self._stream.read(size * dtype.itemsize), dtype)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """The smallest that holds every piece."""
-        return np.result_type(*{dtype for dtype, _ in self._pieces})
-
-    def close(self) -> None:
-        self._stream.close()
-
-
 @dataclass
-class _Spools:
-    """A table on its way: one piece of each spool is one chunk of the text."""
+class _Spool:
+    """A table on its way: a file for each chunk of the text, its arrays in the smallest types that hold them."""
 
-    labels: _Spool
-    counts: _Spool  # nonzeros of each row
-    indices: _Spool
-    values: _Spool
+    folder: Path
+    files: int = 0
     rows: int = 0
     nonzeros: int = 0
     columns: int = 0
 
     def append(self, chunk: Chunk) -> None:
-        self.labels.append(_narrow_labels(chunk.labels))
-        self.counts.append(_narrow_unsigned(chunk.counts))
-        self.indices.append(_narrow_unsigned(chunk.indices))
-        self.values.append(_narrow_values(chunk.values))
+        with (self.folder / f"{self.files}.npz").open("wb") as stream:
+            np.savez(
+                stream,
+                labels=_narrow_labels(chunk.labels),
+                counts=_narrow_unsigned(chunk.counts),
+                indices=_narrow_unsigned(chunk.indices),
+                values=_narrow_values(chunk.values),
+            )
+        self.files += 1
         self.rows += chunk.labels.size
         self.nonzeros += chunk.indices.size
         self.columns = max(self.columns, int(chunk.indices.max(initial=-1)) + 1)
+
+    def pieces(self, *names: str) -> Iterator[tuple[NDArray[Any], ...]]:
+        """These arrays of each chunk, in order."""
+        for number in range(self.files):
+            with np.load(self.folder / f"{number}.npz") as chunk:
+                yield tuple(chunk[name] for name in names)
+
+    def dtype(self, name: str) -> np.dtype[Any]:
+        """The smallest that holds every piece."""
+        return np.result_type(*{piece.dtype for (piece,) in self.pieces(name)})
 
 
 def compact(
@@ -90,19 +78,16 @@ def compact(
     """
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=archive.parent)))
-        labels, counts, indices, values = (
-            stack.enter_context(closing(_Spool(folder / name))) for name in ("labels", "counts", "indices", "values")
-        )
-        spools = _Spools(labels, counts, indices, values)
+        spool = _Spool(folder)
         for chunk in stack.enter_context(closing(_chunks(text, chunk_bytes))):
-            spools.append(chunk)
-            report(spools.rows)
-        _check_not_empty(spools, text.name)
-        spools.columns = max(spools.columns, columns)
+            spool.append(chunk)
+            report(spool.rows)
+        _check_not_empty(spool, text.name)
+        spool.columns = max(spool.columns, columns)
         if dense is None:
-            dense = spools.nonzeros >= DENSE_FROM * spools.rows * spools.columns
-        _write(archive, spools, dense, source)
-    return spools.rows, spools.columns
+            dense = spool.nonzeros >= DENSE_FROM * spool.rows * spool.columns
+        _write(archive, spool, dense, source)
+    return spool.rows, spool.columns
 
 
 def _chunks(path: Path, chunk_bytes: int) -> Generator[Chunk, None, None]:
@@ -113,29 +98,27 @@ def _chunks(path: Path, chunk_bytes: int) -> Generator[Chunk, None, None]:
                 yield chunk
 
 
-def _check_not_empty(spools: _Spools, name: str) -> None:
-    if not spools.rows:
+def _check_not_empty(spool: _Spool, name: str) -> None:
+    if not spool.rows:
         raise DataError(f"{name} is empty: expected lines like '1 3:0.5 7:1'")
-    if not spools.nonzeros:
+    if not spool.nonzeros:
         raise DataError(f"{name} holds labels but no 'index:value' pairs: expected lines like '1 3:0.5 7:1'")
 
 
-def _write(path: Path, spools: _Spools, dense: bool, source: str) -> None:
+def _write(path: Path, spool: _Spool, dense: bool, source: str) -> None:
     with path.open("wb") as stream, zipfile.ZipFile(stream, "w") as archive:
         if dense:
-            shape = (spools.rows, spools.columns)
-            _write_member(archive, "X", shape, spools.values.dtype, _dense_blocks(spools))
+            shape, dtype = (spool.rows, spool.columns), spool.dtype("values")
+            _write_member(archive, "X", shape, dtype, _dense_blocks(spool, dtype))
         else:
-            _write_sparse(archive, spools)
-        _write_member(archive, "y", (spools.rows,), spools.labels.dtype, spools.labels)
+            for member, name in (("data", "values"), ("indices", "indices")):
+                pieces = (piece for (piece,) in spool.pieces(name))
+                _write_member(archive, member, (spool.nonzeros,), spool.dtype(name), pieces)
+            _write_member(archive, "indptr", (spool.rows + 1,), np.dtype(np.int64), _pointers(spool))
+            _write_array(archive, "shape", np.array([spool.rows, spool.columns]))
+        labels = (piece for (piece,) in spool.pieces("labels"))
+        _write_member(archive, "y", (spool.rows,), spool.dtype("labels"), labels)
         _write_array(archive, "source", np.array(source))
-
-
-def _write_sparse(archive: zipfile.ZipFile, spools: _Spools) -> None:
-    _write_member(archive, "data", (spools.nonzeros,), spools.values.dtype, spools.values)
-    _write_member(archive, "indices", (spools.nonzeros,), spools.indices.dtype, spools.indices)
-    _write_member(archive, "indptr", (spools.rows + 1,), np.dtype(np.int64), _pointers(spools.counts))
-    _write_array(archive, "shape", np.array([spools.rows, spools.columns]))
 
 
 def _write_array(archive: zipfile.ZipFile, name: str, array: NDArray[Any]) -> None:
@@ -153,23 +136,23 @@ def _write_member(
             member.write(block.astype(dtype, copy=False).tobytes())
 
 
-def _pointers(counts: Iterable[NDArray[Any]]) -> Iterator[NDArray[np.int64]]:
+def _pointers(spool: _Spool) -> Iterator[NDArray[np.int64]]:
     yield np.zeros(1, np.int64)
     end = 0
-    for piece in counts:
+    for (piece,) in spool.pieces("counts"):
         pointers = end + np.cumsum(piece, dtype=np.int64)
         end = int(pointers[-1])
         yield pointers
 
 
-def _dense_blocks(spools: _Spools) -> Iterator[NDArray[Any]]:
-    rows_at_a_time = max(1, _BLOCK_ENTRIES // spools.columns)
-    for counts, indices, values in zip(spools.counts, spools.indices, spools.values, strict=True):
+def _dense_blocks(spool: _Spool, dtype: np.dtype[Any]) -> Iterator[NDArray[Any]]:
+    rows_at_a_time = max(1, _BLOCK_ENTRIES // spool.columns)
+    for counts, indices, values in spool.pieces("counts", "indices", "values"):
         pointers = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
         for first in range(0, counts.size, rows_at_a_time):
             some = counts[first : first + rows_at_a_time]
             entries = slice(pointers[first], pointers[first + some.size])
-            block = np.zeros((some.size, spools.columns), spools.values.dtype)
+            block = np.zeros((some.size, spool.columns), dtype)
             block[np.repeat(np.arange(some.size), some), indices[entries]] = values[entries]
             yield block
 

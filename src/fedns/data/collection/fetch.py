@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
-import logging
 import os
 import shutil
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from fedns.core.errors import DataError
+from fedns.core.errors import DataError, unknown
 from fedns.data.collection.cache import alone, cache_folder, sha256, store, storing, verify
 from fedns.data.collection.compact import compact
 from fedns.data.collection.download import NotThere, download, require
@@ -99,7 +96,7 @@ def fetch(
     base = _base(base_url)
     folder = Path(cache) if cache is not None else cache_folder()
     if folder is None:
-        require("pooch")  # says what to install
+        require("platformdirs")  # says what to install
         raise DataError("no cache folder is known: name one in FEDNS_CACHE")
     with _display(progress) as display:
         return [_fetch_one(remote, base, folder.expanduser().absolute(), display) for remote in remotes]
@@ -109,9 +106,7 @@ def _known(name: str) -> Remote:
     remote = find(name)
     if remote is None:
         names = sorted((remote.name for remote in COLLECTION.values()), key=str.lower)
-        close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
-        hint = f"did you mean {' or '.join(close)}? Known are" if close else "known are"
-        raise DataError(f"'{name}' is not a set that can be fetched: {hint} {', '.join(names)}")
+        raise DataError(unknown("set of the collection", name, names))
     return remote
 
 
@@ -180,35 +175,18 @@ def _download_first(remote: Remote, base: str, work: Path, display: Progress, ta
 
 
 def _download(url: str, place: Path, checksum: str | None, display: Progress, task: TaskID) -> Path:
-    pooch = require("pooch")
-    file_name = url.rsplit("/", 1)[1]
-    part = place / f"{file_name}.part"
-
-    def resuming(url: str, output_file: str, _: Any) -> None:
-        download(url, part, lambda done, total: display.update(task, completed=done, total=total))
-        part.replace(output_file)
-
-    known = f"sha256:{checksum}" if checksum else None
-    with _quiet(pooch.get_logger()):
-        try:
-            return Path(pooch.retrieve(url, known, fname=file_name, path=place, downloader=resuming))
-        except DataError:
-            raise
-        except ValueError:  # pooch's word for a hash that differs; it has removed the file
-            raise DataError(
-                f"{url} does not have the expected SHA-256 {checksum}, so it was thrown away: try again, or another server"
-            ) from None
-
-
-@contextmanager
-def _quiet(logger: logging.Logger) -> Iterator[None]:
-    """Without pooch's lines about every file, which would break up the progress bar."""
-    level = logger.level
-    logger.setLevel(logging.WARNING)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
+    file = place / url.rsplit("/", 1)[1]
+    if file.is_file() and checksum in (None, sha256(file)):
+        return file
+    place.mkdir(parents=True, exist_ok=True)
+    part = file.with_name(f"{file.name}.part")
+    download(url, part, lambda done, total: display.update(task, completed=done, total=total))
+    if checksum not in (None, sha256(part)):
+        part.unlink()
+        raise DataError(
+            f"{url} does not have the expected SHA-256 {checksum}, so it was thrown away: try again, or another server"
+        )
+    return part.replace(file)
 
 
 def _display(progress: bool) -> Progress:

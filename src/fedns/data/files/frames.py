@@ -7,7 +7,7 @@ import io
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -23,8 +23,9 @@ Texts = NDArray[np.object_]
 MISSING = frozenset({"", "?", ".", "na", "n/a", "#n/a", "nan", "null", "none", "<na>"})
 SUFFIXES = frozenset({".csv", ".tsv", ".tab", ".parquet", ".arrow", ".feather"})
 _SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
+UNNAMED = "(column {})"  # a column without a name, by its place
 _LOOKED_AT = 50  # lines that tell the separator
-_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?", re.ASCII)
+NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?", re.ASCII)
 _COMMA_NUMBER = re.compile(r"[+-]?[0-9]+,[0-9]+(?:[eE][+-]?[0-9]+)?|[+-]?[0-9]+(?:[eE][+-]?[0-9]+)?", re.ASCII)
 _PADDED = re.compile(r"[+-]?0[0-9]")  # 007 is a name, not a number
 _DATE = re.compile(r"[0-9]{4}[-/][0-9]{1,2}[-/][0-9]{1,2}([T ].*)?|[0-9]{1,2}[./-][0-9]{1,2}[./-][0-9]{4}", re.ASCII)
@@ -78,13 +79,17 @@ class Frame:
     columns: Mapping[str, Column]  # in the order of the file
     num_rows: int
     source: str
-    notes: tuple[str, ...] = field(default=())  # what the reader had to find out by itself
+    notes: tuple[str, ...] = ()  # what the reader had to find out by itself
+    lines: NDArray[np.int64] | None = None  # (rows,) where each row stands in a text file
+
+    def place(self, row: int) -> str:
+        """Where a row, counted from 0, stands in its file."""
+        return f"row {row + 1}" if self.lines is None else f"line {self.lines[row]}"
 
     def rows(self, keep: Any, source: str) -> Frame:
         """Some of the rows, by mask."""
-        return Frame(
-            {name: column.rows(keep) for name, column in self.columns.items()}, int(np.sum(keep)), source, self.notes
-        )
+        columns = {name: column.rows(keep) for name, column in self.columns.items()}
+        return Frame(columns, int(np.sum(keep)), source, self.notes, None if self.lines is None else self.lines[keep])
 
 
 def label_of(value: float) -> str:
@@ -116,7 +121,7 @@ def split_frame(frame: Frame, column: str) -> dict[str, Frame]:
     labels = frame.columns[column].labels()
     if any(label is None for label in labels):
         raise DataError(f"{frame.source}: the column '{column}' of sites is empty in some rows")
-    rest = Frame({n: c for n, c in frame.columns.items() if n != column}, frame.num_rows, frame.source, frame.notes)
+    rest = replace(frame, columns={n: c for n, c in frame.columns.items() if n != column})
     sites = dict.fromkeys(labels)
     return {str(site): rest.rows(labels == site, f"{frame.source}, {column} {site}") for site in sites}
 
@@ -124,28 +129,32 @@ def split_frame(frame: Frame, column: str) -> dict[str, Frame]:
 def _read_text(path: Path) -> Frame:
     with open_bytes(path) as stream:
         text, notes = _decoded(stream.read(), path.name)
+    if not text.strip():
+        raise DataError(f"{path.name} is empty: expected a first line of column names")
     separator = _separator(text, path.name)
     if separator != ",":
         notes.append(f"columns are separated by a {_SEPARATORS[separator]}")
     lines = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
     try:
         header = [cell.strip() for cell in next(lines)]
-        rows = [row for row in lines if any(cell.strip() for cell in row)]
+        numbered = [(lines.line_num, row) for row in lines if any(cell.strip() for cell in row)]
     except csv.Error as error:
         raise DataError(f"{path.name}, line {lines.line_num}: {error}") from error
-    if not rows:
+    if not numbered:
         raise DataError(f"{path.name} has column names but no rows")
-    if all(_NUMBER.fullmatch(name) for name in header):
+    if all(NUMBER.fullmatch(name) for name in header):
         raise DataError(f"{path.name} starts with numbers: add a first line of column names")
-    for number, row in enumerate(rows, start=2):
+    for line, row in numbered:
         if len(row) != len(header):
-            raise DataError(f"{path.name}, row {number}: {len(row)} cells, but the header has {len(header)}")
-    columns = {name: list(cells) for name, cells in zip(_named(header, path.name), zip(*rows, strict=True), strict=True)}
+            raise DataError(f"{path.name}, line {line}: {len(row)} cells, but the header has {len(header)}")
+    cells_of = zip(*(row for _, row in numbered), strict=True)
+    columns = dict(zip(_named(header, path.name), cells_of, strict=True))
     comma = separator != "," and any(_has_decimal_comma(cells) for cells in columns.values())
     if comma:
         notes.append("numbers have a decimal comma")
     found = {name: _from_cells(cells, name, path.name, comma) for name, cells in columns.items()}
-    return Frame(_with_units(found), len(rows), path.name, tuple(notes))
+    places = np.array([line for line, _ in numbered])
+    return Frame(_with_units(found), len(numbered), path.name, tuple(notes), places)
 
 
 def _decoded(raw: bytes, name: str) -> tuple[str, list[str]]:
@@ -184,7 +193,7 @@ def _separator(text: str, name: str) -> str:
 
 
 def _named(header: Sequence[str], source: str) -> list[str]:
-    names = [name or f"(column {place})" for place, name in enumerate(header, start=1)]
+    names = [name or UNNAMED.format(place) for place, name in enumerate(header, start=1)]
     repeated = [name for name, count in Counter(names).items() if count > 1]
     if repeated:
         raise DataError(f"{source} has more than one column called '{repeated[0]}': rename one of them")
@@ -214,7 +223,7 @@ def _from_cells(cells: Sequence[str], name: str, source: str, comma: bool) -> Co
     if comma and _has_decimal_comma(there):
         texts = [None if text is None else text.replace(",", ".") for text in texts]
         there = [text for text in texts if text is not None]
-    elif comma and any("." in text for text in there) and all(_NUMBER.fullmatch(text) for text in there):
+    elif comma and any("." in text for text in there) and all(NUMBER.fullmatch(text) for text in there):
         raise DataError(
             f"{source}: column '{name}' writes numbers with a point, other columns with a decimal comma: is the point there "
             "for thousands? Write all columns alike"
@@ -225,7 +234,7 @@ def _from_cells(cells: Sequence[str], name: str, source: str, comma: bool) -> Co
 def _typed(texts: Sequence[str | None], there: Sequence[str], name: str, source: str) -> Column:
     if not there:
         return Column("empty", np.full(len(texts), np.nan))
-    if all(_NUMBER.fullmatch(text) for text in there) and not any(_PADDED.match(text) for text in there):
+    if all(NUMBER.fullmatch(text) for text in there) and not any(_PADDED.match(text) for text in there):
         numbers = np.array([np.nan if text is None else float(text) for text in texts])
         if np.isinf(numbers).any():
             raise DataError(f"{source}: column '{name}' holds a number that is too large")
@@ -262,7 +271,7 @@ def _arrow_file(path: Path, suffix: str) -> Any:
     try:
         return reader.read_table(path)
     except (pyarrow.ArrowException, OSError) as error:
-        raise DataError(f"{path.name} cannot be read as {suffix[1:]}: {str(error).splitlines()[0]}") from error
+        raise DataError(f"{path.name} cannot be read as {suffix[1:].capitalize()}: {str(error).splitlines()[0]}") from error
 
 
 def _from_arrow(table: Any, source: str) -> Frame:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import io
 import re
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, NamedTuple
@@ -19,7 +19,7 @@ from fedns.data.files.table import Table
 CHUNK_BYTES = 4 << 20  # the parser needs some 30 times this; larger chunks are not faster
 _LARGEST_INDEX = 2**31 - 1  # kernels hold column indices in 32 bits
 _COMMENT = re.compile(rb"#[^\n]*")
-_COLON, _NEWLINE = ord(":"), ord("\n")
+_FOREIGN = re.compile(rb"_|qid")  # 1_000 for a number, and the queries of rankings
 
 
 class Chunk(NamedTuple):
@@ -27,10 +27,6 @@ class Chunk(NamedTuple):
     counts: NDArray[np.int64]  # (rows,), nonzeros of each row
     indices: NDArray[np.int32]  # (nonzeros,), from 0
     values: NDArray[np.float64]  # (nonzeros,)
-
-
-class _Malformed(Exception):
-    """Some line of the chunk is wrong; which one is looked for afterwards."""
 
 
 def read_libsvm(path: Path, chunk_bytes: int = CHUNK_BYTES) -> Table:
@@ -50,10 +46,7 @@ def read_libsvm(path: Path, chunk_bytes: int = CHUNK_BYTES) -> Table:
 def parse_chunks(stream: IO[bytes], name: str, chunk_bytes: int) -> Iterator[Chunk]:
     line = 1
     for text in _whole_lines(stream, chunk_bytes):
-        try:
-            yield _parse(_COMMENT.sub(b"", text) if b"#" in text else text)
-        except _Malformed:
-            raise _explain(text, name, line) from None
+        yield _parse(_COMMENT.sub(b"", text) if b"#" in text else text, name, line)
         line += text.count(b"\n")
 
 
@@ -71,58 +64,16 @@ def _whole_lines(stream: IO[bytes], chunk_bytes: int) -> Iterator[bytes]:
         yield rest
 
 
-def _parse(text: bytes) -> Chunk:
-    """No Python loop: the shape of every token is checked on the bytes, the numbers are read in one call."""
-    line_of_token, has_value = _tokens(np.frombuffer(text, dtype=np.uint8))
-    if line_of_token.size == 0:
-        return Chunk(np.empty(0), np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0))
-    is_label = np.concatenate([[True], np.diff(line_of_token) > 0])
-    if not np.array_equal(is_label, ~has_value):
-        raise _Malformed
-    numbers = _numbers(text)
-    if numbers.size != has_value.size + np.count_nonzero(has_value):
-        raise _Malformed
-    # A label is one number and a pair two, so the label of row r stands behind its tokens, doubled but for r labels.
-    first_token = np.flatnonzero(is_label)
-    label_at = 2 * first_token - np.arange(first_token.size)
-    pairs = np.delete(numbers, label_at).reshape(-1, 2)
-    row_of_pair = (np.cumsum(is_label) - 1)[has_value]
-    indices = _checked_indices(pairs[:, 0], row_of_pair)
-    counts = np.bincount(row_of_pair, minlength=first_token.size)
-    return Chunk(numbers[label_at], counts, indices, np.ascontiguousarray(pairs[:, 1]))
+def _parse(text: bytes, name: str, first_line: int) -> Chunk:
+    from sklearn.datasets import load_svmlight_file  # here, as it takes a second to import
 
-
-def _tokens(characters: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """The line of each token, and whether it is a pair, that is, holds one colon with something on both sides."""
-    space = (characters == 32) | ((characters >= 9) & (characters <= 13))
-    starts = np.flatnonzero(~space & np.concatenate([[True], space[:-1]]))
-    colons = np.flatnonzero(characters == _COLON)
-    if colons.size:
-        padded = np.concatenate([[True], space, [True]])
-        token = np.searchsorted(starts, colons, side="right") - 1
-        if padded[colons].any() or padded[colons + 2].any() or (np.diff(token) == 0).any():
-            raise _Malformed
-    has_value = np.zeros(starts.size, dtype=np.bool_)
-    if colons.size:
-        has_value[token] = True
-    return np.searchsorted(np.flatnonzero(characters == _NEWLINE), starts), has_value
-
-
-def _numbers(text: bytes) -> NDArray[np.float64]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", DeprecationWarning)  # how numpy before 2.3 reports text it cannot read
-        try:
-            return np.fromstring(text.replace(b":", b" "), dtype=np.float64, sep=" ")
-        except (ValueError, DeprecationWarning):
-            raise _Malformed from None
-
-
-def _checked_indices(indices: NDArray[np.float64], row: NDArray[np.int64]) -> NDArray[np.int32]:
-    whole = (indices >= 1) & (indices <= _LARGEST_INDEX) & (indices == np.floor(indices))
-    repeated = (np.diff(indices) <= 0) & (np.diff(row) == 0)
-    if not whole.all() or repeated.any():
-        raise _Malformed
-    return indices.astype(np.int32) - np.int32(1)
+    try:
+        if _FOREIGN.search(text):
+            raise ValueError("scikit-learn reads what the format does not have")
+        rows, labels = load_svmlight_file(io.BytesIO(text), n_features=_LARGEST_INDEX, zero_based=False)
+    except (ValueError, ArithmeticError):
+        raise _explain(text, name, first_line) from None
+    return Chunk(labels, np.diff(rows.indptr), rows.indices.astype(np.int32), rows.data)
 
 
 def _explain(text: bytes, name: str, first_line: int) -> DataError:

@@ -1,19 +1,21 @@
-"""Reading a file, whatever its format: LIBSVM text, NumPy archive, CSV or Parquet."""
+"""Reading a file, whatever its format: LIBSVM text, NumPy archive, or a table with named columns."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from fedns.core.errors import DataError
+from fedns.data.files.frames import SUFFIXES
 from fedns.data.files.libsvm import read_libsvm
 from fedns.data.files.npz import read_npz
 from fedns.data.files.opening import COMPRESSED, check_file, format_suffix
 from fedns.data.files.table import Table
-from fedns.data.files.tabular import read_csv, read_parquet
+from fedns.data.files.tabular import read_table
 
 # The last ones are how the LIBSVM site names its test, training, validation and scaled files (a9a.t, ijcnn1.tr).
 LIBSVM_SUFFIXES = frozenset({"", ".libsvm", ".svm", ".svmlight", ".txt", ".t", ".tr", ".val", ".scale", ".binary"})
-KNOWN_SUFFIXES = LIBSVM_SUFFIXES - {""} | {".npz", ".csv", ".parquet"} | COMPRESSED
+BINARY_SUFFIXES = frozenset({".npz", ".parquet", ".arrow", ".feather"})
+KNOWN_SUFFIXES = LIBSVM_SUFFIXES - {""} | SUFFIXES | {".npz"} | COMPRESSED
 
 
 def read(path: str | Path, *, target: str | None = None, group: str | None = None, weight: str | None = None) -> Table:
@@ -24,13 +26,11 @@ def read(path: str | Path, *, target: str | None = None, group: str | None = Non
     if suffix in LIBSVM_SUFFIXES:
         _refuse_names(path, target=target, group=group, weight=weight)
         return read_libsvm(path)
-    if suffix == ".csv":
-        return read_csv(path, target, group, weight)
-    if suffix not in (".npz", ".parquet"):
+    if suffix not in KNOWN_SUFFIXES:
         raise DataError(f"{path.name} has an unknown suffix: use {', '.join(sorted(KNOWN_SUFFIXES - COMPRESSED))}")
-    if path.suffix.lower() in COMPRESSED:
+    if suffix in BINARY_SUFFIXES and path.suffix.lower() in COMPRESSED:
         raise DataError(f"{path.name} holds a format that compresses by itself: unpack it first")
-    return (read_npz if suffix == ".npz" else read_parquet)(path, target, group, weight)
+    return (read_npz if suffix == ".npz" else read_table)(path, target, group, weight)
 
 
 def _refuse_names(path: Path, **names: str | None) -> None:

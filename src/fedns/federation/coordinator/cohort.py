@@ -64,8 +64,8 @@ class NetworkedCohort(Cohort):
             self.evidence.evaluated(self._evaluating, handler, replies)
         else:
             self.evidence.heard(handler, replies, self.num_features)
-        most = self.link.policy.largest_rows
         for client, reply in replies.items():
+            most = self.link.policy.most_rows(self.link.sites[client])
             if most is not None and isinstance(reply, Registration) and max(reply.num_rows, reply.total_weight) > most:
                 stated = f"{int(reply.num_rows)} rows with a weight of {float(reply.total_weight):g}"
                 raise FederationError(
@@ -141,7 +141,7 @@ class NetworkedCohort(Cohort):
 
     def influences(self, w: NDArray[np.float64]) -> list[SiteInfluence]:
         """What each site did to the model w, from what was sent anyway."""
-        agreed = self.link.policy.largest_rows is not None
+        agreed = all(self.link.policy.most_rows(site) is not None for site in self.link.sites)
         return self.evidence.influences(self.session.problem, w, self.link.sites, self.total_weights, agreed=agreed)
 
     @property

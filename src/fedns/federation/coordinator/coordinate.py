@@ -13,8 +13,7 @@ import numpy as np
 
 from fedns.core.algorithm import Algorithm
 from fedns.core.files import write_whole
-from fedns.core.history import History
-from fedns.core.observers import Observer
+from fedns.core.history import History, Observer
 from fedns.core.run import run
 from fedns.core.termination import Stop
 from fedns.federation.config import CREDENTIALS_FOLDER, engine_named, warn_of_expiry

@@ -15,8 +15,7 @@ from fedns.federation.coordinator.recorder import LEDGER_FILE, LOG_FILE
 from fedns.reporting.charts import Chart, Line, Scale
 from fedns.reporting.interactive import figure_html
 from fedns.reporting.numbers import bytes_text
-from fedns.reporting.page import html_table, page, pairs, section
-from fedns.reporting.versions import versions
+from fedns.reporting.page import html_table, page, pairs, section, versions
 from fedns.runs.policy import WORDS
 from fedns.runs.spec import Spec
 
@@ -107,7 +106,13 @@ def _rounds(history: History) -> str:
         for r in history.records
     ]
     note = "<p class='notes'>For watching: objective and gradient after every round, asked of the sites, both ways.</p>"
-    return html_table(headings, rows) + note
+    return html_table(headings, rows) + note + _choices(history)
+
+
+def _choices(history: History) -> str:
+    """What the method chose in each round, and why, where it says so."""
+    chosen = "".join(f"<li>round {r.round}: {escape(r.note)}</li>" for r in history.records if r.note)
+    return f"<p>What {escape(history.method)} chose:</p><ul>{chosen}</ul>" if chosen else ""
 
 
 def _sites(result: Result) -> str:

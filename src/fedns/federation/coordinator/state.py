@@ -17,10 +17,9 @@ from numpy.typing import NDArray
 from fedns.core.cohort import Session
 from fedns.core.errors import ConfigError, DataError
 from fedns.core.files import write_whole
-from fedns.core.history import Record
+from fedns.core.history import Observer, Record
 from fedns.core.messages import WIRE_PRECISIONS, Envelope, Message, decode, encode
 from fedns.core.meter import LedgerEntry, Meter
-from fedns.core.observers import Observer
 from fedns.core.run import Progress
 from fedns.runs.builder import problem_of
 from fedns.runs.spec import Spec
@@ -78,7 +77,7 @@ class RunState(Observer):
             raise DataError(f"'{path}' was written by another version of fedns: finish the run with that one") from None
         if agreed != spec.agreed():
             raise ConfigError(
-                f"the experiment has changed since the run in {folder} began: give another 'out' to start anew"
+                f"what was agreed with the sites has changed since the run in {folder} began: start anew in another folder"
             )
         # A round may have been repeated since the checkpoint.
         state.epoch = max(state.epoch, int(epoch.read_text()) if epoch.exists() else 0)

@@ -7,7 +7,6 @@ import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from rich import box
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
@@ -17,6 +16,7 @@ from fedns.core.history import History, Record
 from fedns.federation.coordinator.coordinate import Watcher
 from fedns.federation.coordinator.link import SiteStatus
 from fedns.reporting.numbers import bytes_text
+from fedns.reporting.terminal import say, text_table
 
 FIRST_WORD_SECONDS, LONGEST_SILENCE_SECONDS = 5.0, 60.0  # of waiting for a site without a terminal
 _STYLES = {"answered": "green", "asked": "yellow", "away": "red", "refused": "red", "rejected": "red"}
@@ -53,7 +53,7 @@ class LineView(Watcher):
         self._say(history.stop_reason)
 
     def _say(self, text: str) -> None:
-        self._console.print(text, markup=False, soft_wrap=True)
+        say(self._console, text)
 
 
 class LiveView(Watcher):
@@ -86,26 +86,16 @@ def round_text(record: Record) -> str:
 
 def site_table(statuses: Sequence[SiteStatus]) -> Table:
     """How every site is doing, and what has left it."""
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for heading in ("site", "state"):
-        table.add_column(heading, overflow="fold")
-    for heading in ("last heard", "answers", "rejected", "round trip", "sent", "received", "engine's own"):
-        table.add_column(heading, justify="right")
-    for status in statuses:
-        state = f"{status.state} {status.waiting_seconds:.0f} s" if status.waiting_seconds >= 1.0 else status.state
-        words = f"{state}: {status.detail}" if status.detail else state
-        table.add_row(
-            Text(status.name),
-            Text(words, style=_STYLES.get(status.state, "")),
-            status.last_heard,
-            str(status.answers),
-            str(status.rejected),
-            f"{status.seconds:.2f} s",
-            bytes_text(status.uplink_bytes),
-            bytes_text(status.downlink_bytes),
-            bytes_text(status.envelope_bytes),
-        )
-    return table
+    headings = ("site", "state", "last heard", "answers", "rejected", "round trip", "sent", "received", "engine's own")
+    return text_table(headings, map(_row, statuses), left=headings[:2])
+
+
+def _row(status: SiteStatus) -> list[str | Text]:
+    state = f"{status.state} {status.waiting_seconds:.0f} s" if status.waiting_seconds >= 1.0 else status.state
+    words = f"{state}: {status.detail}" if status.detail else state
+    counts = [status.last_heard, str(status.answers), str(status.rejected), f"{status.seconds:.2f} s"]
+    sizes = (status.uplink_bytes, status.downlink_bytes, status.envelope_bytes)
+    return [status.name, Text(words, style=_STYLES.get(status.state, "")), *counts, *map(bytes_text, sizes)]
 
 
 @contextlib.contextmanager

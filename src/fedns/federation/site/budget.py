@@ -7,24 +7,32 @@ import hashlib
 import json
 import os
 import time
+from bisect import bisect_right, insort
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
+
+import numpy as np
 
 from fedns.core.files import alone_in
 from fedns.core.shards import Shards
+from fedns.numerics.rows import NARROW_TYPES
 
 BUDGET_FOLDER = "budget"
+_CHUNK = 1 << 20
 
 
 def fingerprint(shards: Shards) -> str:
-    """Tells these rows from any others: a hash of all their numbers."""
+    """Tells these rows from any others: a hash of all their numbers, whatever type they are stored in."""
     found = hashlib.sha256(f"{shards.num_samples} x {shards.num_columns}".encode())
     arrays = [shards.targets, shards.sample_weights, *shards.rows]
     for array in arrays:
         if hasattr(array, "dtype"):
-            found.update(array.dtype.str.encode())
-            found.update(memoryview(array).cast("B"))
+            kind = np.dtype(np.float64) if array.dtype in NARROW_TYPES else array.dtype
+            found.update(kind.str.encode())
+            for start in range(0, array.size, _CHUNK):
+                found.update(array[start : start + _CHUNK].astype(kind, copy=False))
     return found.hexdigest()[:32]
 
 
@@ -50,7 +58,7 @@ class Spent:
     numbers: int = 0
     sketched: int = 0
     asked: dict[tuple[str, int], int] = field(default_factory=dict)  # by run and round
-    times: list[float] = field(default_factory=list)  # of the requests of the last minute
+    times: list[float] = field(default_factory=list)  # of the requests of the last minute, in order
 
     def add(self, line: Line) -> None:
         self.points |= set(line.points)
@@ -58,7 +66,12 @@ class Spent:
             self.answers.add(line.answer)
             self.numbers, self.sketched = self.numbers + line.numbers, self.sketched + line.sketched
         self.asked[line.run, line.round] = self.asked.get((line.run, line.round), 0) + 1
-        self.times = [t for t in self.times if t > line.time - 60.0] + [line.time]
+        del self.times[: bisect_right(self.times, line.time - 60.0)]
+        insort(self.times, line.time)
+
+    def asked_since(self, moment: float) -> int:
+        """How many requests came after that, at most a minute ago."""
+        return len(self.times) - bisect_right(self.times, moment)
 
 
 class Budget:
@@ -67,6 +80,8 @@ class Budget:
     def __init__(self, folder: Path, mark: str) -> None:
         self._path = folder / BUDGET_FOLDER / f"{mark}.jsonl"
         self._spent, self._read, self._inode = Spent(), 0, 0
+        self._disk = ThreadPoolExecutor(1, "fedns-budget")
+        self._settling: Future[None] | None = None
 
     @contextlib.contextmanager
     def held(self) -> Iterator[Spent]:
@@ -92,13 +107,26 @@ class Budget:
     def spend(self, line: Line, *, durable: bool = True) -> None:
         """Write a line; to be called while the budget is held.
 
-        durable: it survives a power cut too, which costs some milliseconds.
+        durable: it survives a power cut too, from when `settle` returns.
         """
         with self._path.open("ab") as file:
-            file.write(f"\n{json.dumps(asdict(line))}\n".encode())  # a line of its own even after one that was torn
+            file.write(f"\n{json.dumps(vars(line))}\n".encode())  # a line of its own even after one that was torn
             file.flush()
             if durable:
-                os.fsync(file.fileno())
+                self._settling = self._disk.submit(_to_disk, os.dup(file.fileno()))
+
+    def settle(self) -> None:
+        """Wait until what was spent is on the disk: the answer is put together meanwhile, and leaves afterwards."""
+        if self._settling is not None:
+            settling, self._settling = self._settling, None
+            settling.result()
+
+
+def _to_disk(file: int) -> None:
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
 
 
 def reset_budgets(folder: Path) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -10,9 +11,11 @@ from numpy.typing import NDArray
 
 from fedns.core.shards import Shards
 from fedns.numerics.rows import DenseRows
+from fedns.problems.problem import Problem
 
 FloatArray = NDArray[np.float64]
 _BLOCK = 65536
+_STRETCHES = 16
 
 
 class Concentration(NamedTuple):
@@ -39,3 +42,37 @@ def squared_norms(shards: Shards) -> FloatArray:
         return np.concatenate([np.einsum("ij,ij->i", part, part) for part in parts])
     matrix = scipy.sparse.csr_matrix((rows.data.astype(np.float64), rows.indices, rows.indptr), shape=rows.shape)
     return np.asarray(matrix.multiply(matrix).sum(axis=1)).ravel()
+
+
+class PartOfRows:
+    """Some of a site's rows, from all over them: mostly enough to prove that an answer is about many.
+
+    Curvatures are not negative, so that sums over a part are at most those over all rows. Where none is above D,
+    (sum d)^2 / sum d^2 >= sum d / D, and no row has more than D |x|^2 of the trace.
+    """
+
+    def __init__(self, shards: Shards, norms: FloatArray, share: float) -> None:
+        rows = shards.num_samples
+        starts = shards.starts[0] + np.unique(np.arange(_STRETCHES) * rows // _STRETCHES)  # no row twice
+        stops = starts + int(np.ceil(share * rows / _STRETCHES))
+        self._part = replace(shards, starts=starts, stops=stops, names=None)
+        self._norms = norms
+        own = slice(shards.starts[0], shards.stops[0])
+        total = shards.total_weights[0]
+        weights = np.ones(1) if shards.sample_weights is None else shards.sample_weights[own]
+        self._shares = self._part.total_weights / total  # (stretches,)
+        self._largest_weight = float(weights.max() / total)
+        self._largest_norm = float((weights * norms[own]).max() / total)
+
+    def bounds_along(self, problem: Problem, w: FloatArray, direction: FloatArray, steps: FloatArray) -> FloatArray:
+        """Sums as `Concentration.of` takes them, at w + t direction, that make of the rows no more than is true: (steps, 4).
+
+        Where the loss says nothing about its curvature they are nan, which proves nothing.
+        """
+        bound = problem.loss.curvature_bound
+        if not np.isfinite(bound):
+            return np.full((steps.size, 4), np.nan)
+        sums = problem.backend.curvatures_along(problem.loss, self._part, w, direction, steps, self._norms)
+        total, _, trace, _ = np.einsum("j,jtk->kt", self._shares, sums)
+        largest = bound * (self._largest_norm + problem.intercept * self._largest_weight)
+        return np.column_stack([total, bound * self._largest_weight * total, trace, np.full(steps.size, largest)])

@@ -8,25 +8,23 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedns.core.clients import Clients, Handler, messages_of
+from fedns.core.clients import Handler, messages_of
 from fedns.core.errors import MessageError
 from fedns.core.messages import Discloses, Message
 from fedns.core.shards import Shards
-from fedns.federation.site.budget import Budget, Line, Spent, fingerprint
-from fedns.federation.site.concentration import Concentration, squared_norms
+from fedns.federation.site.budget import Budget, Spent, fingerprint
+from fedns.federation.site.concentration import Concentration, PartOfRows, squared_norms
 from fedns.federation.site.levels import blanked, rare_levels
 from fedns.federation.site.permissions import Permissions
-from fedns.numerics.backend import ROW_SAMPLING, SJLT, Keys, LocalSteps, SketchPlan
+from fedns.numerics.backend import ROW_SAMPLING, SJLT, SketchPlan
 from fedns.numerics.linalg import packed_size
 from fedns.problems.losses import Squared
 from fedns.problems.problem import Problem
@@ -36,7 +34,8 @@ FloatArray = NDArray[np.float64]
 CURVATURE = {Discloses.HESSIAN, Discloses.SKETCH, Discloses.ROWS}
 HARMLESS = {Discloses.NOTHING, Discloses.SCHEMA, Discloses.COUNT}
 _REMEMBERED_POINTS, _VECTORS_IN_A_REQUEST = 4096, 64
-_TOO_FAR = 100.0  # times the loss where a search began
+_PARTS = (1 / 64, 1 / 8)  # of the rows, looked at before all of them
+_MANY_ROWS = 100_000  # with fewer a look at a part costs more than sums over all, in a pass that is made anyway
 log = logging.getLogger("fedns.site")
 
 
@@ -46,6 +45,16 @@ class Refusal(MessageError):
     def __init__(self, rule: str, sentence: str, detail: str = "") -> None:
         super().__init__(f"{rule}: {sentence}")
         self.rule, self.detail = rule, detail
+
+
+@dataclass
+class Question:
+    """A request as the budget sees it."""
+
+    run: bytes
+    round: int
+    points: list[str]  # hashes of the coefficients that it is about
+    relative: bool = False  # it moves from where the site is: its points are known when the rows are read
 
 
 def check_description(permissions: Permissions, length: int) -> None:
@@ -69,6 +78,7 @@ class Guard:
             log.warning("R2: rare levels in columns %s: %s", ", ".join(names), own.rare_levels)
         self.shards = blanked(shards, self._rare) if own.rare_levels == "blank" else shards
         self.norms = squared_norms(self.shards)
+        self._parts = [PartOfRows(self.shards, self.norms, share) for share in _PARTS]
         self._passed: dict[bytes, None] = {}  # points at which these rows are known not to be concentrated
 
     @property
@@ -105,8 +115,8 @@ class Guard:
 
     def admit_request(
         self, handler: Handler, request: Message, *, run: bytes, round: int, spec: Spec, problem: Problem
-    ) -> Answering:
-        """R1, R2, R5 and R6 before anything is computed; what is returned applies the rest while it is."""
+    ) -> Question:
+        """R1, R2, R5 and R6 before anything is computed."""
         own, name = self.permissions, handler.__name__
         if own.handlers is not None and name not in own.handlers:
             raise Refusal("R1", f"its owner does not permit '{name}', only {', '.join(own.handlers)}")
@@ -121,9 +131,9 @@ class Guard:
         shapes = [spec for spec in messages_of(handler)[1].specs().values() if spec.discloses not in HARMLESS]
         least = sum(int(np.prod([known.get(axis, 0) for axis in spec.dimensions])) for spec in shapes)
         relative = is_relative(request)
-        answering = Answering(self, run, round, points_of(request) if told and not relative else [], relative)
-        self.check_budget(self.budget.spent(), answering, least)
-        return answering
+        question = Question(run, round, points_of(request) if told and not relative else [], relative)
+        self.check_budget(self.budget.spent(), question, least)
+        return question
 
     def _check_told(self, told: set[Discloses | None], width: int) -> None:
         own = self.permissions
@@ -149,20 +159,20 @@ class Guard:
             if whole and np.any(np.abs(np.asarray(value, dtype=object)) > self.permissions.largest_count):
                 raise Refusal("R6", f"{what} is larger than {self.permissions.largest_count}")
 
-    def check_budget(self, spent: Spent, answering: Answering, numbers: int, sketched: int = 0) -> None:
+    def check_budget(self, spent: Spent, question: Question, numbers: int, sketched: int = 0) -> None:
         own = self.permissions
-        self.check_points(spent, answering)
+        self.check_points(spent, question)
         self._check_numbers(spent.numbers + numbers, own.largest_released_fraction)
         self._check_numbers(spent.sketched + sketched, own.largest_sketched_fraction)
-        if spent.asked.get((answering.run.hex(), answering.round), 0) >= own.requests_per_round:
+        if spent.asked.get((question.run.hex(), question.round), 0) >= own.requests_per_round:
             raise Refusal("R6", f"it answers {own.requests_per_round} requests in a round")
-        if sum(t > time.time() - 60.0 for t in spent.times) >= own.requests_per_minute:
+        if spent.asked_since(time.time() - 60.0) >= own.requests_per_minute:
             raise Refusal("R6", f"it answers {own.requests_per_minute} requests a minute")
 
-    def check_points(self, spent: Spent, answering: Answering) -> None:
+    def check_points(self, spent: Spent, question: Question) -> None:
         """R5: how many coefficients are asked about."""
         most = self.permissions.points
-        if len(spent.points | set(answering.points)) > most:
+        if len(spent.points | set(question.points)) > most:
             raise Refusal("R5", f"its owner permits answers about {most} distinct coefficients, over all runs")
 
     def check_sketch(self, plan: SketchPlan, width: int) -> None:
@@ -183,25 +193,59 @@ class Guard:
         if numbers > most * self.shards.num_samples * self.shards.num_columns:
             raise Refusal("R5", f"its owner permits {most:g} times the numbers of its table to leave, over all runs")
 
-    def check_point(self, problem: Problem, w: FloatArray, shards: Shards) -> None:
+    def check_point(self, problem: Problem, w: FloatArray) -> None:
         """R4: refuse coefficients at which a few rows decide."""
         if not self.has_passed(problem, w):
             none = np.zeros_like(w)
-            sums = problem.backend.curvatures_along(problem.loss, shards, w, none, np.zeros(1), self.norms)
+            sums = problem.backend.curvatures_along(problem.loss, self.shards, w, none, np.zeros(1), self.norms)
             self.judge(problem, w, sums[0, 0])
 
     def has_passed(self, problem: Problem, w: FloatArray) -> bool:
-        """Whether these coefficients have been looked at before, or need not be."""
-        return self.permissions.needs_no_measure or _mark_of(problem, w) in self._passed
+        """Whether these coefficients have been looked at before, or need no look at all rows: a part of them is enough."""
+        if self.permissions.needs_no_measure or _mark_of(problem, w) in self._passed:
+            return True
+        many = self.shards.num_samples >= _MANY_ROWS
+        if not many or not self._proven_along(problem, w, np.zeros_like(w), np.zeros(1))[0]:
+            return False
+        self._remember(problem, w)
+        return True
 
     def judge(self, problem: Problem, w: FloatArray, sums: FloatArray) -> None:
         """R4 from the four sums of curvatures there."""
         found = Concentration.of(sums)
         if not self.permits(found, w.shape[-1]):
             raise Refusal("R4", "at these coefficients the answer would be about a few of its rows", str(found))
+        self._remember(problem, w)
+
+    def _remember(self, problem: Problem, w: FloatArray) -> None:
         self._passed[_mark_of(problem, w)] = None
         if len(self._passed) > _REMEMBERED_POINTS:
             del self._passed[next(iter(self._passed))]
+
+    def permitted_along(
+        self, problem: Problem, w: FloatArray, direction: FloatArray, steps: FloatArray
+    ) -> NDArray[np.bool_]:  # (steps,)
+        """Whether R4 permits w + t direction, for each t in steps; all rows are read where a part leaves any in doubt."""
+        allowed = self._proven_along(problem, w, direction, steps)
+        doubtful = np.flatnonzero(~allowed)
+        if doubtful.size:
+            along = (w, direction, steps[doubtful], self.norms)
+            allowed[doubtful] = self._judged(problem.backend.curvatures_along(problem.loss, self.shards, *along)[0], w)
+        return allowed
+
+    def _proven_along(
+        self, problem: Problem, w: FloatArray, direction: FloatArray, steps: FloatArray
+    ) -> NDArray[np.bool_]:  # (steps,)
+        """Whether a small part of the rows is enough to permit w + t direction, or else a larger one."""
+        proven = np.zeros(steps.size, dtype=bool)
+        for part in self._parts:
+            doubtful = np.flatnonzero(~proven)
+            if doubtful.size:
+                proven[doubtful] = self._judged(part.bounds_along(problem, w, direction, steps[doubtful]), w)
+        return proven
+
+    def _judged(self, sums: FloatArray, w: FloatArray) -> list[bool]:
+        return [self.permits(Concentration.of(found), w.shape[-1]) for found in sums]
 
     def permits(self, found: Concentration, width: int) -> bool:
         """Written so that nan is not permitted."""
@@ -211,165 +255,6 @@ class Guard:
             and found.largest_share <= own.largest_record_share
             and found.mean_curvature >= own.smallest_mean_curvature
         )
-
-
-@dataclass
-class Answering:
-    """One answer in the making."""
-
-    guard: Guard
-    run: bytes
-    round: int
-    points: list[str]  # hashes of the coefficients that the request is about
-    relative: bool = False  # the request moves from where the site is: its points are known when the rows are read
-    passes: int = 0
-
-    def __post_init__(self) -> None:
-        self._started = time.monotonic()
-
-    def watch(self, problem: Problem) -> WatchedProblem:
-        values = {one.name: getattr(problem, one.name) for one in fields(problem)}
-        return WatchedProblem(**values, answering=self)
-
-    def before_pass(self, problem: Problem, points: FloatArray, shards: Shards, memory: int) -> None:
-        """R4 and R6, before the rows are read."""
-        own = self.guard.permissions
-        self.passes += 1
-        if self.passes > own.passes or time.monotonic() - self._started > own.answer_seconds:
-            raise Refusal("R6", f"the answer takes more than {own.passes} passes or {own.answer_seconds:g} seconds")
-        if memory > own.largest_bytes:
-            raise Refusal("R6", f"the answer takes more than {own.largest_bytes} bytes")
-        for w in np.atleast_2d(points) if points.size else ():
-            self.at_point(w)
-            self.guard.check_point(problem, w, shards)
-
-    def at_point(self, w: FloatArray) -> None:
-        """R5, where only the site knows which coefficients a request is about."""
-        if not self.relative:
-            return
-        hashes = [hashlib.sha256(np.ascontiguousarray(row).tobytes()).hexdigest()[:32] for row in np.atleast_2d(w)]
-        self.points += [one for one in hashes if one not in self.points]
-        self.guard.check_points(self.guard.budget.spent(), self)
-
-    def reply(self, handler: Handler, problem: Problem, clients: Clients, request: Any) -> Message:
-        """The handler's reply. Of several candidates those at which R4 refuses are left as they came, or called too bad."""
-        watched, spec = self.watch(problem), request.specs().get("coefficients")
-        axis = spec.dimensions[0] if spec and len(spec.dimensions) > 1 else ""
-        if not axis or len(request.coefficients) < 2 or self.guard.permissions.needs_no_measure:
-            return handler(watched, clients, request)
-        answers: list[Message | Refusal] = []
-        for row in range(len(request.coefficients)):
-            try:
-                answers.append(handler(watched, clients, _only(request, axis, row)))
-            except Refusal as refusal:
-                if refusal.rule != "R4":
-                    raise
-                answers.append(refusal)
-        given = [answer for answer in answers if isinstance(answer, Message)]
-        if not given:
-            raise answers[0]  # type: ignore[misc]
-        return _put_together(request, answers, given)
-
-    def spend(self, reply: Message | None, answer: bytes) -> None:
-        """R5, on disk before the answer leaves; checked once more, as another process may have answered meanwhile."""
-        own, budget = self.guard.permissions, self.guard.budget
-        numbers, sketched = self._told(reply)
-        digest = hashlib.sha256(answer).hexdigest()[:32] if numbers or sketched else ""
-        with budget.held() as spent:
-            if reply is not None and digest not in spent.answers:
-                self.guard.check_budget(spent, self, numbers, sketched)
-            new = digest not in spent.answers or not spent.points.issuperset(self.points)
-            budget.spend(
-                Line(self.points, digest, numbers, sketched, self.run.hex(), self.round, time.time()),
-                durable=new and bool(digest or self.points) and math.isfinite(own.largest_released_fraction),
-            )
-
-    def _told(self, reply: Message | None) -> tuple[int, int]:
-        """How many numbers of a reply tell of rows, and how many more are of a sketch that only the site can take apart."""
-        sizes = {name: int(np.size(getattr(reply, name))) for name in reply.specs()} if reply else {}
-        kinds = {name: reply.specs()[name].discloses for name in sizes} if reply else {}
-        secret = set() if self.guard.permissions.job_seed else {Discloses.SKETCH}
-        sketched = sum(size for name, size in sizes.items() if kinds[name] in secret)
-        return sum(size for name, size in sizes.items() if kinds[name] not in HARMLESS) - sketched, sketched
-
-
-@dataclass(frozen=True)
-class WatchedProblem(Problem):
-    """The problem as a site's handlers see it: no pass over the rows goes unseen."""
-
-    answering: Any = None
-
-    def losses_along(self, w: FloatArray, direction: FloatArray, steps: FloatArray, shards: Shards) -> FloatArray:
-        """Where a search has gone too far, and a few rows would decide, the site says so by a loss too large to be chosen.
-
-        A search tries longer steps than it will take; to refuse them all would refuse most honest runs.
-        """
-        guard = self.answering.guard
-        self.answering.before_pass(self, w, shards, 8 * steps.size)
-        losses = super().losses_along(w, direction, steps, shards)
-        if guard.permissions.needs_no_measure or not np.any(direction):
-            return losses
-        sums = self.backend.curvatures_along(self.loss, shards, w, direction, steps, guard.norms)[0]
-        allowed = [guard.permits(Concentration.of(found), w.shape[-1]) for found in sums]
-        return np.where(allowed, losses, _TOO_FAR * (1.0 + np.abs(losses[:, :1])))
-
-    def gradient(self, w: FloatArray, shards: Shards) -> FloatArray:
-        if self.answering.guard.has_passed(self, w):
-            self.answering.before_pass(self, w, shards, 8 * w.shape[-1])
-            return super().gradient(w, shards)
-        return self.value_and_gradient(w, shards)[1]
-
-    def value_and_gradient(self, w: FloatArray, shards: Shards) -> tuple[FloatArray, FloatArray]:
-        """The pass that watches a run sees every new point first, and finds the sums for R4 on its way."""
-        guard = self.answering.guard
-        self.answering.before_pass(self, np.empty((0, 0)), shards, 8 * w.shape[-1])
-        self.answering.at_point(w)
-        if guard.has_passed(self, w):
-            return super().value_and_gradient(w, shards)
-        value, gradient, sums = self.backend.value_gradient_and_curvatures(self.loss, shards, w, guard.norms)
-        guard.judge(self, w, sums[0])
-        return value, gradient
-
-    def hessian_times(self, w: FloatArray, vectors: FloatArray, shards: Shards) -> FloatArray:
-        self.answering.before_pass(self, w, shards, 8 * vectors[0].size)
-        return super().hessian_times(w, vectors, shards)
-
-    def local_steps(self, w: FloatArray, shards: Shards, local: LocalSteps, keys: Keys) -> FloatArray:
-        self.answering.before_pass(self, w, shards, 8 * w.shape[-1])
-        return super().local_steps(w, shards, local, keys)
-
-    def gradient_and_hessian(self, w: FloatArray, shards: Shards) -> tuple[FloatArray, FloatArray]:
-        self.answering.before_pass(self, w, shards, 8 * packed_size(w.shape[-1]))
-        return super().gradient_and_hessian(w, shards)
-
-    def gradient_and_sketch(
-        self, w: FloatArray, shards: Shards, plan: SketchPlan, keys: Keys
-    ) -> tuple[FloatArray, FloatArray, NDArray[np.int64]]:
-        self.answering.guard.check_sketch(plan, w.shape[-1])
-        self.answering.before_pass(self, w, shards, 8 * w.shape[-1] * int(plan.sizes.max()))
-        return super().gradient_and_sketch(w, shards, plan, keys)
-
-
-def _only(request: Message, axis: str, row: int) -> Message:
-    """The request about one of its candidates."""
-    specs = request.specs()
-    values = {name: getattr(request, name) for name in specs}
-    own = [name for name in specs if specs[name].dimensions[:1] == (axis,)]
-    return type(request)(**values | {name: values[name][row : row + 1] for name in own})
-
-
-def _put_together(request: Any, answers: Sequence[Message | Refusal], given: Sequence[Message]) -> Message:
-    """Answers about single candidates as one; for a refused one what the coordinator sent itself, or a loss too large."""
-    columns = {}
-    for name, spec in given[0].specs().items():
-        largest = _TOO_FAR * (1.0 + max(float(np.abs(getattr(answer, name)).max()) for answer in given))
-        parts = []
-        for row, answer in enumerate(answers):
-            echo = spec.dimensions[-1] == "features"
-            instead = request.coefficients[None, row : row + 1] if echo else np.full((1, 1), largest)
-            parts.append(getattr(answer, name) if isinstance(answer, Message) else instead)
-        columns[name] = np.concatenate(parts, axis=1)
-    return type(given[0])(**columns)
 
 
 def _mark_of(problem: Problem, w: FloatArray) -> bytes:

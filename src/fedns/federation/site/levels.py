@@ -73,4 +73,4 @@ def _matrix(shards: Shards) -> Any:
     rows = shards.rows
     if isinstance(rows, DenseRows):
         return rows.values
-    return scipy.sparse.csr_matrix((rows.data, rows.indices, rows.indptr), shape=rows.shape)
+    return scipy.sparse.csr_matrix((rows.data.astype(np.float64), rows.indices, rows.indptr), shape=rows.shape)

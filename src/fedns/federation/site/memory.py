@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -46,8 +47,8 @@ class RunMemory:
             self.arrays, self.before_round = ({name: array.copy() for name, array in kept.items()} for _ in range(2))
         self.epoch, self.round = epoch, round
 
-    def save(self, path: Path) -> None:
-        """Write it whole; there is no pickle in it."""
+    def save(self, path: Path, settle: Callable[[], None] = lambda: None) -> None:
+        """Write it whole; there is no pickle in it. settle: what has to be over before it is written."""
         head = {
             "agreed": self.spec.agreed().decode(),
             "number": self.number,
@@ -62,6 +63,7 @@ class RunMemory:
         buffer = io.BytesIO()
         np.savez(buffer, head=_as_bytes(json.dumps(head).encode()), answer=_as_bytes(self.answer), **arrays)
         content = buffer.getvalue()
+        settle()
         write_whole(path, f"{zlib.crc32(content):08x}\n".encode() + content, durable=False)
 
     @classmethod
@@ -71,9 +73,19 @@ class RunMemory:
         if check != f"{zlib.crc32(content):08x}".encode():
             raise MessageError("what this site remembers of the run is damaged: start a new run")
         try:
-            return cls._from_archive(io.BytesIO(content))
-        except (ValueError, KeyError, TypeError):  # a MessageError is a ValueError
+            found = cls._from_archive(io.BytesIO(content))
+            found.check()
+            return found
+        except Exception:  # there is no end to what readers of archives, arrays and JSON raise
             raise MessageError("another version of fedns wrote what this site remembers: start a new run") from None
+
+    def check(self) -> None:
+        """Refuse what no site writes."""
+        counts = (self.number, self.epoch, self.exchange, self.round)
+        if not all(type(count) is int and count >= 0 for count in counts) or self.number >= len(self.spec.sites):
+            raise MessageError("a count is no count")
+        if not (isinstance(self.data, str) and isinstance(self.digest, str)):
+            raise MessageError("a mark is no text")
 
     @classmethod
     def _from_archive(cls, content: io.BytesIO) -> RunMemory:

@@ -58,7 +58,7 @@ def _key(path: Path, source: DataSource) -> str:
 
 def _mapped(folder: Path, parse: Callable[[], Shards]) -> Shards:
     if not folder.is_dir():
-        _write(folder, parse())
+        _write(folder, parse().narrowed)
     facts = json.loads((folder / "head.json").read_text(encoding="utf-8"))
     arrays = {path.stem: _open(path) for path in folder.glob("*.npy")}
     rows = (

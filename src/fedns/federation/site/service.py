@@ -28,7 +28,8 @@ from fedns.core.messages import (
 from fedns.core.shards import Shards
 from fedns.federation.protocol.opening import introduction, read_opening
 from fedns.federation.protocol.packets import ANSWER, ASK, OPEN, OVERFLOW, REFUSAL, Packet
-from fedns.federation.site.guard import Answering, Guard, Refusal, check_description
+from fedns.federation.site.answering import Answering
+from fedns.federation.site.guard import Guard, Refusal, check_description
 from fedns.federation.site.memory import RunMemory
 from fedns.federation.site.permissions import Permissions
 from fedns.federation.site.secret_seed import SecretClients, site_secret
@@ -54,10 +55,10 @@ class SiteService:
         build: Callable[[Spec], tuple[Problem, Mapping[str, Handler]]],
         permissions: Permissions,
         folder: Path,
-        mark: str = "",
+        mark: Callable[[], str] = lambda: "",
         prepare: Callable[[Spec, Problem, Shards], None] = lambda spec, problem, shards: None,
     ) -> None:
-        """shards: the rows of a run. mark: tells the table that they come from, where they are coded by the run.
+        """shards: the rows of a run. mark: tells the table that they come from, as it is now, where a run codes them.
 
         prepare: called before a run is said to be open.
         """
@@ -70,7 +71,7 @@ class SiteService:
         folder.chmod(0o700)  # answers, the ledger and the secret of a site are its owner's alone
         self._table_mark = mark
         self._prepare = prepare
-        self._guarding: tuple[tuple[str, str], Guard] | None = None  # what it was coded by, and the rules over it
+        self._guarding: tuple[tuple[str, ...], Guard] | None = None  # what was coded by what, and the rules over it
         self._built: tuple[Spec, Problem, Mapping[str, Handler]] | None = None
         self._latest: tuple[tuple[Any, ...], RunMemory] | None = None  # what a file holds, and how to tell it is that one
 
@@ -133,9 +134,10 @@ class SiteService:
         problem, handlers = self._handlers(memory.spec)
         guard = self._guard(memory.spec)
         name, request, envelope = self._request(packet.body, problem, handlers, guard)
-        answering = guard.admit_request(
+        question = guard.admit_request(
             handlers[name], request, run=packet.run, round=envelope.round, spec=memory.spec, problem=problem
         )
+        answering = Answering(guard, question)
         self._latest = None  # until it is on disk again, what is in memory may be half of a change
         memory.enter(packet.epoch, envelope.round, packet.committed_rounds)
         reply, drawn = self._reply(memory, problem, handlers[name], request, answering)
@@ -144,7 +146,7 @@ class SiteService:
         answering.spend(reply, answer)
         memory.exchange, memory.digest, memory.answer = packet.exchange, digest, answer
         # On disk first: once an answer has left, the same request must get it again, whatever happens to this process.
-        memory.save(self._path(packet.run))
+        memory.save(self._path(packet.run), answering.settle)
         self._latest = self._mark(packet.run), memory
         asked = {field: list(np.shape(getattr(request, field))) for field in request.specs()}
         self._note(packet, "downlink", request.kind, asked, len(packet.body), name, envelope.round)
@@ -171,12 +173,13 @@ class SiteService:
         given = self._guard(memory.spec).shards, ids, memory.spec.seed, memory.round, ClientMemory(ids, memory.arrays)
         clients = Clients(*given)
         if not self._permissions.job_seed:
-            clients = SecretClients(*given, secret=site_secret(self._folder), run=answering.run)
+            clients = SecretClients(*given, secret=site_secret(self._folder), run=answering.question.run)
         try:
             with self._private(), single_threaded_blas():
                 batch = answering.reply(handler, problem, clients, request)
         except Refusal:
             answering.spend(None, b"")  # that a point was refused tells something, too
+            answering.settle()
             raise
         reply = split_batch(batch, 0)
         for name in reply.specs():
@@ -217,13 +220,15 @@ class SiteService:
         return run, file.st_ino, file.st_mtime_ns, file.st_size
 
     def _guard(self, spec: Spec) -> Guard:
-        coded_by = spec.study, spec.agreement
+        with self._private():
+            mark = self._table_mark()
+        coded_by = spec.study, spec.agreement, mark
         if self._guarding is None or self._guarding[0] != coded_by:
             with self._private():
                 shards = self._read(spec)
             if shards.num_clients != 1:
                 raise MessageError(f"a site has the rows of one client, not of {shards.num_clients}")
-            self._guarding = coded_by, Guard(self._permissions, self._folder, shards, self._table_mark)
+            self._guarding = coded_by, Guard(self._permissions, self._folder, shards, mark)
         return self._guarding[1]
 
     def _handlers(self, spec: Spec) -> tuple[Problem, Mapping[str, Handler]]:

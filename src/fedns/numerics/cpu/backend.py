@@ -17,7 +17,7 @@ from fedns.numerics.cpu.pointwise import loss_code
 from fedns.numerics.cpu.sketching import sketch_code
 from fedns.numerics.formulas import Formulas
 from fedns.numerics.linalg import packed_size
-from fedns.numerics.parallel import Segments
+from fedns.numerics.parallel import Segments, offsets_of
 
 _NO_WEIGHTS = np.empty(0)
 _NO_CURVATURES = np.empty(0), np.empty((0, 1, 4))
@@ -115,7 +115,7 @@ class CpuBackend:
     ) -> tuple[FloatArray, FloatArray]:
         segments = parallel.cut(batch.starts, batch.stops, max(parallel.SEGMENT_ROWS, plan.block_length))
         gradient = np.zeros((segments.number, w.shape[-1]))
-        starts = np.concatenate([[0], np.cumsum(plan.sizes[segments.client])])
+        starts = offsets_of(plan.sizes[segments.client])
         table = np.empty((int(starts[-1]), w.shape[-1]))
         code = loss_code(loss)
         if plan.kind == SJLT and plan.nonzeros == 1:
@@ -126,7 +126,7 @@ class CpuBackend:
 
     def sketched_rows(self, batch: Batch, plan: SketchPlan, keys: Keys) -> FloatArray:
         segments, columns = _whole_clients(batch), batch.rows.shape[1]
-        starts = np.concatenate([[0], np.cumsum(plan.sizes)])
+        starts = offsets_of(plan.sizes)
         table, unused = np.zeros((int(starts[-1]), columns)), np.zeros((segments.number, columns))
         kernels.gradient_and_sketch(
             batch.rows, batch.targets, _NO_WEIGHTS, np.ones(segments.number), segments, 0, segments.number,
@@ -175,7 +175,7 @@ def _merged_sketches(table: FloatArray, starts: IntArray, segments: Segments, si
     """The sums of the segments' sketches, client by client."""
     if segments.number == sizes.size:
         return table
-    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    offsets = offsets_of(sizes)
     summed = np.zeros((int(offsets[-1]), table.shape[1]))
     for segment, client in enumerate(segments.client):
         summed[offsets[client] : offsets[client + 1]] += table[starts[segment] : starts[segment + 1]]

@@ -148,7 +148,7 @@ def dense_add_srht(flat, columns, position, first, last, slopes, signed, interce
         rest = np.zeros((2, inner))
         rest[0, : count - whole] = slopes[whole:count]
         rest[1, : count - whole] = signed[whole:count]
-        tail = np.zeros(inner * columns)
+        tail = np.zeros(inner * columns, flat.dtype)
         tail[: (count - whole) * columns] = flat[(first + whole) * columns : last * columns]
         _add_whole_blocks(tail, columns, position + whole, rest[0], rest[1], intercept, total, inner, chosen, inner, sketch)
 

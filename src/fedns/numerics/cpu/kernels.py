@@ -176,7 +176,7 @@ def curvatures_along(rows, y, s, totals, segments, low, high, points, directions
             last = min(first + size, segments.last[segment])
             count = last - first
             margins(rows, first, last, point, z)
-            if steps.size > 1:
+            if steps.any():
                 margins(rows, first, last, direction, dz)
             for t in range(steps.size):
                 for i in range(count):

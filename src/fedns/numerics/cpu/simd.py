@@ -66,15 +66,19 @@ def _masked_load(builder: Any, element: Any, pointer: Any, mask: Any) -> Any:
     """llvm.masked.load of eight elements, zeros where the mask is not set."""
     lanes = ir.VectorType(element, LANES)
     pointer = builder.bitcast(pointer, lanes.as_pointer())
-    name = f"llvm.masked.load.v{LANES}{'f64' if isinstance(element, ir.DoubleType) else 'f32'}.p0"
+    kind = "i" if isinstance(element, ir.IntType) else "f"
+    name = f"llvm.masked.load.v{LANES}{kind}{8 * _size(element)}.p0"
     flags = ir.VectorType(ir.IntType(1), LANES)
     signature = ir.FunctionType(lanes, [pointer.type, ir.IntType(32), flags, lanes])
     function = cgutils.get_or_insert_function(builder.module, signature, name)
     align = ir.Constant(ir.IntType(32), _size(element))
-    return builder.call(function, [pointer, align, mask, ir.Constant(lanes, [0.0] * LANES)])
+    return builder.call(function, [pointer, align, mask, ir.Constant(lanes, None)])
 
 
 def _size(element: Any) -> int:
+    """Bytes of a stored number."""
+    if isinstance(element, ir.IntType):
+        return int(element.width) // 8
     return 8 if isinstance(element, ir.DoubleType) else 4
 
 
@@ -96,19 +100,25 @@ def fused(builder: Any, a: Any, b: Any, c: Any) -> Any:
     return builder.call(function, [a, b, c])
 
 
-def _widen(builder: Any, loaded: Any) -> Any:
-    return loaded if loaded.type == _DOUBLES else builder.fpext(loaded, _DOUBLES)
+def _widen(builder: Any, array_type: Any, loaded: Any) -> Any:
+    """Eight elements of an array of this type as doubles: exact, since every type that is stored fits into them."""
+    if loaded.type == _DOUBLES:
+        return loaded
+    name = str(array_type.dtype)
+    if "int" in name:
+        return (builder.uitofp if name.startswith("u") else builder.sitofp)(loaded, _DOUBLES)
+    return builder.fpext(loaded, _DOUBLES)
 
 
 @intrinsic
 def load(typing_context, array, index):
-    """Elements index : index + 8 of a contiguous array of float64 or float32."""
+    """Elements index : index + 8 of a contiguous array of float64 or of a narrower type."""
 
     def generate(context, builder, signature, arguments):
         element = context.get_value_type(signature.args[0].dtype)
         pointer = _address(context, builder, signature.args[0], *arguments)
         pointer = builder.bitcast(pointer, ir.VectorType(element, LANES).as_pointer())
-        return _widen(builder, builder.load(pointer, align=_size(element)))
+        return _widen(builder, signature.args[0], builder.load(pointer, align=_size(element)))
 
     return vector(array, types.intp), generate
 
@@ -120,7 +130,8 @@ def load_first(typing_context, array, index, count):
     def generate(context, builder, signature, arguments):
         element = context.get_value_type(signature.args[0].dtype)
         pointer = _address(context, builder, signature.args[0], *arguments[:2])
-        return _widen(builder, _masked_load(builder, element, pointer, _lane_mask(builder, arguments[2])))
+        loaded = _masked_load(builder, element, pointer, _lane_mask(builder, arguments[2]))
+        return _widen(builder, signature.args[0], loaded)
 
     return vector(array, types.intp, types.intp), generate
 
@@ -205,9 +216,9 @@ def _row_part(context: Any, builder: Any, array_type: Any, array: Any, index: An
     element = context.get_value_type(array_type.dtype)
     pointer = _address(context, builder, array_type, array, _at(builder, index, i))
     if last is not None:
-        return builder.fadd(_widen(builder, _masked_load(builder, element, pointer, last[0])), last[1])
+        return builder.fadd(_widen(builder, array_type, _masked_load(builder, element, pointer, last[0])), last[1])
     pointer = builder.bitcast(pointer, ir.VectorType(element, LANES).as_pointer())
-    return _widen(builder, builder.load(pointer, align=_size(element)))
+    return _widen(builder, array_type, builder.load(pointer, align=_size(element)))
 
 
 @intrinsic
@@ -264,7 +275,7 @@ def load_strip(typing_context, array, index, stride, count, shape):
         for i in range(shape.count):
             index = _at(builder, arguments[1], i, arguments[2])
             pointer = _address(context, builder, signature.args[0], arguments[0], index)
-            parts.append(_widen(builder, _masked_load(builder, element, pointer, mask)))
+            parts.append(_widen(builder, signature.args[0], _masked_load(builder, element, pointer, mask)))
         return _joined(builder, parts)
 
     return Vectors(shape.count)(array, types.intp, types.intp, types.intp, shape), generate

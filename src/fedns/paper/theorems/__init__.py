@@ -3,6 +3,5 @@
 from fedns.paper.theorems.contraction import theorem1
 from fedns.paper.theorems.excess_risk import theorem3
 from fedns.paper.theorems.iterations import theorem2
-from fedns.paper.theorems.result import TheoremResult
 
-__all__ = ["TheoremResult", "theorem1", "theorem2", "theorem3"]
+__all__ = ["theorem1", "theorem2", "theorem3"]

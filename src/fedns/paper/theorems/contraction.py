@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedns.algorithms.fedns import FedNS
+from fedns.paper.part import Part
 from fedns.paper.theorems.contraction_report import charts, tables, verdicts
 from fedns.paper.theorems.measure import Path, PowerLaw, fit_power, follow_seeds, geometric_mean
-from fedns.paper.theorems.result import TheoremResult
 from fedns.paper.theorems.settings import Setting, has_phishing, logistic_setting, ridge_setting
 from fedns.sketches import SRHT
 
@@ -64,7 +65,7 @@ class Case:
         return fit_power(np.log2(1.0 + rounds), factors)
 
 
-def theorem1(quick: bool, say: Callable[[str], None]) -> TheoremResult:
+def theorem1(quick: bool, say: Callable[[str], None]) -> Part:
     """Contraction factors with fixed, growing and full sketch sizes, against those claimed."""
     seeds = 3 if quick else 20
     cases: list[Case] = []
@@ -72,7 +73,7 @@ def theorem1(quick: bool, say: Callable[[str], None]) -> TheoremResult:
         say(f"theorem 1: {setting.name}, {setting.clients} clients, d_lambda {setting.dimension:.1f}, M {setting.features}")
         cases += measure(setting, seeds)
     findings = summarise(cases)
-    return TheoremResult(charts(cases), tables(cases), findings, verdicts(findings))
+    return Part("Theorem 1", [], charts(cases), tables(cases), findings, verdicts(findings))
 
 
 def _settings(quick: bool) -> list[Setting]:
@@ -96,7 +97,7 @@ def measure(setting: Setting, seeds: int) -> list[Case]:
 def _method(form: str, k: int) -> FedNS:
     if form == "growing":
         return FedNS(sketch=SRHT(k), growth="log2")
-    return FedNS(sketch=SRHT(k), aggregation=form)
+    return FedNS(sketch=SRHT(k), aggregation="sum" if form == "sum" else "gram")
 
 
 def size_law(cases: list[Case], form: str, less: float = 0.0) -> PowerLaw:
@@ -144,6 +145,7 @@ def summarise(cases: list[Case]) -> dict[str, float]:
         "smallest_sum_over_dimension": smallest_sum.k / smallest_sum.setting.dimension,
         "largest_over_bound": max(_over_bound(case) for case in cases if case.form == "growing" or case in full),
         "smallest_condition": min(case.setting.condition for case in cases),
+        "smallest_useful_digits": min(case.setting.condition for case in cases) / math.log(10),
         "start_over_radius": max(_start_over_radius(case) for case in fixed),
     }
 

@@ -8,137 +8,95 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fedns.paper.part import Findings, NumberedClaim, Table, Verdict, table_of
 from fedns.paper.theorems.measure import geometric_mean
 from fedns.paper.theorems.settings import ROUNDING, Setting
-from fedns.paper.verdict import Outcome, Verdict
 from fedns.reporting.charts import Chart, Line, Scale
 
 if TYPE_CHECKING:
     from fedns.paper.theorems.contraction import Case
 
-# Half way between a factor that stays and one that falls like 1 / log t.
-SUPERLINEAR_BELOW = -0.5
+SUPERLINEAR_BELOW = -0.5  # half way between a factor that stays and one that falls like 1 / log t
 FULL_SKETCH_ABOVE = 0.5  # k / M from which "of the order of M" is granted
-ONE_SKETCH_BELOW = (
-    0.5  # rows of a client worth fewer than m / 2 rows of one sketch: the Grams would be no better than the sum
+ONE_SKETCH_BELOW = 0.5  # rows of a client worth fewer than m / 2 rows of one sketch: Grams would be no better than the sum
+CLAIMS = (
+    NumberedClaim(
+        "Theorem 1, rate",
+        "with k = Ω(M) rows |w_t - w*| / |w_(t-1) - w*| tends to 0: super-linear convergence",
+        lambda f: f["trend_full"] < SUPERLINEAR_BELOW,
+        "factor ∝ log(1+t)^s (claimed s = -1): in the median s = {trend_full:.2f} with k = M and 2M, where the factor "
+        "is up to {factor_full:.3f}, and {trend_fixed:.2f} with any fixed k; at worst {trend_growing:.2f} with k growing "
+        "like log²(1+t). A fixed k gives a factor of {constant_gram:.2f} (m k / d_λ)^{exponent_gram:.2f}, an exponent of "
+        "{exponent_gram_unbiased:.2f} in m k - d_λ",
+        lambda f: f["trend_growing"] < SUPERLINEAR_BELOW,
+        "k grows like log²(1 + t)",
+    ),
+    NumberedClaim(
+        "Theorem 1, bound",
+        "|w_t - w*| is at most (β/γ) / log(1+t) times |w_(t-1) - w*|",
+        lambda f: f["largest_over_bound"] <= 1,
+        "at most {largest_over_bound:.2g} of the bound in any round; but with β/γ of {smallest_condition:.0f} "
+        "or more it promises a decrease only after 10^{smallest_useful_digits:.0f} rounds",
+    ),
+    NumberedClaim(
+        "Theorem 1, sketch size",
+        "FedNS takes a sketch of k ≳ M rows from every client",
+        lambda f: f["smallest_k_over_features"] >= FULL_SKETCH_ABOVE,
+        "every seed converges with k = {smallest_k:.0f}, {smallest_k_over_features:.2f} of M, where m k is "
+        "{smallest_rows_over_dimension:.1f} d_λ; summed as in the proof, k = {smallest_sum_over_dimension:.1f} d_λ will do",
+    ),
+    NumberedClaim(
+        "Theorem 1, proof",
+        "FedNS is Newton's method with one sketch of k rows, the sum of the clients' sketches",
+        lambda f: f["clients_worth"] < ONE_SKETCH_BELOW,
+        "by its factors a row per client is worth {clients_worth:.2f} m rows of one sketch; "
+        "exponents {exponent_gram:.2f} in m k and, for the sum, {exponent_sum:.2f} in k",
+    ),
 )
 
 
-def verdicts(findings: dict[str, float]) -> list[Verdict]:
+def verdicts(findings: Findings) -> list[Verdict]:
     """What the numbers say about Theorem 1, by the thresholds above."""
-    return [_rate(findings), _bound(findings), _size(findings), _proof(findings)]
+    return [claim.verdict(findings) for claim in CLAIMS]
 
 
-def _rate(f: dict[str, float]) -> Verdict:
-    outcome: Outcome = "does not hold"
-    if f["trend_full"] < SUPERLINEAR_BELOW:
-        outcome = "holds"
-    elif f["trend_growing"] < SUPERLINEAR_BELOW:
-        outcome = "holds if"
-    return Verdict(
-        "Theorem 1, rate",
-        "with k = Ω(M) rows |w_t - w*| / |w_(t-1) - w*| tends to 0: super-linear convergence",
-        outcome,
-        "k grows like log²(1 + t)" if outcome == "holds if" else "",
-        f"factor ∝ log(1+t)^s (claimed s = -1): in the median s = {f['trend_full']:.2f} with k = M and 2M, where the factor "
-        f"is up to {f['factor_full']:.3f}, and {f['trend_fixed']:.2f} with any fixed k; at worst {f['trend_growing']:.2f} "
-        "with k growing like log²(1+t). "
-        f"A fixed k gives a factor of {f['constant_gram']:.2f} (m k / d_λ)^{f['exponent_gram']:.2f}, an exponent of "
-        f"{f['exponent_gram_unbiased']:.2f} in m k - d_λ",
-    )
-
-
-def _bound(f: dict[str, float]) -> Verdict:
-    useful = f["smallest_condition"] / math.log(10)
-    return Verdict(
-        "Theorem 1, bound",
-        "|w_t - w*| is at most (β/γ) / log(1+t) times |w_(t-1) - w*|",
-        "holds" if f["largest_over_bound"] <= 1 else "does not hold",
-        "",
-        f"at most {f['largest_over_bound']:.2g} of the bound in any round; but with β/γ of {f['smallest_condition']:.0f} "
-        f"or more it promises a decrease only after 10^{useful:.0f} rounds",
-    )
-
-
-def _size(f: dict[str, float]) -> Verdict:
-    return Verdict(
-        "Theorem 1, sketch size",
-        "FedNS takes a sketch of k ≳ M rows from every client",
-        "holds" if f["smallest_k_over_features"] >= FULL_SKETCH_ABOVE else "does not hold",
-        "",
-        f"every seed converges with k = {f['smallest_k']:.0f}, {f['smallest_k_over_features']:.2f} of M, where m k is "
-        f"{f['smallest_rows_over_dimension']:.1f} d_λ; "
-        f"summed as in the proof, k = {f['smallest_sum_over_dimension']:.1f} d_λ will do",
-    )
-
-
-def _proof(f: dict[str, float]) -> Verdict:
-    return Verdict(
-        "Theorem 1, proof",
-        "FedNS is Newton's method with one sketch of k rows, the sum of the clients' sketches",
-        "holds" if f["clients_worth"] < ONE_SKETCH_BELOW else "does not hold",
-        "",
-        f"by its factors a row per client is worth {f['clients_worth']:.2f} m rows of one sketch; "
-        f"exponents {f['exponent_gram']:.2f} in m k and, for the sum, {f['exponent_sum']:.2f} in k",
-    )
-
-
-def tables(cases: Sequence[Case]) -> list[tuple[str, list[str], list[list[str]]]]:
-    return [_factor_table(cases), _constants_table(cases)]
-
-
-def _factor_table(cases: Sequence[Case]) -> tuple[str, list[str], list[list[str]]]:
-    headings = ["problem", "m", "form", "k", "rows / d_λ", "factor", "√(d/rows)", "ratio", "trend in log t", "converged"]
-    rows = []
-    for case in cases:
-        known = case.converged == 1.0
-        law = case.form != "growing" and known
-        trend = case.trend if known else None
-        rows.append(
-            [
-                case.setting.name,
-                str(case.setting.clients),
-                case.form,
-                str(case.k) + (" log2²(1+t)" if case.form == "growing" else ""),
-                f"{case.size / case.setting.dimension:.1f}",
-                f"{case.factor:.3f}" if law else "falling" if known else "-",
-                f"{case.predicted:.3f}" if case.form != "growing" else "-",
-                f"{case.factor / case.predicted:.2f}" if law else "-",
-                f"{trend.exponent:+.2f} ± {trend.error:.2f}" if trend else "-",
-                f"{case.converged:.0%}",
-            ]
-        )
-    return "Theorem 1: contraction factors in the Hessian norm", headings, rows
-
-
-def _constants_table(cases: Sequence[Case]) -> tuple[str, list[str], list[list[str]]]:
-    headings = [
-        "problem",
-        "m",
-        "M",
-        "d_λ",
-        "d_λ at w*",
-        "β/γ",
-        "bound < 1 after",
-        "start must be within",
-        "start at 0 is away",
+def tables(cases: Sequence[Case]) -> list[Table]:
+    settings = dict.fromkeys(case.setting for case in cases)
+    return [
+        table_of("Theorem 1: contraction factors in the Hessian norm", map(_factors_row, cases)),
+        table_of("Theorem 1: what it asks for", map(_constants_row, settings)),
     ]
-    rows = []
-    for setting in dict.fromkeys(case.setting for case in cases):
-        rows.append(
-            [
-                setting.name,
-                str(setting.clients),
-                str(setting.features),
-                f"{setting.dimension:.2f}",
-                f"{setting.local_dimension:.2f}",
-                f"{setting.condition:.0f}",
-                f"10^{setting.condition / math.log(10):.0f} rounds",
-                "any" if setting.quadratic else f"{setting.safe_radius:.1e}",
-                f"{np.linalg.norm(setting.optimum.coefficients):.1f}",
-            ]
-        )
-    return "Theorem 1: what it asks for", headings, rows
+
+
+def _factors_row(case: Case) -> dict[str, str]:
+    known = case.converged == 1.0
+    law = case.form != "growing" and known
+    return {
+        "problem": case.setting.name,
+        "m": str(case.setting.clients),
+        "form": case.form,
+        "k": str(case.k) + (" log2²(1+t)" if case.form == "growing" else ""),
+        "rows / d_λ": f"{case.size / case.setting.dimension:.1f}",
+        "factor": f"{case.factor:.3f}" if law else "falling" if known else "-",
+        "√(d/rows)": f"{case.predicted:.3f}" if case.form != "growing" else "-",
+        "ratio": f"{case.factor / case.predicted:.2f}" if law else "-",
+        "trend in log t": f"{case.trend.exponent:+.2f} ± {case.trend.error:.2f}" if known else "-",
+        "converged": f"{case.converged:.0%}",
+    }
+
+
+def _constants_row(setting: Setting) -> dict[str, str]:
+    return {
+        "problem": setting.name,
+        "m": str(setting.clients),
+        "M": str(setting.features),
+        "d_λ": f"{setting.dimension:.2f}",
+        "d_λ at w*": f"{setting.local_dimension:.2f}",
+        "β/γ": f"{setting.condition:.0f}",
+        "bound < 1 after": f"10^{setting.condition / math.log(10):.0f} rounds",
+        "start must be within": "any" if setting.quadratic else f"{setting.safe_radius:.1e}",
+        "start at 0 is away": f"{np.linalg.norm(setting.optimum.coefficients):.1f}",
+    }
 
 
 def charts(cases: Sequence[Case]) -> list[Chart]:

@@ -13,10 +13,10 @@ from fedns.algorithms.fedndes import FedNDES
 from fedns.algorithms.fedns import FedNS
 from fedns.core.algorithm import Algorithm
 from fedns.numerics.linalg import single_threaded_blas
+from fedns.paper.part import Part
 from fedns.paper.theorems.excess_risk_report import charts, tables, verdicts
 from fedns.paper.theorems.known_kernel import FEATURES, KnownKernel, exact_solution
 from fedns.paper.theorems.measure import Watcher, fit_power
-from fedns.paper.theorems.result import TheoremResult
 from fedns.simulation.simulator import simulate
 from fedns.sketches import SRHT
 
@@ -52,7 +52,7 @@ class Curve:
         return float(np.sqrt((draws - 1) * np.var(without)))
 
 
-def theorem3(quick: bool, say: Callable[[str], None]) -> TheoremResult:
+def theorem3(quick: bool, say: Callable[[str], None]) -> Part:
     """Excess risks by N with the theorem's penalty, rounds and sketch sizes, beside pooled kernel ridge regression's."""
     powers = range(8, 13) if quick else range(8, 15)
     kernels, seeds = (KERNELS[:2], 8) if quick else (KERNELS, 30)
@@ -61,7 +61,7 @@ def theorem3(quick: bool, say: Callable[[str], None]) -> TheoremResult:
         say(f"theorem 3: {kernel.label}, N from {2 ** powers[0]} to {2 ** powers[-1]}, {seeds} draws of the data")
         curves += measure(kernel, [2**power for power in powers], seeds)
     findings = summarise(curves)
-    return TheoremResult(charts(curves), tables(curves), findings, verdicts(findings))
+    return Part("Theorem 3", [], charts(curves), tables(curves), findings, verdicts(findings))
 
 
 def measure(kernel: KnownKernel, samples: list[int], seeds: int, methods: tuple[str, ...] = METHODS) -> list[Curve]:

@@ -2,61 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedns.paper.verdict import Outcome, Verdict
+from fedns.paper.part import Findings, NumberedClaim, Table, Verdict, table_of
+from fedns.paper.theorems.measure import fit_power
 from fedns.reporting.charts import Chart, Line, Scale
 
 if TYPE_CHECKING:
     from fedns.paper.theorems.excess_risk import Curve
 
-Table = tuple[str, list[str], list[list[str]]]
 SLOPE_TOLERANCE = 0.05  # beside two standard errors: what lower-order terms do to a slope over these N
 LARGEST_ERROR = 0.05  # a slope that is less certain than this does not get the benefit of it
 RISK_TOLERANCE = 1.1  # times the pooled risk
 
 
-def verdicts(findings: dict[str, float]) -> list[Verdict]:
+def verdicts(findings: Findings) -> list[Verdict]:
     """What the numbers say about Theorem 3, by the thresholds above."""
-    return [_efficient(findings), _full(findings), _dimension(findings)]
+    return [claim.verdict(findings) for claim in _claims(findings)]
 
 
-def _efficient(f: dict[str, float]) -> Verdict:
-    """FedNDES; where it holds for k = N^a at each client but not for m k = N^a, it holds by its clients' number."""
-    outcome: Outcome = "does not hold"
-    if _as_claimed(f, "fedndes"):
-        outcome = "holds" if _as_claimed(f, "shared") else "holds if"
-    rows = f["rows_over_dimension"]
-    return Verdict(
+def _claims(f: Findings) -> Iterator[NumberedClaim]:
+    # Where it holds for k = N^a at each client but not for m k = N^a, FedNDES holds by its clients' number.
+    yield NumberedClaim(
         "Theorem 3, FedNDES",
         "with k = Ω(N^(γ/(2r+γ))) and T = (2r/(2r+γ)) log N rounds the excess risk is O(N^(-2r/(2r+γ)))",
-        outcome,
-        f"all clients' rows together, m k, are some times d_λ, here at least {rows:.1f}" if outcome == "holds if" else "",
-        f"{_slopes(f, 'fedndes')}; at most {f['over_pooled_fedndes']:.3f} times the risk of pooled kernel ridge regression; "
-        f"with m k = N^(γ/(2r+γ)), what one client would send, {f['over_pooled_shared']:.1f} times",
+        lambda f: _as_claimed(f, "fedndes") and _as_claimed(f, "shared"),
+        f"{_slopes(f, 'fedndes')}; at most {{over_pooled_fedndes:.3f}} times the risk of pooled kernel ridge "
+        "regression; with m k = N^(γ/(2r+γ)), what one client would send, {over_pooled_shared:.1f} times",
+        lambda f: _as_claimed(f, "fedndes"),
+        "all clients' rows together, m k, are some times d_λ, here at least {rows_over_dimension:.1f}",
     )
-
-
-def _full(f: dict[str, float]) -> Verdict:
-    return Verdict(
+    yield NumberedClaim(
         "Theorem 3, FedNS",
         "with k = Ω(M) and T = (2r/(2r+γ)) log N rounds the excess risk is O(N^(-2r/(2r+γ)))",
-        "holds" if _as_claimed(f, "fedns") else "does not hold",
-        "",
-        f"{_slopes(f, 'fedns')}; at most {f['over_pooled_fedns']:.3f} times the risk of pooled kernel ridge regression",
+        lambda f: _as_claimed(f, "fedns"),
+        f"{_slopes(f, 'fedns')}; at most {{over_pooled_fedns:.3f}} times the risk of pooled kernel ridge regression",
+    )
+    yield NumberedClaim(
+        "Theorem 3, proof",
+        "the empirical effective dimension is between 1/3 and 3 times N^(γ/(2r+γ))",
+        lambda f: f["smallest_dimension_ratio"] >= 1 / 3 and f["largest_dimension_ratio"] <= 3,
+        "between {smallest_dimension_ratio:.2f} and {largest_dimension_ratio:.2f} times it on these kernels; a constant Q² "
+        "of the capacity condition is left out",
     )
 
 
-def _as_claimed(f: dict[str, float], short: str) -> bool:
+def _as_claimed(f: Findings, short: str) -> bool:
     """Whether the risk falls at least as fast as claimed, and is nearly the pooled one."""
     allowed = SLOPE_TOLERANCE + 2 * min(f[f"slower_error_{short}"], LARGEST_ERROR)
     return f[f"slower_{short}"] <= allowed and f[f"over_pooled_{short}"] <= RISK_TOLERANCE
 
 
-def _slopes(f: dict[str, float], short: str) -> str:
+def _slopes(f: Findings, short: str) -> str:
     kernels = [key.removeprefix("claimed ") for key in f if key.startswith("claimed ")]
     return "exponents " + "; ".join(
         f"{kernel}: {f[f'slope_{short} {kernel}']:.3f} ± {f[f'slope_error_{short} {kernel}']:.3f}, "
@@ -65,62 +65,43 @@ def _slopes(f: dict[str, float], short: str) -> str:
     )
 
 
-def _dimension(f: dict[str, float]) -> Verdict:
-    low, high = f["smallest_dimension_ratio"], f["largest_dimension_ratio"]
-    return Verdict(
-        "Theorem 3, proof",
-        "the empirical effective dimension is between 1/3 and 3 times N^(γ/(2r+γ))",
-        "holds" if low >= 1 / 3 and high <= 3 else "does not hold",
-        "",
-        f"between {low:.2f} and {high:.2f} times it on these kernels; a constant Q² of the capacity condition is left out",
-    )
-
-
 def tables(curves: Sequence[Curve]) -> list[Table]:
-    return [_slope_table(curves), _risk_table(curves)]
+    return [
+        table_of("Theorem 3: exponents of N in the excess risk", map(_slope_row, curves)),
+        table_of("Theorem 3: smallest and largest sample", _risk_rows(curves)),
+    ]
 
 
-def _slope_table(curves: Sequence[Curve]) -> Table:
-    headings = ["kernel", "method", "fitted exponent", "claimed", "by bias and variance"]
-    rows = []
+def _slope_row(curve: Curve) -> dict[str, str]:
+    expected = [curve.kernel.expected_risk(count) for count in curve.samples]
+    return {
+        "kernel": curve.kernel.label,
+        "method": curve.method,
+        "fitted exponent": f"{curve.slope:.3f} ± {curve.slope_error:.3f}",
+        "claimed": f"{curve.kernel.rate:.3f}",
+        "by bias and variance": f"{fit_power(curve.samples, expected).exponent:.3f}",
+    }
+
+
+def _risk_rows(curves: Sequence[Curve]) -> Iterator[dict[str, str]]:
     for curve in curves:
-        expected = [curve.kernel.expected_risk(count) for count in curve.samples]
-        formula = np.polyfit(np.log(curve.samples), np.log(expected), 1)[0]
-        rows.append(
-            [
-                curve.kernel.label,
-                curve.method,
-                f"{curve.slope:.3f} ± {curve.slope_error:.3f}",
-                f"{curve.kernel.rate:.3f}",
-                f"{formula:.3f}",
-            ]
-        )
-    return "Theorem 3: exponents of N in the excess risk", headings, rows
-
-
-def _risk_table(curves: Sequence[Curve]) -> Table:
-    headings = ["kernel", "N", "λ", "T", "N^a", "d_λ", "method", "excess risk", "of pooled", "rounds needed"]
-    rows = []
-    for curve in curves:
-        pooled = next(other for other in curves if other.kernel == curve.kernel and other.method == curves[0].method)
+        kernel = curve.kernel
+        pooled = next(other for other in curves if other.kernel == kernel and other.method == curves[0].method)
         for place in (0, len(curve.samples) - 1):
             count, needed = curve.samples[place], np.median(curve.needed[:, place])
             risk = curve.risks[:, place].mean()
-            rows.append(
-                [
-                    curve.kernel.label,
-                    str(count),
-                    f"{curve.kernel.strength(count):.4f}",
-                    str(curve.kernel.rounds(count)),
-                    f"{curve.kernel.dimension_power(count):.1f}",
-                    f"{curve.dimensions[:, place].mean():.1f}",
-                    curve.method,
-                    f"{risk:.2e}",
-                    f"{risk / pooled.risks[:, place].mean():.3f}",
-                    f"{needed:.0f}" if np.isfinite(needed) else "more than T",
-                ]
-            )
-    return "Theorem 3: smallest and largest sample", headings, rows
+            yield {
+                "kernel": kernel.label,
+                "N": str(count),
+                "λ": f"{kernel.strength(count):.4f}",
+                "T": str(kernel.rounds(count)),
+                "N^a": f"{kernel.dimension_power(count):.1f}",
+                "d_λ": f"{curve.dimensions[:, place].mean():.1f}",
+                "method": curve.method,
+                "excess risk": f"{risk:.2e}",
+                "of pooled": f"{risk / pooled.risks[:, place].mean():.3f}",
+                "rounds needed": f"{needed:.0f}" if np.isfinite(needed) else "more than T",
+            }
 
 
 def charts(curves: Sequence[Curve]) -> list[Chart]:

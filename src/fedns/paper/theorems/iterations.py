@@ -14,9 +14,9 @@ from fedns.algorithms.newton import FedNewton
 from fedns.algorithms.searches import ArmijoSearch, LocalSearch
 from fedns.core.algorithm import Algorithm
 from fedns.numerics.rng import generator
+from fedns.paper.part import Part
 from fedns.paper.theorems.iterations_report import charts, tables, verdicts
 from fedns.paper.theorems.measure import Path, follow
-from fedns.paper.theorems.result import TheoremResult
 from fedns.paper.theorems.settings import Setting, has_phishing, logistic_setting, ridge_setting
 from fedns.sketches import SRHT
 
@@ -72,7 +72,7 @@ class Case:
         return float(np.mean(np.concatenate(steps) == 1.0))
 
 
-def theorem2(quick: bool, say: Callable[[str], None]) -> TheoremResult:
+def theorem2(quick: bool, say: Callable[[str], None]) -> Part:
     """Rounds to delta from 1e-2 to 1e-10 at multiples of the effective dimension, near and far starts."""
     seeds = 2 if quick else 10
     few, many = (4, 40) if has_phishing() else (4, 10)
@@ -85,7 +85,7 @@ def theorem2(quick: bool, say: Callable[[str], None]) -> TheoremResult:
     say("theorem 2: starts far away")
     far = far_starts(logistic_setting(many), seeds)
     findings = summarise(cases, far)
-    return TheoremResult(charts(cases, far), tables(cases, far), findings, verdicts(findings))
+    return Part("Theorem 2", [], charts(cases, far), tables(cases, far), findings, verdicts(findings))
 
 
 def _settings(quick: bool, few: int, many: int) -> list[tuple[Setting, str]]:

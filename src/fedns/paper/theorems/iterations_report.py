@@ -8,113 +8,93 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedns.paper.verdict import Outcome, Verdict
+from fedns.paper.part import Findings, NumberedClaim, Table, Verdict, table_of
 from fedns.reporting.charts import Chart, Line, Scale
 
 if TYPE_CHECKING:
     from fedns.paper.theorems.iterations import Case
 
-Table = tuple[str, list[str], list[list[str]]]
 SHOWN_DIGITS = (2, 4, 6, 8, 10)
 # Rounds from 6 to 10 digits over rounds from 2 to 6: 1 if they grow like log(1/delta), less if like its logarithm.
 LOG_LOG_BEND = math.log(10 / 6) / math.log(6 / 2)
 BENT_BELOW = (1 + LOG_LOG_BEND) / 2
-
-
-def verdicts(findings: dict[str, float]) -> list[Verdict]:
-    """What the numbers say about Theorem 2, by the thresholds above."""
-    return [_iterations(findings), _size(findings), _start(findings), _printed(findings)]
-
-
-def _iterations(f: dict[str, float]) -> Verdict:
-    outcome: Outcome = "does not hold"
-    if f["bend_median"] < BENT_BELOW:
-        outcome = "holds"
-    elif f["bend_exact"] < BENT_BELOW:
-        outcome = "holds if"
-    return Verdict(
+CLAIMS = (
+    NumberedClaim(
         "Theorem 2, iterations",
         "with k = Ω(d_λ) FedNDES takes T = O(log log 1/δ) rounds to |w - w*| <= δ",
-        outcome,
-        "the second sketch has d_λ/δ rows, as in the proof, which is exact for every client"
-        if outcome == "holds if"
-        else "",
+        lambda f: f["bend_median"] < BENT_BELOW,
         f"rounds for digits 6 to 10 over rounds for digits 2 to 6 (log(1/δ): 1, log log: {LOG_LOG_BEND:.2f}): "
-        f"{f['bend_median']:.2f} with d_λ to 8 d_λ (smallest {f['bend_smallest']:.2f}), {f['bend_exact']:.2f} with "
-        f"an exact second sketch, {f['bend_newton']:.2f} for Newton's method; {f['rounds_per_digit_mk']:.1f} rounds per "
-        f"digit at m k = {f['first_multiple_mk']:.2g} d_λ and "
-        f"{f['rounds_per_digit_k']:.1f} at k = {f['first_multiple_k']:.2g} d_λ",
-    )
-
-
-def _size(f: dict[str, float]) -> Verdict:
-    return Verdict(
+        "{bend_median:.2f} with d_λ to 8 d_λ (smallest {bend_smallest:.2f}), {bend_exact:.2f} with an exact second sketch, "
+        "{bend_newton:.2f} for Newton's method; {rounds_per_digit_mk:.1f} rounds per digit at m k = {first_multiple_mk:.2g} "
+        "d_λ and {rounds_per_digit_k:.1f} at k = {first_multiple_k:.2g} d_λ",
+        lambda f: f["bend_exact"] < BENT_BELOW,
+        "the second sketch has d_λ/δ rows, as in the proof, which is exact for every client",
+    ),
+    NumberedClaim(
         "Theorem 2, sketch size",
         "k = Ω(d_λ) rows are enough for FedNDES",
         # k = d_lambda at each of m clients is m k = m d_lambda: no constant has to be chosen.
-        "holds" if f["rows_enough"] <= f["fewest_clients"] else "does not hold",
-        "",
+        lambda f: f["rows_enough"] <= f["fewest_clients"],
         "with a line search on the sum of the losses every seed reaches 1e-10 within 80 rounds from m k = "
-        f"{f['rows_enough']:.2g} d_λ on, far less than d_λ at each of many clients; every unit step is accepted from m k = "
-        f"{f['rows_unit_step']:.2g} d_λ on",
-    )
-
-
-def _start(f: dict[str, float]) -> Verdict:
-    return Verdict(
+        "{rows_enough:.2g} d_λ on, far less than d_λ at each of many clients; every unit step is accepted from m k = "
+        "{rows_unit_step:.2g} d_λ on",
+    ),
+    NumberedClaim(
         "Theorem 2, start",
         "FedNDES needs no condition on the start",
-        "holds" if f["far_reached"] == 1.0 else "does not hold",
-        "",
-        f"from up to 1000 |w*| away {f['far_reached']:.0%} of the seeds reach 1e-10 with a line search on the sum of "
-        f"the losses, {f['far_reached_without_search']:.0%} without one",
-    )
-
-
-def _printed(f: dict[str, float]) -> Verdict:
-    found = f["printed_reached"] == 1.0
-    return Verdict(
+        lambda f: f["far_reached"] == 1.0,
+        "from up to 1000 |w*| away {far_reached:.0%} of the seeds reach 1e-10 with a line search on the sum of the losses, "
+        "{far_reached_without_search:.0%} without one",
+    ),
+    NumberedClaim(
         "Theorem 2, Algorithm 2",
         "Algorithm 2 as printed, with the smallest of the clients' own steps, reaches any δ",
-        "holds" if found else "holds if" if f["rows_enough"] < math.inf else "does not hold",
-        "" if found else "clients search along the step on the sum of their losses",
-        f"{f['printed_reached']:.0%} of the seeds reach 1e-10 as printed on the worst problem",
-    )
+        lambda f: f["printed_reached"] == 1.0,
+        "{printed_reached:.0%} of the seeds reach 1e-10 as printed on the worst problem",
+        lambda f: f["rows_enough"] < math.inf,
+        "clients search along the step on the sum of their losses",
+    ),
+)
+
+
+def verdicts(findings: Findings) -> list[Verdict]:
+    """What the numbers say about Theorem 2, by the thresholds above."""
+    return [claim.verdict(findings) for claim in CLAIMS]
 
 
 def tables(cases: Sequence[Case], far: Sequence[tuple[float, Case]]) -> list[Table]:
-    return [_rounds_table(cases), _far_table(far)]
+    return [
+        table_of("Theorem 2: mean rounds to |w - w*| <= δ", map(_rounds_row, cases)),
+        table_of("Theorem 2: starts far from the optimum", (_far_row(away, case) for away, case in far)),
+    ]
 
 
-def _rounds_table(cases: Sequence[Case]) -> Table:
-    shown = [f"to 1e-{digits}" for digits in SHOWN_DIGITS]
-    headings = ["problem", "m", "method", "k", "m k / d_λ", *shown, "late / early", "whole steps"]
-    rows = []
-    for case in cases:
-        rounds = [case.rounds[digits - 2] for digits in SHOWN_DIGITS]
-        rows.append(
-            [
-                case.setting.name,
-                str(case.setting.clients),
-                case.label,
-                str(case.k) if case.k else "-",
-                f"{case.rows:.2g}" if case.k else "-",
-                *[f"{value:.1f}" if np.isfinite(value) else "never" for value in rounds],
-                f"{case.bend:.2f}" if np.isfinite(rounds[-1]) else "-",
-                f"{case.unit_steps:.0%}",
-            ]
-        )
-    return "Theorem 2: mean rounds to |w - w*| <= δ", headings, rows
+def _rounds_row(case: Case) -> dict[str, str]:
+    rounds = {digits: case.rounds[digits - 2] for digits in SHOWN_DIGITS}
+    return {
+        "problem": case.setting.name,
+        "m": str(case.setting.clients),
+        "method": case.label,
+        "k": str(case.k) if case.k else "-",
+        "m k / d_λ": f"{case.rows:.2g}" if case.k else "-",
+        **{f"to 1e-{digits}": _rounds_text(value) for digits, value in rounds.items()},
+        "late / early": f"{case.bend:.2f}" if np.isfinite(rounds[SHOWN_DIGITS[-1]]) else "-",
+        "whole steps": f"{case.unit_steps:.0%}",
+    }
 
 
-def _far_table(far: Sequence[tuple[float, Case]]) -> Table:
-    headings = ["start", "method", "reached 1e-10", "rounds to 1e-2", "rounds to 1e-10"]
-    rows = []
-    for away, case in far:
-        first, last = case.rounds[0], case.rounds[-1]
-        shown = [f"{value:.1f}" if np.isfinite(value) else "never" for value in (first, last)]
-        rows.append([f"{away:g} |w*| away", case.label, f"{case.reached:.0%}", *shown])
-    return "Theorem 2: starts far from the optimum", headings, rows
+def _far_row(away: float, case: Case) -> dict[str, str]:
+    return {
+        "start": f"{away:g} |w*| away",
+        "method": case.label,
+        "reached 1e-10": f"{case.reached:.0%}",
+        "rounds to 1e-2": _rounds_text(case.rounds[0]),
+        "rounds to 1e-10": _rounds_text(case.rounds[-1]),
+    }
+
+
+def _rounds_text(rounds: float) -> str:
+    return f"{rounds:.1f}" if math.isfinite(rounds) else "never"
 
 
 def charts(cases: Sequence[Case], far: Sequence[tuple[float, Case]]) -> list[Chart]:

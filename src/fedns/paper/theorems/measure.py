@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedns.core.algorithm import Algorithm
-from fedns.core.history import Record
-from fedns.core.observers import Observer
+from fedns.core.history import Observer, Record
 from fedns.paper.theorems.settings import ROUNDING, Setting
 from fedns.simulation.simulator import simulate
 

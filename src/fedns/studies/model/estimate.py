@@ -9,20 +9,21 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from fedns.algorithms.auto.rules import FEW_COLUMNS
 from fedns.algorithms.curvature import refuse_impossible_hessian
 from fedns.core.algorithm import Algorithm
 from fedns.core.clients import Clients, on_client
 from fedns.core.cohort import Cohort
 from fedns.core.errors import ConfigError, DataError
-from fedns.core.history import History
+from fedns.core.history import History, Observer
 from fedns.core.messages import Message, Payload, wire
 from fedns.core.meter import LedgerEntry, Meter
-from fedns.core.observers import Observer
 from fedns.core.reducers import mean
-from fedns.core.run import Evaluation, run
+from fedns.core.run import Evaluation, Progress, run
 from fedns.core.termination import Ending, Stop
-from fedns.numerics.linalg import unpack_symmetric
+from fedns.numerics.linalg import packed_size, unpack_symmetric
 from fedns.problems.family import Outcomes
+from fedns.problems.losses import Squared
 from fedns.problems.penalties import Ridge
 from fedns.problems.problem import Problem
 from fedns.runs.methods import parse_method
@@ -119,16 +120,19 @@ def problem_of(study: Study, design: Design) -> Problem:
 
 
 def method_text(study: Study, num_features: int, num_sites: int) -> str:
-    """The study's method; by default exact Newton steps while they send less than a sketch would.
+    """The study's method; by default the one that sends least among those that take few rounds.
 
-    A sketch that does not slow a run down has four times as many rows, over all sites, as there are coefficients.
+    Exact Newton steps where one is enough or coefficients are few; then `auto`, which sends the Hessian's changes in few
+    bits, or its cheapest curvature where even that is more than a sketch.
     """
     if study.method != "default":
         return study.method
+    if isinstance(study.distribution.loss, Squared):
+        return "fednewton"
+    if num_features <= FEW_COLUMNS["balanced"]:
+        return "fednewton:line_search=aggregate"
     sketch_size = max(SMALLEST_SKETCH, math.ceil(4 * num_features / num_sites))
-    if num_features * (num_features + 1) // 2 <= sketch_size * num_features:
-        return "fednewton" if study.family == "gaussian" else "fednewton:line_search=aggregate"
-    return f"fedndes:sketch=srht;sketch_size={sketch_size}"
+    return "auto:prefer=rounds" if packed_size(num_features) <= sketch_size * num_features else "auto"
 
 
 def estimate(
@@ -139,12 +143,18 @@ def estimate(
     evaluate: Callable[[Problem, FloatArray], Evaluation],
     *,
     observers: Sequence[Observer] = (),
+    start: FloatArray | None = None,
+    resume: Progress | None = None,
 ) -> StudyFit:
-    """Fit over this cohort, and refuse what is no maximum of the likelihood."""
+    """Fit over this cohort, and refuse what is no maximum of the likelihood.
+
+    start: the Hessian at 0, where it is known already. resume: go on from there.
+    """
     design = agreed.design
     study = design.study
     rows = float(cohort.total_weights.sum())
-    start = curvature_at(problem, cohort, np.zeros(len(design.names)))[1]
+    if start is None:
+        start = curvature_at(problem, cohort, np.zeros(len(design.names)))[1]
     found = aliases(start, design)
     if found and study.aliased == "refuse":
         raise DataError(f"columns depend on each other: {'; '.join(map(str, found))}; take one out of the formula")
@@ -154,9 +164,12 @@ def estimate(
     outcomes = study.distribution.outcomes
     unit = design.agreement.centres[study.parsed.outcome][1] if outcomes is Outcomes.NUMBER else 1.0
     stop = _stop(study, algorithm, unit / math.sqrt(rows))
-    history = run(algorithm, problem, cohort, stop=stop, evaluate=lambda w: evaluate(problem, w), observers=observers)
+    history = run(
+        algorithm, problem, cohort, stop=stop, evaluate=lambda w: evaluate(problem, w), observers=observers, resume=resume
+    )
     gradient, hessian = curvature_at(problem, cohort, history.coefficients)
-    if outcomes in (Outcomes.EVENT, Outcomes.COUNT):
+    uphill = history.records[-1].objective > history.records[0].objective  # where steps overshoot the Hessian fades, too
+    if outcomes in (Outcomes.EVENT, Outcomes.COUNT) and not uphill:
         _refuse_separation(start, hessian, rows, design, found)
     data_hessian = hessian - np.diag(problem.penalty_diagonal(len(design.names)))
     left = problem.newton_step(history.coefficients, gradient, data_hessian).newton_decrement * math.sqrt(rows) / unit
@@ -166,7 +179,7 @@ def estimate(
 def _stop(study: Study, algorithm: Algorithm, standard_error: float) -> Stop:
     """When to stop: by the Newton decrement where the method knows it, else by the gradient on the fitted scale."""
     tolerance = study.tolerance * standard_error
-    if algorithm.name in ("fednewton", "fedns", "fedndes"):
+    if algorithm.name in ("fednewton", "fedns", "fedndes", "auto"):
         return Stop(study.rounds, newton_decrement=tolerance)
     return Stop(study.rounds, gradient_norm=tolerance)
 

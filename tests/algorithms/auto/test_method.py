@@ -7,8 +7,8 @@ from tests.conftest import dense_features, make_shards
 from tests.federation.in_process import Federation, run_of
 
 import fedns
-from fedns.algorithms.auto import HESSIAN, LOCAL, SKETCH
-from fedns.algorithms.auto.exchanges import eighths, exponents_of, round_at_random, round_to_nearest
+from fedns.algorithms.auto.rounding import eighths, exponents_of, round_at_random, round_to_nearest
+from fedns.algorithms.auto.state import Source
 from fedns.core.shards import Shards
 from fedns.numerics.rng import stream_keys
 from fedns.runs.policy import Policy
@@ -34,7 +34,8 @@ def test_it_reaches_the_optimum_of_badly_scaled_columns(prefer, clients):
 
 
 @pytest.mark.parametrize(
-    ("clients", "prefer", "source"), [(4, "bytes", LOCAL), (40, "bytes", SKETCH), (4, "rounds", HESSIAN)]
+    ("clients", "prefer", "source"),
+    [(4, "bytes", Source.LOCAL), (40, "bytes", Source.SKETCH), (4, "rounds", Source.HESSIAN)],
 )
 def test_where_the_metric_comes_from(clients, prefer, source):
     history = fedns.simulate(fedns.Auto(prefer=prefer), PROBLEM, many_columns(clients), rounds=3)
@@ -52,6 +53,7 @@ def test_it_agrees_with_scikit_learn():
     np.testing.assert_allclose(history.coefficients, expected, rtol=1e-8, atol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("clients", [4, 40])
 def test_it_sends_less_than_every_other_method(clients):
     shards = many_columns(clients)
@@ -76,6 +78,7 @@ def test_for_few_rounds_it_is_newtons_method_in_half_the_bytes():
     assert ours.uplink_bytes[-1] < 0.5 * newton.uplink_bytes[-1]
 
 
+@pytest.mark.slow
 def test_a_start_far_away_converges():
     shards = make_shards()
     optimum = fedns.pooled_optimum(PROBLEM, shards)
@@ -85,11 +88,13 @@ def test_a_start_far_away_converges():
         assert history.converged, history.stop_reason
 
 
+@pytest.mark.slow
 def test_part_of_the_clients_at_a_time_reaches_the_optimum_of_all():
     history = fedns.simulate(fedns.Auto(), PROBLEM, many_columns(20, columns=30), rounds=150, tol=1e-8, participation=0.7)
     assert history.converged, history.stop_reason
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_absent_sites_count_as_they_were(seed, tmp_path):
     shards, random = make_shards(sizes=(90, 60, 50, 40, 60)), np.random.default_rng(seed)

@@ -1,0 +1,184 @@
+"""One answer in the making: the owner's rules while its rows are read, and the budget before it leaves."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedns.core.clients import Clients, Handler
+from fedns.core.messages import Discloses, Message
+from fedns.core.shards import Shards
+from fedns.federation.site.budget import Line
+from fedns.federation.site.guard import HARMLESS, Guard, Question, Refusal
+from fedns.numerics.backend import Keys, LocalSteps, SketchPlan
+from fedns.numerics.linalg import packed_size
+from fedns.problems.problem import Problem
+
+FloatArray = NDArray[np.float64]
+_TOO_FAR = 100.0  # times the loss where a search began
+
+
+@dataclass
+class Answering:
+    """One answer in the making."""
+
+    guard: Guard
+    question: Question
+    passes: int = 0
+
+    def __post_init__(self) -> None:
+        self._started = time.monotonic()
+
+    def watch(self, problem: Problem) -> WatchedProblem:
+        values = {one.name: getattr(problem, one.name) for one in fields(problem)}
+        return WatchedProblem(**values, answering=self)
+
+    def before_pass(self, problem: Problem, points: FloatArray, memory: int) -> None:
+        """R4 and R6, before the rows are read."""
+        own = self.guard.permissions
+        self.passes += 1
+        if self.passes > own.passes or time.monotonic() - self._started > own.answer_seconds:
+            raise Refusal("R6", f"the answer takes more than {own.passes} passes or {own.answer_seconds:g} seconds")
+        if memory > own.largest_bytes:
+            raise Refusal("R6", f"the answer takes more than {own.largest_bytes} bytes")
+        for w in np.atleast_2d(points) if points.size else ():
+            self.at_point(w)
+            self.guard.check_point(problem, w)
+
+    def at_point(self, w: FloatArray) -> None:
+        """R5, where only the site knows which coefficients a request is about."""
+        asked = self.question
+        if not asked.relative:
+            return
+        hashes = [hashlib.sha256(np.ascontiguousarray(row).tobytes()).hexdigest()[:32] for row in np.atleast_2d(w)]
+        asked.points += [one for one in hashes if one not in asked.points]
+        self.guard.check_points(self.guard.budget.spent(), asked)
+
+    def reply(self, handler: Handler, problem: Problem, clients: Clients, request: Any) -> Message:
+        """The handler's reply. Of several candidates those at which R4 refuses are left as they came, or called too bad."""
+        watched, spec = self.watch(problem), request.specs().get("coefficients")
+        axis = spec.dimensions[0] if spec and len(spec.dimensions) > 1 else ""
+        if not axis or len(request.coefficients) < 2 or self.guard.permissions.needs_no_measure:
+            return handler(watched, clients, request)
+        answers: list[Message | Refusal] = []
+        for row in range(len(request.coefficients)):
+            try:
+                answers.append(handler(watched, clients, _only(request, axis, row)))
+            except Refusal as refusal:
+                if refusal.rule != "R4":
+                    raise
+                answers.append(refusal)
+        given = [answer for answer in answers if isinstance(answer, Message)]
+        if not given:
+            raise answers[0]  # type: ignore[misc]
+        return _put_together(request, answers, given)
+
+    def spend(self, reply: Message | None, answer: bytes) -> None:
+        """R5, checked once more, as another process may have answered meanwhile; it is on the disk when `settle` returns."""
+        own, budget, asked = self.guard.permissions, self.guard.budget, self.question
+        numbers, sketched = self._told(reply)
+        digest = hashlib.sha256(answer).hexdigest()[:32] if numbers or sketched else ""
+        with budget.held() as spent:
+            if reply is not None and digest not in spent.answers:
+                self.guard.check_budget(spent, asked, numbers, sketched)
+            new = digest not in spent.answers or not spent.points.issuperset(asked.points)
+            budget.spend(
+                Line(asked.points, digest, numbers, sketched, asked.run.hex(), asked.round, time.time()),
+                durable=new and bool(digest or asked.points) and math.isfinite(own.largest_released_fraction),
+            )
+
+    def settle(self) -> None:
+        """Wait until what was spent is on the disk."""
+        self.guard.budget.settle()
+
+    def _told(self, reply: Message | None) -> tuple[int, int]:
+        """How many numbers of a reply tell of rows, and how many more are of a sketch that only the site can take apart."""
+        sizes = {name: int(np.size(getattr(reply, name))) for name in reply.specs()} if reply else {}
+        kinds = {name: reply.specs()[name].discloses for name in sizes} if reply else {}
+        secret = set() if self.guard.permissions.job_seed else {Discloses.SKETCH}
+        sketched = sum(size for name, size in sizes.items() if kinds[name] in secret)
+        return sum(size for name, size in sizes.items() if kinds[name] not in HARMLESS) - sketched, sketched
+
+
+@dataclass(frozen=True)
+class WatchedProblem(Problem):
+    """The problem as a site's handlers see it: no pass over the rows goes unseen."""
+
+    answering: Any = None
+
+    def losses_along(self, w: FloatArray, direction: FloatArray, steps: FloatArray, shards: Shards) -> FloatArray:
+        """Where a search has gone too far, and a few rows would decide, the site says so by a loss too large to be chosen.
+
+        A search tries longer steps than it will take; to refuse them all would refuse most honest runs.
+        """
+        guard = self.answering.guard
+        self.answering.before_pass(self, w, 8 * steps.size)
+        losses = super().losses_along(w, direction, steps, shards)
+        if guard.permissions.needs_no_measure or not np.any(direction):
+            return losses
+        return np.where(guard.permitted_along(self, w, direction, steps), losses, _TOO_FAR * (1.0 + np.abs(losses[:, :1])))
+
+    def gradient(self, w: FloatArray, shards: Shards) -> FloatArray:
+        if self.answering.guard.has_passed(self, w):
+            self.answering.before_pass(self, w, 8 * w.shape[-1])
+            return super().gradient(w, shards)
+        return self.value_and_gradient(w, shards)[1]
+
+    def value_and_gradient(self, w: FloatArray, shards: Shards) -> tuple[FloatArray, FloatArray]:
+        """The pass that watches a run sees every new point first, and finds the sums for R4 on its way."""
+        guard = self.answering.guard
+        self.answering.before_pass(self, np.empty((0, 0)), 8 * w.shape[-1])
+        self.answering.at_point(w)
+        if guard.has_passed(self, w):
+            return super().value_and_gradient(w, shards)
+        value, gradient, sums = self.backend.value_gradient_and_curvatures(self.loss, shards, w, guard.norms)
+        guard.judge(self, w, sums[0])
+        return value, gradient
+
+    def hessian_times(self, w: FloatArray, vectors: FloatArray, shards: Shards) -> FloatArray:
+        self.answering.before_pass(self, w, 8 * vectors[0].size)
+        return super().hessian_times(w, vectors, shards)
+
+    def local_steps(self, w: FloatArray, shards: Shards, local: LocalSteps, keys: Keys) -> FloatArray:
+        self.answering.before_pass(self, w, 8 * w.shape[-1])
+        return super().local_steps(w, shards, local, keys)
+
+    def gradient_and_hessian(self, w: FloatArray, shards: Shards) -> tuple[FloatArray, FloatArray]:
+        self.answering.before_pass(self, w, 8 * packed_size(w.shape[-1]))
+        return super().gradient_and_hessian(w, shards)
+
+    def gradient_and_sketch(
+        self, w: FloatArray, shards: Shards, plan: SketchPlan, keys: Keys
+    ) -> tuple[FloatArray, FloatArray, NDArray[np.int64]]:
+        self.answering.guard.check_sketch(plan, w.shape[-1])
+        self.answering.before_pass(self, w, 8 * w.shape[-1] * int(plan.sizes.max()))
+        return super().gradient_and_sketch(w, shards, plan, keys)
+
+
+def _only(request: Message, axis: str, row: int) -> Message:
+    """The request about one of its candidates."""
+    specs = request.specs()
+    values = {name: getattr(request, name) for name in specs}
+    own = [name for name in specs if specs[name].dimensions[:1] == (axis,)]
+    return type(request)(**values | {name: values[name][row : row + 1] for name in own})
+
+
+def _put_together(request: Any, answers: Sequence[Message | Refusal], given: Sequence[Message]) -> Message:
+    """Answers about single candidates as one; for a refused one what the coordinator sent itself, or a loss too large."""
+    columns = {}
+    for name, spec in given[0].specs().items():
+        largest = _TOO_FAR * (1.0 + max(float(np.abs(getattr(answer, name)).max()) for answer in given))
+        parts = []
+        for row, answer in enumerate(answers):
+            echo = spec.dimensions[-1] == "features"
+            instead = request.coefficients[None, row : row + 1] if echo else np.full((1, 1), largest)
+            parts.append(getattr(answer, name) if isinstance(answer, Message) else instead)
+        columns[name] = np.concatenate(parts, axis=1)
+    return type(given[0])(**columns)
