@@ -38,10 +38,12 @@ from flwr.proto.fleet_pb2 import (
     PushMessagesRequest,
 )
 from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest
+from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest, ObjectTree, PushObjectRequest
 from flwr.proto.message_pb2 import Message as ProtoMessage
-from flwr.proto.message_pb2 import PushObjectRequest
 from flwr.proto.node_pb2 import Node
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree, no_object_id_recompute
+from flwr.supercore.inflatable.inflatable_protobuf_utils import make_pull_object_fn_protobuf
+from flwr.supercore.inflatable.inflatable_utils import ObjectPullError, pull_objects
 from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from flwr.supercore.protobuf.client import ProtobufClientInterceptor
@@ -57,6 +59,7 @@ from fedns.transports.flower.turns import HOLD_SECONDS, TURN_PATH, leaf, pack_pa
 Answer = Callable[[bytes], bytes]
 
 PAYLOAD = "payload"
+LATE_SECONDS = 0.05  # between two looks for a part that is still on its way
 TURN_SECONDS = HOLD_SECONDS + 30.0  # the longest silence of the other end during a turn, on a slow line
 LEASE_SECONDS = 20.0  # how long a silent site counts as connected and a killed one's place is held; Flower's least
 DISTRUST = ("CERTIFICATE_VERIFY_FAILED", "WRONG_VERSION_NUMBER")  # OpenSSL's words; the second is for plain text
@@ -231,7 +234,11 @@ class _Connection:
         """Take turns: answer what was asked and wait for the next question."""
         reply = self._left_over(answer)
         while reply is not None or not stop.is_set():
-            found = self._turn(reply, wait=not stop.is_set())
+            try:
+                found = self._turn(reply, wait=not stop.is_set())
+            except ObjectPullError as error:
+                log.info("the coordinator has given this request up: %s", error)
+                found = None
             reply = None
             if found is not None:
                 self._remember(*found)
@@ -254,8 +261,25 @@ class _Connection:
             return None
         response = PullMessagesResponse.FromString(head)
         message = message_from_proto(response.messages_list[0])
-        message.metadata.__dict__["_message_id"] = response.message_object_trees[0].object_id
-        return message, payload_of(ConfigRecord.inflate(part))
+        tree = response.message_object_trees[0]
+        message.metadata.__dict__["_message_id"] = tree.object_id
+        return message, payload_of(ConfigRecord.inflate(part or self._late_part(message, tree)))
+
+    def _late_part(self, head: Message, tree: ObjectTree) -> bytes:
+        """What the coordinator had not handed over yet when the turn ended, as Flower itself gets it."""
+        run_id, part = head.metadata.run_id, leaf(tree)
+        contents = pull_objects(
+            [part],
+            make_pull_object_fn_protobuf(self.client.PullObject, self.node, run_id),
+            max_time=head.metadata.ttl,
+            max_tries_per_object=None,
+            initial_backoff=LATE_SECONDS,
+            backoff_cap=10 * LATE_SECONDS,
+        )
+        self.client.ConfirmMessageReceived(
+            ConfirmMessageReceivedRequest(node=self.node, run_id=run_id, message_object_id=tree.object_id)
+        )
+        return contents[part]
 
     def _pushed(self, reply: Message | None) -> tuple[bytes, bytes]:
         """The two requests that hand a reply over."""

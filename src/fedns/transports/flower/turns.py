@@ -2,7 +2,8 @@
 
     site    POST /v1/fleet/fedns-turn    [messages to push | the part to push | what to pull]
     door    push-messages, push-object; then pull-messages until there is one, pull-object, confirm-message-received
-    site    gets                         [the messages pulled | the part pulled], or two empty parts after a while
+    site    gets                         [the messages pulled | the part pulled], or two empty parts after a while;
+                                         a part that the coordinator has not sent whole yet the site pulls itself
 
 The door makes SuperLink's own requests, one by one, with the site's own signature: nothing is stored or let in otherwise.
 It looks again when the coordinator has pushed something, not many times a second.
@@ -159,8 +160,10 @@ class Turns:
             found = PullObjectResponse.FromString(await self._ask(scope, "pull-object", request))
             if found.object_available:
                 break
-            if not found.object_found or loop.time() > deadline:
+            if not found.object_found:
                 raise Refused(410)
+            if loop.time() > deadline:
+                return b""
             await asyncio.sleep(LOOK_SECONDS)
         confirm = ConfirmMessageReceivedRequest(node=node, run_id=run, message_object_id=tree.object_id)
         await self._ask(scope, "confirm-message-received", confirm.SerializeToString())
