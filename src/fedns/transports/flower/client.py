@@ -54,7 +54,7 @@ from google.protobuf.wrappers_pb2 import BytesValue
 
 from fedns.federation.processes import LARGEST_MESSAGE, EngineError
 from fedns.transports.flower.credentials import SiteCredentials
-from fedns.transports.flower.turns import HOLD_SECONDS, TURN_PATH, leaf, pack_parts, unpack_parts
+from fedns.transports.flower.turns import AFTERLIFE_SECONDS, HOLD_SECONDS, TURN_PATH, leaf, pack_parts, unpack_parts
 
 Answer = Callable[[bytes], bytes]
 
@@ -316,7 +316,9 @@ class _Connection:
         except (OSError, ValueError, DecodeError):
             return None
         self._pending.unlink(missing_ok=True)
-        if message.metadata.dst_node_id != self.node.node_id:  # another SuperLink's
+        facts = message.metadata
+        waited_for = time.time() < facts.created_at + facts.ttl - AFTERLIFE_SECONDS
+        if not waited_for or facts.dst_node_id != self.node.node_id:  # the latter: another SuperLink's
             return None
         return _reply(message, payload, answer)
 

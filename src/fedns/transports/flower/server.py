@@ -63,11 +63,10 @@ from fedns.federation.protocol.transport import Arrival, Transport
 from fedns.transports.flower.client import MESSAGE_TYPE, pack, payload_of
 from fedns.transports.flower.credentials import CoordinatorCredentials
 from fedns.transports.flower.processes import Child, SuperLink, start_superlink
-from fedns.transports.flower.turns import leaf
+from fedns.transports.flower.turns import AFTERLIFE_SECONDS, leaf
 
 HEARTBEAT_SECONDS = 10.0  # Flower gives a task up after 60
 PAUSE_SECONDS = 0.02
-AFTERLIFE_SECONDS = 5.0  # a message outlives its exchange by this: asking for one that has expired is an error at SuperLink
 ACQUIRE = "/flwr.proto.Runtime/AcquireTask"
 FAILURES = {
     ErrorCode.NODE_UNAVAILABLE: "is not connected",

@@ -40,6 +40,7 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 TURN_PATH = "/v1/fleet/fedns-turn"
 HOLD_SECONDS = 3.0  # how long a turn without a question lasts
 PART_SECONDS, LOOK_SECONDS = 5.0, 0.01  # a message can be seen a moment before all of it is there
+AFTERLIFE_SECONDS = 5.0  # a message outlives its exchange by this: asking for one that has expired is an error at SuperLink
 _LENGTH = struct.Struct(">Q")
 
 
