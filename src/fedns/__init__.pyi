@@ -96,8 +96,8 @@ from fedns.sketches import Sketch as Sketch
 from fedns.studies.feature_map import MapRule as MapRule
 from fedns.studies.federation import Federation as Federation
 from fedns.studies.fit import fit_study as fit_study
+from fedns.studies.inference.fitted import StudyFit as StudyFit
 from fedns.studies.model.estimate import SeparationError as SeparationError
-from fedns.studies.model.estimate import StudyFit as StudyFit
 from fedns.studies.schema.conflicts import StudyConflict as StudyConflict
 from fedns.studies.study import ColumnRule as ColumnRule
 from fedns.studies.study import Study as Study

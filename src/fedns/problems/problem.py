@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, NamedTuple
 
@@ -32,6 +33,15 @@ class NewtonStep(NamedTuple):
     @property
     def newton_decrement(self) -> float:
         return float(np.sqrt(max(0.0, -self.directional_derivative)))
+
+
+class CodedBlock(NamedTuple):
+    """Some rows of one client as the coefficients see them: an intercept's 1 included, an offset only in the margins."""
+
+    features: FloatArray  # (rows, features)
+    margins: FloatArray  # (rows,)
+    targets: FloatArray  # (rows,)
+    weights: FloatArray  # (rows,)
 
 
 @dataclass(frozen=True)
@@ -105,6 +115,16 @@ class Problem(Checked):
     def local_steps(self, w: FloatArray, shards: Shards, local: LocalSteps, keys: Keys) -> FloatArray:
         """Where mini-batch steps lead that each client takes by itself: (clients, features)."""
         return self.backend.local_steps(self.loss, shards, w, local, keys)
+
+    def coded_blocks(self, w: FloatArray, shards: Shards) -> Iterator[CodedBlock]:
+        """The rows of the first client, some thousand at a time, with their margins at w; for what no pass adds up."""
+        last = shards.num_columns - 1
+        for start, stop, values in shards.blocks(0):
+            offsets = values[:, last] if self.offset else 0.0
+            columns = [values[:, :last] if self.offset else values, *([np.ones((len(values), 1))] if self.intercept else [])]
+            features = np.hstack(columns)
+            weights = np.ones(len(values)) if shards.sample_weights is None else shards.sample_weights[start:stop]
+            yield CodedBlock(features, features @ w + offsets, shards.targets[start:stop], weights)
 
     def penalty_diagonal(self, num_features: int) -> FloatArray:
         """The Hessian of the penalty, which is diagonal; 0 for the intercept."""

@@ -31,7 +31,7 @@ from fedns.problems.problem import Problem
 from fedns.runs.spec import Spec
 
 FloatArray = NDArray[np.float64]
-CURVATURE = {Discloses.HESSIAN, Discloses.SKETCH, Discloses.ROWS}
+CURVATURE = {Discloses.HESSIAN, Discloses.SCORES, Discloses.SKETCH, Discloses.ROWS}
 HARMLESS = {Discloses.NOTHING, Discloses.SCHEMA, Discloses.COUNT}
 _REMEMBERED_POINTS, _VECTORS_IN_A_REQUEST = 4096, 64
 _PARTS = (1 / 64, 1 / 8)  # of the rows, looked at before all of them

@@ -149,7 +149,8 @@ class CpuBackend:
 
 def _launch(kernel: Any, batch: Batch, segments: Segments, row_cost: int, *after: Any) -> None:
     """Run a kernel over parts of the segments; `row_cost` is about the number of entries of a row."""
-    on_threads(kernel, *_data(batch), segments, parallel.part_cuts(segments, row_cost), *after)
+    cuts = parallel.part_cuts(segments, row_cost)
+    on_threads(kernel, *_data(batch), segments, cuts, *after, parts=cuts.size - 1)
 
 
 def _data(batch: Batch) -> tuple[Any, ...]:
