@@ -19,7 +19,7 @@ from fedns.federation.protocol.absence import FederationError
 from fedns.federation.protocol.transport import Transport
 from fedns.runs.spec import OVER_SITES
 from fedns.studies.federated import fit_federation
-from fedns.studies.model.estimate import StudyFit
+from fedns.studies.inference.fitted import StudyFit
 from fedns.studies.study import Study
 
 LOOK_SECONDS = 0.2
