@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from fedns.simulation.simulator import simulate, simulated_cohort
     from fedns.sketches import SJLT, SKETCHES, SRHT, Gaussian, Rademacher, RowSampling, Sketch
     from fedns.studies.feature_map import MapRule
+    from fedns.studies.federation import Federation
     from fedns.studies.fit import fit_study
     from fedns.studies.inference.fitted import StudyFit
     from fedns.studies.model.estimate import SeparationError
