@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from fedns.data.partition import split, split_dataset
     from fedns.data.scaling import scale
     from fedns.numerics.rng import random_bits
+    from fedns.problems.cox import Cox
     from fedns.problems.effective_dimension import effective_dimension, estimate_effective_dimension
     from fedns.problems.families import FAMILIES
     from fedns.problems.family import Family
@@ -60,14 +61,17 @@ if TYPE_CHECKING:
     from fedns.problems.penalties import Ridge
     from fedns.problems.problem import Problem
     from fedns.problems.reference import Optimum, pooled_optimum
+    from fedns.problems.softmax import Softmax
     from fedns.reporting.plots import plot_histories
     from fedns.runs.spec import Spec
     from fedns.simulation.simulator import simulate, simulated_cohort
     from fedns.sketches import SJLT, SKETCHES, SRHT, Gaussian, Rademacher, RowSampling, Sketch
     from fedns.studies.feature_map import MapRule
+    from fedns.studies.federation import Federation
     from fedns.studies.fit import fit_study
     from fedns.studies.inference.fitted import StudyFit
     from fedns.studies.model.estimate import SeparationError
+    from fedns.studies.prediction import Model
     from fedns.studies.schema.conflicts import StudyConflict
     from fedns.studies.study import ColumnRule, Study
 
