@@ -33,7 +33,7 @@ OWNERS = {
     "matplotlib": {"reporting/plots.py"},
     "cupy": {f"numerics/gpu/{part}.py" for part in ("backend", "kernels", "resident")},
     "llvmlite": {f"numerics/cpu/{part}.py" for part in ("formulas", "pointwise", "simd")},
-    "flwr": {f"transports/flower/{part}.py" for part in ("client", "door", "server", "superlink")},
+    "flwr": {f"transports/flower/{part}.py" for part in ("client", "connection", "door", "server", "superlink", "turns")},
     "nvflare": {f"transports/nvflare/{part}.py" for part in ("client", "incoming", "processes", "server")},
 }
 
