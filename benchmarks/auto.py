@@ -1,17 +1,23 @@
 """Rounds, exchanges and bytes to the pooled answer: `auto` beside the methods that it must beat, one table.
 
-    python benchmarks/auto.py [--seeds 10] [--half chosen|held-out|both] [--out runs/auto.csv] [--only phishing,a9a]
+    python benchmarks/auto.py [--seeds 10] [--only phishing,a9a] [--clients 4,40] [--methods "auto bytes,fedns"]
+        [--cells runs/auto.jsonl] [--table]
 
 The rules of `auto` were chosen on the first half of the data sets; the second half was looked at afterwards. Bytes are per
-client, of the encoded messages; rivals send float32.
+client, of the encoded messages; rivals send float32. Every run is kept as a line in the file of cells and is not made
+again, so that the table can be made in pieces; `--table` prints it from what is there. After a change of a method, take its
+lines out of the file.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
-from collections.abc import Iterator
+import json
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +26,27 @@ import numpy as np
 import fedns
 
 LOGISTIC = fedns.Logistic()
+RANDOM_FEATURES = fedns.RandomFourier(1000, width=2.0)
 GAPS = (1e-6, 1e-10)
 ROUNDS = 150
 SPLITS = ("iid", "sorted", "dirichlet:0.1", "quantity:0.3")
 CLIENTS = (4, 40, 200)
+MEASURES = ("round", "exchanges", "uplink_bytes", "downlink_bytes")
+COLUMNS = (
+    "half",
+    "data",
+    "clients",
+    "split",
+    "seeds",
+    "`bytes`: rounds, exchanges, bytes up, bytes down",
+    "best other, bytes up",
+    "ratio",
+    "FedNS / `bytes`",
+    "`rounds`: rounds, FedNewton's rounds, bytes up / FedNewton's",
+    "`balanced`: rounds / those of `rounds`, bytes up / those of `bytes`",
+)
+OURS = {"auto bytes": "bytes", "auto balanced": "balanced", "auto rounds": "rounds"}
+Cell = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -31,7 +54,7 @@ class Case:
     """A data set as it is used here."""
 
     name: str
-    half: str  # "chosen" or "held-out"
+    half: str  # "chosen" or "held out"
     dataset: str
     loss: Any = LOGISTIC
     scale: str = "none"
@@ -40,6 +63,7 @@ class Case:
     feature_map: Any = None
     sketch_size: int = 17  # of FedNS, as the paper has it or one effective dimension
     natural: bool = False  # the data's own sites only
+    wide: bool = False  # too many columns for methods that decompose every client's Hessian in every round
 
 
 CASES = (
@@ -48,32 +72,46 @@ CASES = (
     Case("w8a", "chosen", "w8a", sketch_size=60),
     Case("covtype raw", "chosen", "covtype", rows=60_000, sketch_size=20),
     Case("cal_housing", "chosen", "cal_housing", fedns.Squared(), "standardise", sketch_size=8),
-    Case("cod_rna raw", "held-out", "cod_rna", sketch_size=10),
-    Case("cod_rna scaled", "held-out", "cod_rna", scale="standardise", sketch_size=10),
-    Case("covtype scaled", "held-out", "covtype", scale="standardise", rows=60_000, sketch_size=20),
-    Case("mnist even/odd", "held-out", "mnist", scale="maxabs", rows=10_000, sketch_size=60),
-    Case("heart", "held-out", "fed_heart_disease", scale="standardise", natural=True),
-    Case("school", "held-out", "school_139clients", fedns.Squared(), natural=True),
-    Case("random features", "held-out", "phishing", feature_map=fedns.RandomFourier(1000, width=2.0), sketch_size=60),
+    Case("cod_rna raw", "held out", "cod_rna", sketch_size=10),
+    Case("cod_rna scaled", "held out", "cod_rna", scale="standardise", sketch_size=10),
+    Case("covtype scaled", "held out", "covtype", scale="standardise", rows=60_000, sketch_size=20),
+    Case("heart", "held out", "fed_heart_disease", scale="standardise", natural=True),
+    Case("school", "held out", "school_139clients", fedns.Squared(), natural=True),
+    Case("abalone (Poisson)", "held out", "abalone_scale", fedns.Poisson(), sketch_size=8),
+    Case("mnist even/odd", "held out", "mnist", scale="maxabs", rows=10_000, sketch_size=60, wide=True),
+    Case(
+        "random features",
+        "held out",
+        "phishing",
+        feature_map=fedns.RandomFourier(1000, width=2.0),
+        sketch_size=60,
+        wide=True,
+    ),
 )
 
 
 def methods(case: Case) -> dict[str, tuple[Any, str]]:
     """By name, the method and its wire precision."""
-    return {
-        "auto bytes": (fedns.Auto(prefer="bytes"), "float64"),
-        "auto balanced": (fedns.Auto(prefer="balanced"), "float64"),
-        "auto rounds": (fedns.Auto(prefer="rounds"), "float64"),
-        "fednewton": (fedns.FedNewton(), "float32"),
-        "fedns": (fedns.FedNS(sketch=fedns.SRHT(case.sketch_size)), "float32"),
-        "fedndes": (fedns.FedNDES(sketch=fedns.SRHT(case.sketch_size)), "float32"),
-        "giant": (fedns.GIANT(), "float32"),
-        "lbfgs": (fedns.LBFGS(), "float32"),
-        "fednl": (fedns.FedNL(), "float32"),
-    }
+    sketch = fedns.SRHT(case.sketch_size)
+    learners = {} if case.wide else {"fednl": fedns.FedNL(), "fednlbc": fedns.FedNLBC()}
+    rivals = {
+        "fednewton": fedns.FedNewton(),
+        "fedns": fedns.FedNS(sketch),
+        "fedndes": fedns.FedNDES(sketch),
+        "giant": fedns.GIANT(),
+        "lbfgs": fedns.LBFGS(),
+        "scaffold": fedns.Scaffold(),
+    } | learners
+    ours = {name: (fedns.Auto(prefer=prefer), "float64") for name, prefer in OURS.items()}
+    return ours | {name: (method, "float32") for name, method in rivals.items()}
 
 
-def shards_of(case: Case, clients: int | None, how: str, seed: int) -> tuple[fedns.Problem, fedns.Shards]:
+def settings(case: Case) -> list[tuple[int | None, str]]:
+    return [(None, "own sites")] if case.natural else [(clients, how) for clients in CLIENTS for how in SPLITS]
+
+
+@cache
+def rows_of(case: Case) -> tuple[Any, Any, Any]:
     data = fedns.load(case.dataset)
     features, targets = data.features, data.targets
     if case.dataset == "mnist":
@@ -85,82 +123,119 @@ def shards_of(case: Case, clients: int | None, how: str, seed: int) -> tuple[fed
     if case.rows:
         kept = np.random.default_rng(0).permutation(features.shape[0])[: case.rows]
         features, targets = features[kept], targets[kept]
+    return features, targets, data.groups
+
+
+def shards_of(case: Case, clients: int | None, how: str, seed: int) -> tuple[fedns.Problem, fedns.Shards]:
+    features, targets, groups = rows_of(case)
     if case.natural:
-        shards = fedns.split(features, targets, None, how="group", groups=data.groups)
+        shards = fedns.split(features, targets, None, how="group", groups=groups)
     else:
         shards = fedns.split(features, targets, clients=clients, how=how, seed=seed)
     if case.scale != "none":
         shards = fedns.scale(shards, case.scale)[0]
-    problem = fedns.Problem(case.loss, fedns.Ridge(case.strength))
-    if case.feature_map is not None:
-        problem, shards = fedns.Problem(case.loss, fedns.Ridge(case.strength), feature_map=case.feature_map).linearised(
-            shards
+    problem = fedns.Problem(case.loss, fedns.Ridge(case.strength), feature_map=case.feature_map or fedns.Identity())
+    return problem.linearised(shards)
+
+
+def measured(case: Case, clients: int | None, how: str, seed: int, names: Iterable[str]) -> Iterator[Cell]:
+    """The cells of these methods on one split, which is made once."""
+    problem, shards = shards_of(case, clients, how, seed)
+    optimum = fedns.pooled_optimum(problem, shards)
+    for name in names:
+        method, wire = methods(case)[name]
+        started = time.perf_counter()
+        history = fedns.simulate(
+            method, problem, shards, rounds=ROUNDS, tol=GAPS[-1], seed=seed, optimum=optimum, wire=wire, threads=1
         )
-    return problem, shards
+        cell = {"data": case.name, "clients": clients, "split": how, "method": name, "seed": seed}
+        yield cell | reached(history, shards.num_clients) | {"seconds": round(time.perf_counter() - started, 2)}
 
 
-def settings(case: Case) -> Iterator[tuple[int | None, str]]:
-    if case.natural:
-        yield None, "own sites"
-        return
-    for clients in CLIENTS:
-        for how in SPLITS:
-            yield clients, how
-
-
-def measured(case: Case, seeds: int) -> Iterator[dict[str, Any]]:
-    for clients, how in settings(case):
-        runs: dict[str, list[fedns.History]] = {}
-        for seed in range(seeds):
-            problem, shards = shards_of(case, clients, how, seed)
-            optimum = fedns.pooled_optimum(problem, shards)
-            for name, (method, wire) in methods(case).items():
-                history = fedns.simulate(
-                    method, problem, shards, rounds=ROUNDS, tol=GAPS[-1], seed=seed, optimum=optimum, wire=wire
-                )
-                runs.setdefault(name, []).append(history)
-        for name, histories in runs.items():
-            yield {"half": case.half, "data": case.name, "clients": shards.num_clients, "split": how, "method": name} | row(
-                histories, shards.num_clients
-            )
-
-
-def row(histories: list[fedns.History], clients: int) -> dict[str, Any]:
-    """Means over seeds; empty where a seed did not get there."""
-    found: dict[str, Any] = {}
+def reached(history: fedns.History, clients: int) -> Cell:
+    """Rounds, exchanges and bytes per client when each gap was first reached; None where it was not."""
+    found: Cell = {"ended": "" if history.converged else history.stop_reason}
     for gap in GAPS:
-        hits = [history.first_round_below(gap) for history in histories]
-        whole = all(hit is not None for hit in hits)
-        for key, per in (("round", 1), ("exchanges", 1), ("uplink_bytes", clients), ("downlink_bytes", clients)):
-            found[f"{key}_{gap:g}"] = f"{np.mean([getattr(hit, key) / per for hit in hits]):.1f}" if whole else ""
-    found["ended"] = "" if all(h.converged for h in histories) else next(h.stop_reason for h in histories if not h.converged)
+        hit = history.first_round_below(gap)
+        totals = None if hit is None else [getattr(hit, name) for name in MEASURES]
+        found[f"{gap:g}"] = totals and [*totals[:2], totals[2] / clients, totals[3] / clients]
     return found
+
+
+def key(cell: Cell) -> tuple[Any, ...]:
+    return tuple(cell[name] for name in ("data", "clients", "split", "method", "seed"))
+
+
+def read_cells(path: Path) -> list[Cell]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+
+
+def fill(path: Path, cases: list[Case], seeds: int, clients: set[int | None], wanted: set[str]) -> None:
+    """Make the runs that are not in the file yet, a seed of everything before the next one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    there = {key(cell) for cell in read_cells(path)}
+    for seed in range(seeds):
+        for case in cases:
+            for number, how in settings(case):
+                names = [n for n in methods(case) if not wanted or n in wanted]
+                missing = [n for n in names if (case.name, number, how, n, seed) not in there]
+                if not missing or (clients and number not in clients):
+                    continue
+                for cell in measured(case, number, how, seed, missing):
+                    with path.open("a", encoding="utf-8") as file:
+                        file.write(json.dumps(cell) + "\n")
+                    print(*key(cell), cell["1e-10"] or cell["ended"], flush=True)
+
+
+def table(cells: list[Cell], gap: float) -> Iterator[str]:
+    """A line per data set, number of clients and split: means over seeds, and ratios to the best other method."""
+    yield "| " + " | ".join(COLUMNS) + " |"
+    yield "|---" * len(COLUMNS) + "|"
+    grouped: dict[tuple[Any, ...], dict[str, list[Any]]] = defaultdict(lambda: defaultdict(list))
+    for cell in cells:
+        grouped[key(cell)[:3]][cell["method"]].append(cell[f"{gap:g}"])
+    for case in CASES:
+        for place, runs in grouped.items():
+            if place[0] == case.name and "auto bytes" in runs:
+                yield f"| {case.half} | {case.name} | {place[1] or ''} | {place[2]} | " + _ratios(runs)
+
+
+def _ratios(runs: dict[str, list[Any]]) -> str:
+    found = {name: np.mean(hits, axis=0) for name, hits in runs.items() if all(hits)}
+    others = {name: hit[2] for name, hit in found.items() if name not in OURS}
+    ours, middle, rounds = (found.get(name) for name in OURS)
+    newton, fedns_up = found.get("fednewton"), others.get("fedns")
+    best = min(others, key=others.__getitem__) if others else ""
+    both = middle is not None and rounds is not None and ours is not None
+    columns = [
+        f"{len(runs['auto bytes'])}",
+        "-" if ours is None else "{:.1f}, {:.1f}, {:.0f}, {:.0f}".format(*ours),
+        f"{others[best]:.0f} ({best})" if best else "none",
+        "-" if ours is None or not best else f"{ours[2] / others[best]:.2f}",
+        "-" if ours is None or fedns_up is None else f"{fedns_up / ours[2]:.1f}",
+        "-" if rounds is None else f"{rounds[0]:.1f}",
+        f"{middle[0] / rounds[0]:.2f}, {middle[2] / ours[2]:.2f}" if both else "-",
+    ]
+    if rounds is not None and newton is not None:
+        columns[-2] += f", {newton[0]:.1f}, {rounds[2] / newton[2]:.2f}"
+    return " | ".join(columns) + " |"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--half", choices=("chosen", "held-out", "both"), default="both")
-    parser.add_argument("--only", default="")
-    parser.add_argument("--out", type=Path, default=Path("runs/auto.csv"))
+    parser.add_argument("--only", default="", help="data sets, with commas")
+    parser.add_argument("--clients", default="", help="numbers of clients, with commas")
+    parser.add_argument("--methods", default="", help="methods, with commas")
+    parser.add_argument("--cells", type=Path, default=Path("runs/auto.jsonl"))
+    parser.add_argument("--table", action="store_true", help="print the table from the runs that are there")
     chosen = parser.parse_args()
-    chosen.out.parent.mkdir(parents=True, exist_ok=True)
-    with chosen.out.open("w", newline="", encoding="utf-8") as file:
-        writer: csv.DictWriter[str] | None = None
-        for case in CASES:
-            if chosen.half not in ("both", case.half) or (chosen.only and case.name not in chosen.only.split(",")):
-                continue
-            for line in measured(case, chosen.seeds):
-                if writer is None:
-                    writer = csv.DictWriter(file, line)
-                    writer.writeheader()
-                writer.writerow(line)
-                file.flush()
-                up, down = line["uplink_bytes_1e-10"] or "-", line["downlink_bytes_1e-10"] or "-"
-                place = f"{line['data']:16} {line['clients']:4} {line['split']:14} {line['method']:14}"
-                print(
-                    f"{place} {line['round_1e-10'] or '-':>6} rounds {up:>10} up {down:>8} down  {line['ended']}", flush=True
-                )
+    if not chosen.table:
+        cases = [case for case in CASES if not chosen.only or case.name in chosen.only.split(",")]
+        numbers: set[int | None] = {int(text) for text in chosen.clients.split(",") if text}
+        fill(chosen.cells, cases, chosen.seeds, numbers, {text for text in chosen.methods.split(",") if text})
+    for gap in GAPS:
+        print(f"\nto a gap of {gap:g}", *table(read_cells(chosen.cells), gap), sep="\n")
 
 
 if __name__ == "__main__":

@@ -10,6 +10,8 @@ from tests.conftest import make_shards
 
 import fedns
 from fedns.algorithms import FedNS, NewtonSketch
+from fedns.algorithms.curvature import leverage_sample
+from fedns.core.clients import ClientMemory, Clients
 from fedns.numerics.rng import stream_keys
 
 SEED = 5
@@ -100,3 +102,45 @@ def test_a_client_sends_its_gradient_and_sketched_rows():
     rows = 1 + 16 + 8 + 16 + 16  # clients of 1 and 7 rows have only 1 and, padded, 8 to send
     numbers = 13 * (5 + rows)
     assert reply.messages == 5 and 8 * numbers < reply.bytes < 8 * numbers + 5 * 96
+
+
+def test_leverage_samples_have_the_right_mean_and_follow_the_scores():
+    """Against scores from a QR factor, over many draws; six standard errors."""
+    problem, shards = fedns.Problem(penalty=fedns.Ridge(1e-12)), make_shards(sizes=(300,))
+    plain = Plain(problem, shards)
+    w, draws, size = np.linspace(-1, 1, plain.M), 400, 20
+    (root,) = plain.roots(w)
+    grams = []
+    for seed in range(draws):
+        clients = Clients(shards, np.array([0]), seed, 1, ClientMemory(np.array([0])))
+        rows = leverage_sample(problem, clients, w, size).sketched_root.values
+        assert rows.shape == (size, plain.M)
+        grams.append(rows.T @ rows)
+    error = np.abs(np.mean(grams, axis=0) - root.T @ root) / (np.std(grams, axis=0) / np.sqrt(draws))
+    assert error.max() < 6
+    q, _ = np.linalg.qr(root)
+    scores = (q**2).sum(axis=1)  # leverage scores without a ridge, which sum to the rank
+    # A row divided by sqrt(k p) has the squared norm |a|^2 total / (k score): the probability can be read off it.
+    norms, squared = (rows**2).sum(axis=1), (root**2).sum(axis=1)
+    possible = squared * scores.sum() / (size * scores)
+    assert np.abs(norms[:, None] / possible - 1).min(axis=1).max() < 1e-6
+
+
+@pytest.mark.parametrize(
+    "settings", [{"growth": "adaptive"}, {"rows": "leverage"}, {"growth": "adaptive", "rows": "leverage"}]
+)
+def test_adaptive_and_leverage_sketches_reach_the_optimum(settings):
+    problem, shards = fedns.Problem(penalty=fedns.Ridge(1e-2)), make_shards(sizes=(150, 150))
+    method = fedns.FedNS(fedns.SRHT(4), line_search=fedns.ArmijoSearch(), **settings)
+    history = fedns.simulate(method, problem, shards, rounds=100, tol=1e-10)
+    assert history.converged, history.stop_reason
+    sizes = [record.diagnostics.get("sketch_size", 4.0) for record in history.records[1:]]
+    assert (max(sizes) > 4) == ("growth" in settings)
+
+
+def test_adaptive_sketches_grow_by_what_was_observed():
+    problem, shards = fedns.Problem(penalty=fedns.Ridge(1e-2)), make_shards(sizes=(150, 150))
+    records = fedns.simulate(fedns.FedNS(fedns.SRHT(4), growth="adaptive"), problem, shards, rounds=12).records[1:]
+    for before, now, following in zip(records, records[1:], records[2:], strict=False):
+        poor = now.diagnostics["newton_decrement"] ** 2 > 0.25 * before.diagnostics["newton_decrement"] ** 2
+        assert following.diagnostics["sketch_size"] == now.diagnostics["sketch_size"] * (2 if poor else 1)

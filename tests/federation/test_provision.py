@@ -28,6 +28,16 @@ def test_the_folder_has_what_everyone_needs_and_its_files_can_be_read(engine, tm
         assert "fedns site site.toml" in (site.folder / "README.md").read_text()
 
 
+def test_with_a_study_everybody_gets_it_and_nobody_chooses_a_method(engine, tmp_path):
+    init_federation(tmp_path / "f", engine, ["north", "south"], "localhost:9092", 'formula = "y ~ x"\nfamily = "gaussian"\n')
+    folders = [tmp_path / "f" / "coordinator", *(tmp_path / "f" / "sites" / name for name in ("north", "south"))]
+    assert all((folder / "study.toml").read_text().startswith('formula = "y ~ x"') for folder in folders)
+    assert "method" not in (folders[0] / "experiment.toml").read_text() and read_experiment(folders[0] / "experiment.toml")
+    assert "target" not in (folders[1] / "site.toml").read_text() and SiteConfig.read(folders[1] / "site.toml")
+    assert "fedns check study.toml" in (folders[1] / "README.md").read_text()
+    assert "fedns fit coordinator/study.toml --federation ." in (tmp_path / "f" / "README.md").read_text()
+
+
 def test_a_site_gets_its_own_private_key_and_nobody_elses(engine, tmp_path):
     init_federation(tmp_path / "f", engine, ["north", "south"], "localhost:9092")
     north, south = (private_keys(tmp_path / "f" / "sites" / name) for name in ("north", "south"))

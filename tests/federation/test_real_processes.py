@@ -28,7 +28,7 @@ def nobody(method):
 
 
 def test_the_demonstration_gives_the_simulators_bits_and_bytes(engine, tmp_path):
-    demo = Demo(engine, tmp_path / "federation", methods=("fedns", "fedndes", "fednl", "fedavg"), rounds=6)
+    demo = Demo(engine, tmp_path / "federation", methods=("fedns", "fedndes", "fednl", "fedavg", "auto"), rounds=6)
     shown = list(run_demo(demo, nobody))
     assert [one.method for one in shown] == list(demo.methods)
     assert all(one.same_bits and one.same_bytes for one in shown)
@@ -91,10 +91,11 @@ def federation(engine, folder, **settings):
     return experiment, shards
 
 
-def test_killed_stopped_and_restarted_sites_change_nothing(engine, tmp_path):
-    """FedNL keeps a Hessian at every site: a lost or doubled update would show."""
+@pytest.mark.parametrize("method", ["fednl", pytest.param("auto", marks=pytest.mark.nightly)])
+def test_killed_stopped_and_restarted_sites_change_nothing(engine, method, tmp_path):
+    """Both keep at every site what the server believes of it: a lost or doubled update would show."""
     policy = Policy(timeout_seconds=4.0, absent="wait", patience_seconds=PATIENCE_SECONDS)
-    experiment, shards = federation(engine, tmp_path / "f", methods=("fednl",), rounds=10, policy=policy)
+    experiment, shards = federation(engine, tmp_path / "f", methods=(method,), rounds=10, policy=policy)
     logs = tmp_path / "logs"
     with site_processes(tmp_path / "f") as processes, open_transport(experiment, logs=logs) as transport:
         gremlin = Gremlin(tmp_path / "f", processes)
@@ -159,11 +160,12 @@ def start_coordinator(experiment_file, *flags):
     return start(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
-def test_a_killed_coordinator_resumes_to_the_same_bits(engine, tmp_path):
+@pytest.mark.parametrize("method", ["fednl", pytest.param("auto", marks=pytest.mark.nightly)])
+def test_a_killed_coordinator_resumes_to_the_same_bits(engine, method, tmp_path):
     folder = tmp_path / "f"
-    experiment, shards = federation(engine, folder, methods=("fednl",), rounds=12)
+    experiment, shards = federation(engine, folder, methods=(method,), rounds=12)
     file = folder / "coordinator" / EXPERIMENT_FILE
-    text = file.read_text().replace('method = "auto"', 'method = "fednl"').replace("rounds = 100", "rounds = 12")
+    text = file.read_text().replace('method = "auto"', f'method = "{method}"').replace("rounds = 100", "rounds = 12")
     file.write_text(text.replace("gradient_tol = 1e-8", "gradient_tol = 0.0"))
     rounds = experiment.folder / "rounds.jsonl"
     with site_processes(folder):

@@ -65,6 +65,17 @@ def test_badly_scaled_columns():
     assert found.relative_gradient <= 1e-12
 
 
+def test_targets_of_any_size():
+    """Prices of houses: residuals are rounded to 1e-11 of a price, which is not 1e-12 of 1."""
+    random = np.random.default_rng(0)
+    x = random.normal(size=(2000, 4)) * [2, 2, 1000, 500] + [-119, 35, 2600, 1400]
+    y = 2e5 + x @ [-4e4, -4e4, 20.0, 30.0] + 7e4 * random.normal(size=2000)
+    problem = fedns.Problem(fedns.Squared(), fedns.Ridge(0.0), intercept=True)
+    found = fedns.pooled_optimum(problem, Shards.from_arrays(x, y, [1500, 500])).coefficients
+    expected, *_ = np.linalg.lstsq(np.column_stack([(x - x.mean(axis=0)) / x.std(axis=0), np.ones(2000)]), y)
+    np.testing.assert_allclose(found[:-1] * x.std(axis=0), expected[:-1], rtol=1e-9)
+
+
 @pytest.mark.slow
 def test_separable_classes_without_a_penalty_are_refused_in_words():
     x = np.linspace(-1, 1, 40)[:, None]

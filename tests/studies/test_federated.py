@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
+import statsmodels.api as sm
 from tests.federation.in_process import InProcess
 from tests.studies.random_problems import random_problem
 from tests.studies.situations import SITUATIONS, STUDY, save
 
 from fedns.core.errors import DataError, FednsError
+from fedns.data.files.frames import read_frame
 from fedns.federation.config import DataSource, SiteConfig
 from fedns.federation.site.permissions import Permissions
 from fedns.runs.policy import Policy
 from fedns.runs.spec import Spec
+from fedns.studies.draft import draft_study
+from fedns.studies.example import write_example
 from fedns.studies.federated import fit_federation
 from fedns.studies.fit import fit_study
 from fedns.studies.model.estimate import SeparationError
 from fedns.studies.serve import site_service
+from fedns.studies.study import Study
 
 # Rows are made up here: limits that need more of them are off, those of the handshake are not.
 OPEN = {
@@ -164,3 +171,35 @@ def test_default_limits_of_a_site(three_sites, tmp_path):
     paths = save(large, tmp_path)
     defaults = {one: getattr(Permissions(), one) for one in OPEN}
     assert Federation(paths, tmp_path, **defaults).fit(STUDY).converged
+
+
+def test_a_method_that_runs_away_is_not_called_separation(three_sites):
+    """Where steps overshoot the Hessian fades, too; the rows are not to blame."""
+    fit = fit_study(replace(STUDY, method="fednewton:step_size=200", rounds=4), three_sites)
+    assert not fit.converged and "separate" not in fit.reason
+
+
+def test_the_example_runs_within_the_limits_that_sites_have_by_default(tmp_path):
+    paths = {path.stem: path for path in write_example(tmp_path)}
+    study = draft_study({name: read_frame(path) for name, path in paths.items()}).study
+    federation = Federation(paths, tmp_path, **{one: getattr(Permissions(), one) for one in OPEN})
+    assert federation.fit(study).coefficients.tobytes() == fit_study(study, paths).coefficients.tobytes()
+
+
+def test_many_coefficients_are_fitted_with_auto(tmp_path):
+    """A twin among them, seeds that sites keep to themselves: the pooled answer all the same."""
+    random = np.random.default_rng(1)
+    rows = pd.DataFrame(random.normal(size=(600, 28)), columns=[f"x{number}" for number in range(28)])
+    rows["ill"] = np.where(random.random(600) < 1 / (1 + np.exp(-rows["x0"] + rows["x1"] / 2)), "case", "control")
+    tables = {name: rows[place::3].assign(twin=lambda frame: 1 - frame["x0"]) for place, name in enumerate("abc")}
+    formula = f"ill ~ {' + '.join(rows.columns[:28])} + twin"
+    study = Study(formula, "binomial", event=("case",), non_event=("control",))
+    paths = save(tables, tmp_path)
+    fit = Federation(paths, tmp_path, job_seed=False).fit(study)
+    assert fit.method == "auto" and fit.converged and [alias.name for alias in fit.aliased] == ["twin"]
+    expected = sm.GLM((rows["ill"] == "case") * 1.0, sm.add_constant(rows.iloc[:, :28]), sm.families.Binomial())
+    assert np.abs(fit.coefficients[:-1] - expected.fit(tol=1e-14).params).max() <= 1e-8
+    assert (
+        Federation(paths, tmp_path / "seeded").fit(study).coefficients.tobytes()
+        == fit_study(study, paths).coefficients.tobytes()
+    )

@@ -8,12 +8,14 @@ from fedns.algorithms.fedns import FedNS as FedNS
 from fedns.algorithms.fedndes import FedNDES as FedNDES
 from fedns.algorithms.fedavg import FedAvg as FedAvg
 from fedns.algorithms.fedavg import FedProx as FedProx
+from fedns.algorithms.baselines.scaffold import Scaffold as Scaffold
 from fedns.algorithms.gd import GradientDescent as GradientDescent
 from fedns.algorithms.lbfgs import LBFGS as LBFGS
 from fedns.algorithms.distributed_newton import DistributedNewton as DistributedNewton
 from fedns.algorithms.giant import GIANT as GIANT
 from fedns.algorithms.local_newton import LocalNewton as LocalNewton
 from fedns.algorithms.fednl import FedNL as FedNL
+from fedns.algorithms.baselines.fednl_bc import FedNLBC as FedNLBC
 from fedns.algorithms.fednl import NewtonZero as NewtonZero
 from fedns.algorithms.fednew import FedNew as FedNew
 from fedns.algorithms.fednew import QFedNew as QFedNew

@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 from fedns.core.clients import Clients, on_client
 from fedns.core.cohort import Cohort
 from fedns.core.errors import MessageError
-from fedns.core.messages import Message, Payload, Ragged, wire
+from fedns.core.messages import Message, Payload, Ragged, joined, wire
 from fedns.core.reducers import mean
 from fedns.core.shards import Shards
 from fedns.numerics import parallel
 from fedns.numerics.linalg import LowRank, packed_size, solve_shifted, unpack_symmetric
+from fedns.numerics.rng import uniforms
 from fedns.problems.problem import Problem
 from fedns.sketches import RowSampling, Sketch
 
@@ -52,9 +53,45 @@ def sketched_curvature(
 ) -> SketchedCurvature:
     """One pass over the rows: gradient and sketched root."""
     keys = clients.keys(purpose)
-    plan = sketch.plan(clients.shards.sizes)
+    plan = sketch.plan(problem.root_sizes(clients.shards))
     gradient, rows, offsets = problem.gradient_and_sketch(w, clients.shards, plan, keys)
     return SketchedCurvature(gradient=gradient, sketched_root=Ragged(rows, offsets))
+
+
+class SampledCurvature(Message):
+    """A client's gradient and rows of the root of its Hessian, drawn and scaled: both of the mean loss."""
+
+    fallback: ClassVar[str] = "last"
+
+    gradient: Payload = wire("features", discloses="gradient")
+    sketched_root: Payload = wire("rows", "features", ragged=True, discloses="rows")
+
+
+def leverage_sample(problem: Problem, clients: Clients, w: FloatArray, size: int) -> SampledCurvature:
+    """`size` rows of each root A_j, drawn by their ridge leverage scores a' (A_j' A_j + penalty)^-1 a."""
+    diagonal = problem.penalty_diagonal(w.size)
+
+    def some(part: Clients) -> SampledCurvature:
+        gradient, roots = gradients_and_roots(problem, w, part.shards)
+        keys = part.keys("leverage sample")
+        sampled = parallel.map_clients(lambda j: _by_leverage(roots.part(j), diagonal, size, keys[j]), len(gradient))
+        offsets = np.concatenate([[0], np.cumsum([len(rows) for rows in sampled])])
+        return SampledCurvature(gradient=gradient, sketched_root=Ragged(np.concatenate(sampled), offsets))
+
+    return joined([some(part) for part in clients.slabs(8 * w.size * int(clients.shards.sizes.max()))])
+
+
+def _by_leverage(root: FloatArray, diagonal: FloatArray, size: int, key: NDArray[np.uint64]) -> FloatArray:
+    """Rows drawn with replacement and scaled so that the mean of their Gram is root' root; all of few rows as they are."""
+    if len(root) <= size:
+        return root
+    inverse = np.linalg.pinv(root.T @ root + np.diag(diagonal), hermitian=True)
+    scores = np.maximum(((root @ inverse) * root).sum(axis=1), 0.0)
+    total = scores.sum()
+    shares = scores / total if total > 0 else np.full(len(root), 1.0 / len(root))
+    cumulated = np.cumsum(shares)
+    drawn = np.searchsorted(cumulated, uniforms(key[None], size)[0] * cumulated[-1], side="right")
+    return np.asarray(root[drawn] / np.sqrt(size * shares[drawn])[:, None])
 
 
 def resized(sketch: Sketch, size: int) -> Sketch:
@@ -103,7 +140,7 @@ def newton_steps(
     features = w.shape[-1]
     diagonal = problem.penalty_diagonal(features)
     steps, slopes = np.empty((shards.num_clients, features)), np.empty(shards.num_clients)
-    wide = shards.sizes < features
+    wide = problem.wide(shards)
     for clients, curvatures in ((np.flatnonzero(~wide), _hessians), (np.flatnonzero(wide), _roots)):
         # Only so many Hessians at a time: a simulated federation may have far more clients than fit into memory.
         group = max(16, _HESSIAN_BYTES // (8 * packed_size(features)))
@@ -117,8 +154,9 @@ def newton_steps(
 
 
 def gradients_and_roots(problem: Problem, w: FloatArray, shards: Shards) -> tuple[FloatArray, Ragged]:
-    """grad f_j(w), and for every client a root A_j of its Hessian A_j' A_j, with as many rows as the client."""
-    plan = RowSampling(int(shards.sizes.max())).plan(shards.sizes)  # all rows: nothing is drawn
+    """grad f_j(w), and for every client a root A_j of its Hessian A_j' A_j, a row or more for each of its own."""
+    sizes = problem.root_sizes(shards)
+    plan = RowSampling(int(sizes.max())).plan(sizes)  # all rows: nothing is drawn
     keys = np.zeros((shards.num_clients, 2), dtype=np.uint64)
     gradient, rows, offsets = problem.gradient_and_sketch(w, shards, plan, keys)
     return gradient, Ragged(rows, offsets)

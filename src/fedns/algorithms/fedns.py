@@ -6,16 +6,37 @@ import math
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from fedns.algorithms.curvature import FloatArray, Model, SketchedCurvature, resized, sketched_curvature
+import numpy as np
+
+from fedns.algorithms.curvature import (
+    FloatArray,
+    Model,
+    SampledCurvature,
+    SketchedCurvature,
+    SketchRequest,
+    leverage_sample,
+    resized,
+    sketched_curvature,
+)
 from fedns.algorithms.searches import ArmijoSearch, Search, search_handlers, step_along
 from fedns.core.algorithm import Algorithm, Outcome, State
 from fedns.core.checked import Positive
 from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort, Replies
+from fedns.core.messages import Payload, wire
 from fedns.core.reducers import mean, mean_gram, root_weighted_sum
 from fedns.numerics.linalg import LowRank, gram
 from fedns.problems.problem import Problem
 from fedns.sketches import SRHT, Sketch
+
+_POOR = 0.25  # a sketch under which squared decrements fall by less is too small
+
+
+class SizedState(State):
+    """Coefficients, the size of the next sketch, and the last squared decrement, 0 before the first round."""
+
+    sketch_size: Payload = wire(dtype="int64")
+    squared_decrement: Payload = wire(dtype="float64")
 
 
 @dataclass(frozen=True)
@@ -27,19 +48,25 @@ class FedNS(Algorithm):
     has the accuracy of a sketch of size m k.
 
     growth="log2" sketches to k log2(1 + t)^2 rows in round t = 1, 2, ..., which Theorem 1's accuracy 1 / log(1 + t) takes.
+    growth="adaptive" doubles k after every round whose squared decrement is above a quarter of the last one's.
+
+    rows="leverage" sends, in place of a sketch, k rows of A_j drawn with probabilities p_i in proportion to their ridge
+    leverage scores and divided by sqrt(k p_i): a site that keeps its rows to itself refuses it.
 
     - sketch: fedns.SRHT(16) by default, or SJLT, Gaussian, Rademacher or RowSampling of some size.
     - step_size: mu, above 0; used without a line search.
     - aggregation: "gram" or "sum", see above.
     - line_search: how the step size is found: fedns.ArmijoSearch(), fedns.LocalSearch(), or None for `step_size`.
-    - growth: "none" or "log2", see above.
+    - growth: "none", "log2" or "adaptive", see above.
+    - rows: "mixed" by the sketch, or "leverage", see above.
     """
 
     sketch: Sketch = field(default_factory=lambda: SRHT(16))
     step_size: Positive = 1.0
     aggregation: Literal["gram", "sum"] = "gram"
     line_search: Search | None = None
-    growth: Literal["none", "log2"] = "none"
+    growth: Literal["none", "log2", "adaptive"] = "none"
+    rows: Literal["mixed", "leverage"] = "mixed"
 
     name: ClassVar[str] = "fedns"
     summary: ClassVar[str] = (
@@ -52,25 +79,53 @@ class FedNS(Algorithm):
     draws_random_numbers: ClassVar[bool] = True
 
     def handlers(self) -> tuple[Handler, ...]:
-        return (self.curvature, *search_handlers(self.line_search))
+        return (self._curvature, *search_handlers(self.line_search))
+
+    @property
+    def _curvature(self) -> Handler:
+        if self.rows == "leverage":
+            return self.sampled_curvature
+        return self.sized_curvature if self.growth == "adaptive" else self.curvature
 
     @on_client(Model, SketchedCurvature)
     def curvature(self, problem: Problem, clients: Clients, request: Model) -> SketchedCurvature:
         return sketched_curvature(problem, clients, request.coefficients, self.sketch_in(clients.round))
 
+    @on_client(SketchRequest, SketchedCurvature)
+    def sized_curvature(self, problem: Problem, clients: Clients, request: SketchRequest) -> SketchedCurvature:
+        return sketched_curvature(problem, clients, request.coefficients, resized(self.sketch, int(request.size)))
+
+    @on_client(SketchRequest, SampledCurvature)
+    def sampled_curvature(self, problem: Problem, clients: Clients, request: SketchRequest) -> SampledCurvature:
+        return leverage_sample(problem, clients, request.coefficients, int(request.size))
+
     def sketch_in(self, round_number: int) -> Sketch:
         """The sketch of this round. Clients know the round from every request, so the size need not be sent."""
-        if self.growth == "none":
+        if self.growth != "log2":
             return self.sketch
         return resized(self.sketch, math.ceil(self.sketch.size * math.log2(1 + round_number) ** 2))
 
+    def init(self, problem: Problem, cohort: Cohort) -> State:
+        if self.growth != "adaptive":
+            return State(cohort.start)
+        return SizedState(cohort.start, np.int64(self.sketch.size), np.float64(0.0))
+
     def round(self, problem: Problem, state: State, cohort: Cohort) -> Outcome:
         w = state.coefficients
-        size = self.sketch_in(cohort.session.round).size
-        gradient, hessian = self._fold(cohort.ask(self.curvature, Model(w)), size)
+        size = int(state.sketch_size) if isinstance(state, SizedState) else self.sketch_in(cohort.session.round).size
+        request = Model(w) if self._curvature == self.curvature else SketchRequest(w, np.int32(size))
+        gradient, hessian = self._fold(cohort.ask(self._curvature, request), size)
         newton = problem.newton_step(w, gradient, hessian)
         after, diagnostics = step_along(newton, self.line_search, self.step_size, problem, w, cohort)
+        if isinstance(state, SizedState):
+            grown, squared = self._grown(state, newton.newton_decrement**2)
+            return Outcome(SizedState(after, grown, squared), diagnostics | {"sketch_size": float(size)})
         return Outcome(State(after), diagnostics)
+
+    def _grown(self, state: SizedState, squared: float) -> tuple[np.int64, np.float64]:
+        """The size of the next sketch, twice this one's where the last step has brought too little."""
+        poor = 0 < state.squared_decrement < squared / _POOR
+        return np.int64(state.sketch_size * (2 if poor else 1)), np.float64(squared)
 
     def _fold(self, replies: Replies, size: int) -> tuple[FloatArray, FloatArray | LowRank]:
         if self.aggregation == "gram":
@@ -91,7 +146,8 @@ class NewtonSketch(FedNS):
     - step_size: mu, above 0; used without a line search.
     - aggregation: "gram" or "sum", the same with one client.
     - line_search: how the step size is found: fedns.ArmijoSearch(), fedns.LocalSearch(), or None for `step_size`.
-    - growth: "none" or "log2": the size stays, or grows as in FedNS.
+    - growth: "none", "log2" or "adaptive": the size stays, or grows as in FedNS.
+    - rows: "mixed" or "leverage", as in FedNS.
     """
 
     line_search: Search | None = ArmijoSearch()

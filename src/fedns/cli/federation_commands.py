@@ -21,7 +21,7 @@ from fedns.federation.coordinator.view import site_table, view_on
 from fedns.federation.processes import ended_by_sigterm
 from fedns.reporting.terminal import say, text_table
 from fedns.studies.federated import fit_federation
-from fedns.studies.model.estimate import StudyFit
+from fedns.studies.inference.fitted import StudyFit
 from fedns.studies.study import Study
 
 DECIDED = 3  # exit status: trained, but one site decides the model
@@ -53,11 +53,11 @@ def run_coordinator(path: Path, *, resume: bool, metrics_port: int | None, quiet
     return EXITS.get(ending, DECIDED if result.deciding else 0 if ending.converged else 1)
 
 
-def fit_over_sites(study: Study, federation: Path, out: Path) -> StudyFit:
+def fit_over_sites(study: Study, federation: Path, out: Path, *, resume: bool = False) -> StudyFit:
     """Fit a study over the sites of a federation, whichever its engine; they must be running, or start soon."""
     experiment = read_experiment(federation / "coordinator" / EXPERIMENT_FILE)
     with ended_by_sigterm(), open_transport(experiment, logs=experiment.home / "logs") as transport:
-        return fit_federation(study, experiment, transport, out)
+        return fit_federation(study, experiment, transport, out, resume=resume)
 
 
 def run_demonstration(demo: Demo, quiet: bool, console: Console) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -23,6 +23,7 @@ def add_commands(app: typer.Typer) -> None:
     app.add_typer(study_app, name="study")
     app.command("check")(check)
     app.command("fit")(fit)
+    app.command("what-left")(what_left)
 
 
 @study_app.command()
@@ -95,6 +96,8 @@ def fit(
     site_column: SiteColumn = None,
     smallest_count: SmallestCount = 5,
     out: Annotated[Path, option("Folder of the results.", "runs/fit")] = Path("runs/fit"),
+    standard_errors: Annotated[str, option("model, HC0 or HC1 (robust), or site (clustered by site).", "model")] = "model",
+    resume: Annotated[bool, option("Go on with the fit over sites that was interrupted.", False, "--resume")] = False,
     quiet: Quiet = False,
 ) -> None:
     """Fit a study over tables on this machine, each a site of its own; or over real sites.
@@ -107,18 +110,40 @@ def fit(
 
     if (federation is None) == (not tables):
         raise ConfigError("give either tables, or --federation with the folder of a federation")
+    if resume and federation is None:
+        raise ConfigError("--resume is for fits over real sites: a fit on this machine is started again")
     if federation is not None:
         from fedns.cli.federation_commands import fit_over_sites
 
-        found = fit_over_sites(Study.read(study), federation, out)
+        found = fit_over_sites(Study.read(study), federation, out, resume=resume)
     else:
         found = fit_study(Study.read(study), _frames(tables or [], site_column), smallest_count=smallest_count)
-    path = write_fit(found, out)
+    path = write_fit(found, out, standard_errors)
     if not quiet:
-        _show(found)
+        typer.echo(found.summary(standard_errors))
         typer.echo(f"report: {path}")
     if not found.converged:
         raise typer.Exit(1)
+
+
+def what_left(
+    config: Annotated[Path, typer.Argument(hidden=True)],
+    out: Annotated[Path, option("Folder of the page.", ".")] = Path(),
+) -> None:
+    """Say in plain words what has left a site so far, from its own ledger, and write it as a page.
+
+    CONFIG is the site's TOML file.
+    """
+    from fedns.federation.config import SiteConfig
+    from fedns.federation.site.service import LEDGER_FILE
+    from fedns.studies.pages.what_left import what_left_text, write_what_left
+    from fedns.studies.site_lines import read_lines
+
+    site = SiteConfig.read(config)
+    found = read_lines(site.folder / site.state / LEDGER_FILE, site.name)
+    for name, lines in found.sites.items():
+        typer.echo(what_left_text(name, lines))
+    typer.echo(f"page: {write_what_left(found, out, 'All runs so far')}")
 
 
 def _frames(tables: list[Path], site_column: str | None) -> dict[str, Frame]:
@@ -146,14 +171,3 @@ def _inside(folder: Path) -> list[Path]:
     if not found:
         raise ConfigError(f"the folder {folder} holds no table: expected {', '.join(sorted(SUFFIXES))}")
     return found
-
-
-def _show(found: Any) -> None:
-    from math import isnan
-
-    width = max(map(len, found.names))
-    for name, value in zip(found.names, found.coefficients.tolist(), strict=True):
-        typer.echo(f"{name:<{width}}  {'left out' if isnan(value) else f'{value:13.6g}'}")
-    for note in found.notes:
-        typer.echo(f"note: {note}")
-    typer.echo(f"{'converged' if found.converged else 'not converged'}: {found.reason}")

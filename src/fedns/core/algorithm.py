@@ -26,11 +26,13 @@ class Outcome:
     - state: the next state, a message with coefficients.
     - diagnostics: numbers worth recording.
     - finished: a reason if the method itself is done.
+    - note: what the method chose in this round and why, in words; nothing where it has no choice.
     """
 
     state: Any
     diagnostics: Mapping[str, float] = field(default_factory=dict)
     finished: str = ""
+    note: str = ""
 
 
 class Algorithm(Checked, ABC):

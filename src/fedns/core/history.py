@@ -32,6 +32,7 @@ class Record:
     - gradient_norm: |grad F(w)|.
     - diagnostics: the method's own numbers.
     - evaluation_bytes: sent both ways to evaluate, which no method needs.
+    - note: what the method chose in this round and why, where it chooses.
     """
 
     round: int
@@ -44,18 +45,20 @@ class Record:
     gradient_norm: float
     diagnostics: dict[str, float] = field(default_factory=dict)
     evaluation_bytes: int = 0  # what asking sites for objective and gradient cost, both ways; no part of the other two
+    note: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """Flat, ready for JSON, the method's own diagnostics last."""
-        return {name: getattr(self, name) for name in MEASURES} | self.diagnostics
+        note = {"note": self.note} if self.note else {}
+        return {name: getattr(self, name) for name in MEASURES} | note | self.diagnostics
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Record:
-        own = {name: values[name] for name in MEASURES}
-        return cls(**own, diagnostics={k: v for k, v in values.items() if k not in MEASURES})
+        own = {name: values[name] for name in MEASURES} | {"note": values.get("note", "")}
+        return cls(**own, diagnostics={k: v for k, v in values.items() if k not in own})
 
 
-MEASURES = tuple(one.name for one in fields(Record) if one.name != "diagnostics")
+MEASURES = tuple(one.name for one in fields(Record) if one.name not in ("diagnostics", "note"))
 
 
 class _Measure:

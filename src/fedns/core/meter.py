@@ -34,3 +34,11 @@ class Meter:
         else:
             self.downlink_bytes += entry.bytes
         self.ledger.append(entry)
+
+    def add(self, other: Meter) -> None:
+        """Count what another meter has counted, too."""
+        self.uplink_bytes += other.uplink_bytes
+        self.downlink_bytes += other.downlink_bytes
+        self.exchanges += other.exchanges
+        self.evaluation_bytes += other.evaluation_bytes
+        self.ledger += other.ledger

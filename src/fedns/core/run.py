@@ -57,7 +57,7 @@ def run(
     state: Any = None if resume is None else resume.state
     stopped: Verdict | None = None  # by an observer
 
-    def record(diagnostics: dict[str, float]) -> Record | None:
+    def record(diagnostics: dict[str, float], note: str = "") -> Record | None:
         """The record of the current state, or None where its objective is not a usable number."""
         with np.errstate(over="ignore", invalid="ignore"):
             evaluation = evaluate(state.coefficients)
@@ -76,6 +76,7 @@ def run(
             evaluation.gradient_norm,
             diagnostics,
             meter.evaluation_bytes,
+            note,
         )
 
     def keep(entry: Record) -> Verdict | None:
@@ -106,7 +107,7 @@ def run(
         finally:
             seconds += time.perf_counter() - started
         state = outcome.state
-        entry = record({name: float(value) for name, value in outcome.diagnostics.items()})
+        entry = record({name: float(value) for name, value in outcome.diagnostics.items()}, outcome.note)
         if entry is None:
             state, ended = previous, diverged(session.round, "the objective is no longer finite")
             break

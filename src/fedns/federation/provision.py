@@ -7,17 +7,19 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from fedns import __version__
 from fedns.core.errors import ConfigError
 from fedns.federation.config import CREDENTIALS_FOLDER, EXPERIMENT_FILE, SITE_FILE, engine_named
 from fedns.federation.site.permissions import as_toml
 
-AUTHORITY_FOLDER = "authority"
+AUTHORITY_FOLDER, STUDY_FILE = "authority", "study.toml"
 
 
-def init_federation(folder: Path, engine: str, sites: Sequence[str], server: str) -> None:
+def init_federation(folder: Path, engine: str, sites: Sequence[str], server: str, study: str = "") -> None:
     """A working folder for this engine; sites that are there already keep their keys and their files.
 
-    server: host:port that sites connect to.
+    server: host:port that sites connect to. study: the text of a study that everybody gets; without one the coordinator's
+    file describes a method over columns as they are.
     """
     carrier = engine_named(engine)
     if not sites or len(set(sites)) < len(sites):
@@ -27,12 +29,18 @@ def init_federation(folder: Path, engine: str, sites: Sequence[str], server: str
         raise ConfigError(f"the server must be given as host:port, got '{server}'")
     coordinator, credentials = carrier.provision(folder / AUTHORITY_FOLDER, sites, host, int(port))
     _place(coordinator, folder / "coordinator" / CREDENTIALS_FOLDER)
-    _write_new(folder / "coordinator" / EXPERIMENT_FILE, _experiment(engine, sites, f"{_listen(host)}:{port}"))
+    listen, bare = f"{_listen(host)}:{port}", not study
+    _write_new(folder / "coordinator" / EXPERIMENT_FILE, _experiment(engine, sites, listen, bare))
+    look, run = (_LOOK_BARE, _RUN_BARE) if bare else (_LOOK, _RUN)
     for site in sites:
         _place(credentials[site], folder / "sites" / site / CREDENTIALS_FOLDER)
-        _write_new(folder / "sites" / site / SITE_FILE, _site(engine, site))
-        _write_new(folder / "sites" / site / "README.md", _SITE_README.format(site=site, server=server, engine=engine))
-    _write_new(folder / "README.md", _README.format(engine=engine, server=server))
+        _write_new(folder / "sites" / site / SITE_FILE, _site(engine, site, bare))
+        page = _SITE_README.format(site=site, server=server, engine=engine, look=look, version=__version__)
+        _write_new(folder / "sites" / site / "README.md", page)
+    if study:
+        for owner in ("coordinator", *(f"sites/{site}" for site in sites)):
+            _write_new(folder / owner / STUDY_FILE, study)
+    _write_new(folder / "README.md", _README.format(engine=engine, server=server, run=run))
 
 
 def _place(credentials: Path, target: Path) -> None:
@@ -56,12 +64,7 @@ def _write_new(path: Path, text: str) -> None:
         path.write_text(text, encoding="utf-8")
 
 
-def _experiment(engine: str, sites: Sequence[str], listen: str) -> str:
-    names = ", ".join(f'"{site}"' for site in sites)
-    return f"""engine = "{engine}"
-sites = [{names}]
-listen = "{listen}"
-
+_METHOD = """
 method = "auto"         # any that `fedns methods` lists, parameters behind a colon; auto needs none
 loss = "logistic"       # or squared, poisson
 strength = 1e-3         # s of the penalty (s/2)|w|^2
@@ -71,7 +74,15 @@ gradient_tol = 1e-8
 seed = 0
 wire = "float64"
 out = "run"
+"""
 
+
+def _experiment(engine: str, sites: Sequence[str], listen: str, bare: bool) -> str:
+    names = ", ".join(f'"{site}"' for site in sites)
+    return f"""engine = "{engine}"
+sites = [{names}]
+listen = "{listen}"
+{_METHOD if bare else ""}
 [policy]
 absent = "wait"         # or renormalise (over those present), or reuse (an absent site's last curvature)
 quorum = {len(sites)}              # fewer sites than this, and a round waits
@@ -80,16 +91,25 @@ patience_seconds = 600
 """
 
 
-def _site(engine: str, site: str) -> str:
+def _site(engine: str, site: str, bare: bool) -> str:
+    files = "LIBSVM text, .npz, .csv or .parquet" if bare else ".csv, .parquet, .arrow or .feather"
+    target = 'target = "target"       # the column to predict\n' if bare else ""
     return f"""name = "{site}"
 engine = "{engine}"
 
 [data]
-dataset = "data.csv"    # LIBSVM text, .npz, .csv or .parquet, from this folder
-target = "target"       # the column to predict
-
+dataset = "data.csv"    # {files}, from this folder
+{target}
 {as_toml()}"""
 
+
+_RUN = "fedns fit coordinator/study.toml --federation ."
+_RUN_BARE = "fedns coordinate coordinator/experiment.toml"
+_LOOK = (
+    "Read `study.toml`. In `site.toml`, name your table and look at what you permit; `fedns check study.toml YOUR_TABLE "
+    "--site site.toml` says what the study sees in it and what would leave, and sends nothing."
+)
+_LOOK_BARE = "In `site.toml`, name your data and its target, and look at what you permit."
 
 _README = """# A fedns federation on {engine}
 
@@ -100,19 +120,23 @@ _README = """# A fedns federation on {engine}
 | `sites/NAME/` | the administrator of that site, over a channel you trust | that site's key, and `site.toml` |
 
 1. Send every folder under `sites/` to its administrator, who follows the `README.md` in it.
-2. On the coordinator: `fedns coordinate coordinator/experiment.toml`. It waits for all sites, then trains.
-3. Interrupted? `fedns coordinate coordinator/experiment.toml --resume` goes on to the same result.
+2. On the coordinator: `fedns doctor coordinator/experiment.toml`, which says what is not in order, then `{run}`.
+   It waits for all sites, then trains.
+3. Interrupted? The same with `--resume` goes on to the same result.
 
 Another site: run `fedns init-federation` again with all names; keys that exist are kept.
+A year later: `fedns renew`. A site that leaves, or a stolen key: `fedns revoke`, `fedns renew --site`.
 """
 
 _SITE_README = """# Site {site}
 
 This folder makes your machine a site of a federation on {engine}. Your rows stay on it.
 
-1. Install: `pip install 'fedns[{engine}]'` (Python 3.11 or newer).
-2. In `site.toml`, name your data and its target, and look at what you permit.
-3. Start: `fedns site site.toml`. It connects out to {server}; nothing connects in, no port has to be opened here.
+1. Install, with Python 3.11 or newer, the version of `fedns` that the coordinator has, from the wheel that you were given:
+   `pip install -c constraints.txt 'fedns-{version}-py3-none-any.whl[{engine}]'`.
+2. {look}
+3. Look it over: `fedns doctor site.toml`; each line is OK, or says what to do.
+4. Start: `fedns site site.toml`. It connects out to {server}; nothing connects in, no port has to be opened here.
 
 `credentials/` holds this site's private key: keep it to yourself. `state/ledger.jsonl` lists every message that left or
 reached this site: its kind, its fields and their shapes, its bytes, and what it was for. Stop with Ctrl-C at any

@@ -32,6 +32,7 @@ class Probit(Loss):
 
     name: ClassVar[str] = "probit"
     curvature_bound: ClassVar[float] = 1.0
+    nonnegative: ClassVar[bool] = True
 
     def value(self, y: Any, z: Any) -> Any:
         return -normal_log_cdf(y * z)

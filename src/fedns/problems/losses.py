@@ -20,6 +20,7 @@ class Logistic(Loss):
 
     name: ClassVar[str] = "logistic"
     curvature_bound: ClassVar[float] = 0.25
+    nonnegative: ClassVar[bool] = True
 
     def value(self, y: Any, z: Any) -> Any:
         margin = y * z
@@ -42,6 +43,8 @@ class Squared(Loss):
 
     name: ClassVar[str] = "squared"
     curvature_bound: ClassVar[float] = 1.0
+    curvature_is_constant: ClassVar[bool] = True
+    nonnegative: ClassVar[bool] = True
 
     def value(self, y: Any, z: Any) -> Any:
         r = z - y
@@ -80,6 +83,7 @@ class Huber(Loss):
 
     name: ClassVar[str] = "huber"
     curvature_bound: ClassVar[float] = 1.0
+    nonnegative: ClassVar[bool] = True
     threshold: float = 1.345
 
     def __post_init__(self) -> None:
@@ -107,6 +111,7 @@ class SquaredHinge(Loss):
 
     name: ClassVar[str] = "squared_hinge"
     curvature_bound: ClassVar[float] = 1.0
+    nonnegative: ClassVar[bool] = True
 
     def value(self, y: Any, z: Any) -> Any:
         short = 1.0 - y * z

@@ -63,20 +63,31 @@ def pooled_optimum(problem: Problem, shards: Shards, tolerance: float = 1e-12) -
         improved = best is None or relative < 0.5 * best[0]
         if best is None or relative < best[0]:
             best = (relative, w, float(np.linalg.norm(scale * step) / (1.0 + np.linalg.norm(scale * w))))
-        if best[0] <= tolerance and not improved:
+        if not improved and best[0] <= tolerance * _unit(problem, pooled, best[1]):
             break
         w = w + _line_search(problem, pooled, w, step, slope) * step
         rounds += 1
     assert best is not None
     relative, w, step_left = best
     # Where classes can be separated the gradient fades too, but the steps do not: the optimum is at infinity.
-    if relative > tolerance or step_left > _SMALL_STEP:
+    if relative > tolerance * _unit(problem, pooled, w) or step_left > _SMALL_STEP:
         raise DataError(
             f"there is no pooled optimum within {_ROUNDS} Newton rounds (relative gradient {relative:.1e}): "
             "the classes may be separable without a penalty, use strength > 0"
         )
-    value = float(problem.value(w, pooled)[0]) + problem.penalty_value(w)
-    return Optimum(w, value, relative, rounds)
+    return Optimum(w, _value(problem, pooled, w), relative, rounds)
+
+
+def _value(problem: Problem, pooled: Shards, w: FloatArray) -> float:
+    return float(problem.value(w, pooled)[0]) + problem.penalty_value(w)
+
+
+def _unit(problem: Problem, pooled: Shards, w: FloatArray) -> float:
+    """What a gradient is measured in where the objective is large: rounding errors of residuals grow with its root.
+
+    The gap that a gradient leaves is about half its square: it is a fraction tolerance^2 of the objective, not of 1.
+    """
+    return float(np.sqrt(max(1.0, 2.0 * abs(_value(problem, pooled, w)))))
 
 
 def _line_search(problem: Problem, pooled: Shards, w: FloatArray, step: FloatArray, slope: float) -> float:

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import io
 import secrets
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from fedns.core.cohort import Session
+from fedns.core.errors import ConfigError
+from fedns.core.files import write_whole
 from fedns.core.meter import Meter
 from fedns.federation.coordinator.cohort import NetworkedCohort
 from fedns.federation.coordinator.coordinate import Watcher
 from fedns.federation.coordinator.link import Link
-from fedns.federation.coordinator.recorder import Recorder
-from fedns.federation.coordinator.state import RunState
+from fedns.federation.coordinator.recorder import LEDGER_FILE, Recorder
+from fedns.federation.coordinator.state import CHECKPOINT_FILE, RunState
+from fedns.federation.protocol.absence import FederationError, SitesLost
 from fedns.federation.protocol.transport import Transport
 from fedns.numerics.linalg import single_threaded_blas
 from fedns.problems.losses import Squared
@@ -21,43 +28,106 @@ from fedns.problems.problem import Problem
 from fedns.runs.policy import Policy
 from fedns.runs.settings import filled
 from fedns.runs.spec import Spec
-from fedns.studies.model.estimate import StudyFit, algorithm_of, estimate, method_text, problem_of
+from fedns.studies.inference.fitted import StudyFit
+from fedns.studies.model.estimate import SeparationError, algorithm_of, curvature_at, estimate, method_text, problem_of
 from fedns.studies.schema.handshake import Agreed, shake_hands
+from fedns.studies.site_lines import read_lines
 from fedns.studies.study import Study
+
+FloatArray = NDArray[np.float64]
+START_FILE = "start.npy"
 
 
 def fit_federation(
-    study: Study, experiment: Spec, transport: Transport, folder: Path, *, watchers: Sequence[Watcher] = ()
+    study: Study,
+    experiment: Spec,
+    transport: Transport,
+    folder: Path,
+    *,
+    resume: bool = False,
+    watchers: Sequence[Watcher] = (),
 ) -> StudyFit:
-    """Shake hands with the sites of an experiment, then fit over them; both are in the ledger of the folder."""
-    spec = _handshake(study, experiment)
-    meter = Meter()
-    recorder = Recorder(folder, [], "study")
+    """Shake hands with the sites of an experiment, then fit over them; both are in the ledger of the folder.
+
+    resume: go on with the fit that was interrupted in this folder. Hands are shaken again, so that a table which has
+    changed meanwhile is noticed.
+    """
+    if not resume and (folder / CHECKPOINT_FILE).exists():
+        raise ConfigError(f"{folder} holds a fit that was interrupted: go on with --resume, or give another --out")
+    recorder = Recorder(folder, [], "study", resumed=resume)
     try:
         with single_threaded_blas():
-            first = _cohort(spec, Problem(Squared()), meter, transport, folder, recorder)
-            agreed = shake_hands(study, first, spec.sites)
-            recorder.event("agreed", study=study.digest, schema=agreed.design.agreement.digest)
-            spec, problem = _training(spec, study, agreed), problem_of(study, agreed.design)
-            cohort = _cohort(spec, problem, meter, transport, folder, recorder)
-            for watcher in watchers:
-                watcher.on_start(cohort.link.statuses)
-            algorithm = algorithm_of(study, cohort.num_features, cohort.num_clients)
-            fit = estimate(
-                agreed,
-                problem,
-                algorithm,
-                cohort,
-                lambda problem, w: cohort.evaluate(w),
-                observers=[recorder, *watchers],
-            )
+            fit = _fit(study, _handshake(study, experiment), transport, folder, recorder, resume, watchers)
         recorder.event("ended", reason=fit.reason, converged=fit.converged)
-        return replace(fit, notes=(*fit.notes, *(status.note for status in cohort.link.statuses if status.note)))
     except BaseException as error:
         recorder.event("stopped", reason=f"{type(error).__name__}: {error}")
+        if isinstance(error, SeparationError):  # the rounds are over, and there is nothing to go on with
+            _forget(folder)
         raise
     finally:
         recorder.close()
+    _forget(folder)
+    return replace(fit, site_lines=read_lines(folder / LEDGER_FILE))
+
+
+def _fit(
+    study: Study,
+    spec: Spec,
+    transport: Transport,
+    folder: Path,
+    recorder: Recorder,
+    resume: bool,
+    watchers: Sequence[Watcher],
+) -> StudyFit:
+    def cohort_of(state: RunState) -> NetworkedCohort:
+        return NetworkedCohort(Link(transport, state, log_event=recorder.event, ledger=recorder.message))
+
+    first = _begun(spec, Problem(Squared()), folder, Meter())
+    agreed = shake_hands(study, cohort_of(first), spec.sites)
+    recorder.event("agreed", study=study.digest, schema=agreed.design.agreement.digest)
+    spec, problem = _training(spec, study, agreed), problem_of(study, agreed.design)
+    state = _begun(spec, problem, folder, first.session.meter)
+    if resume:
+        state = RunState.open(spec, folder, resume=True)
+        state.session.problem = problem
+        state.session.meter.add(first.session.meter)
+        for record in state.records:
+            recorder.on_round(record, None)
+    cohort = cohort_of(state)
+    for watcher in watchers:
+        watcher.on_start(cohort.link.statuses)
+    try:
+        fit = estimate(
+            agreed,
+            problem,
+            algorithm_of(study, cohort.num_features, cohort.num_clients),
+            cohort,
+            lambda problem, w: cohort.evaluate(w),
+            observers=[state, recorder, *watchers],
+            start=_start(problem, cohort, folder, resume),
+            resume=state.progress,
+        )
+    except SitesLost as lost:  # within a round it is waited for, or the round is repeated
+        raise FederationError(f"the Hessian lacks a site: {lost}") from None
+    return replace(fit, notes=(*fit.notes, *(status.note for status in cohort.link.statuses if status.note)))
+
+
+def _start(problem: Problem, cohort: NetworkedCohort, folder: Path, resume: bool) -> FloatArray:
+    """The Hessian at 0: asked for once, and kept for a fit that goes on."""
+    if resume:
+        found: FloatArray = np.load(folder / START_FILE, allow_pickle=False)
+        return found
+    hessian = curvature_at(problem, cohort, np.zeros(cohort.num_features))[1]
+    content = io.BytesIO()
+    np.save(content, hessian)
+    write_whole(folder / START_FILE, content.getvalue())
+    return hessian
+
+
+def _forget(folder: Path) -> None:
+    """What is only there to go on with."""
+    for name in (CHECKPOINT_FILE, START_FILE):
+        (folder / name).unlink(missing_ok=True)
 
 
 def _handshake(study: Study, experiment: Spec) -> Spec:
@@ -79,9 +149,7 @@ def _training(spec: Spec, study: Study, agreed: Agreed) -> Spec:
     return replace(spec, agreement=agreement, methods=(method,), rounds=study.rounds, gradient_tol=None)
 
 
-def _cohort(
-    spec: Spec, problem: Problem, meter: Meter, transport: Transport, folder: Path, recorder: Recorder
-) -> NetworkedCohort:
+def _begun(spec: Spec, problem: Problem, folder: Path, meter: Meter) -> RunState:
+    """Where a run stands that nobody has heard of yet."""
     session = Session(problem, spec.seed, spec.wire, meter=meter)
-    state = RunState(spec, folder, secrets.token_bytes(16), session, committed_rounds=[0] * len(spec.sites))
-    return NetworkedCohort(Link(transport, state, log_event=recorder.event, ledger=recorder.message))
+    return RunState(spec, folder, secrets.token_bytes(16), session, committed_rounds=[0] * len(spec.sites))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable, Mapping
-from functools import cached_property
 from pathlib import Path
 
 from fedns.core.clients import Handler
@@ -25,8 +24,9 @@ from fedns.runs.builder import at_site
 from fedns.runs.methods import parse_method
 from fedns.runs.spec import Spec
 from fedns.studies.fit import coded_shards
+from fedns.studies.inference.exchange import questions_of
 from fedns.studies.model.design import Design
-from fedns.studies.model.estimate import information, problem_of
+from fedns.studies.model.estimate import problem_of
 from fedns.studies.schema.agreement import Agreement
 from fedns.studies.schema.handshake import HANDLERS, TableShards
 from fedns.studies.schema.site_table import SiteTable
@@ -40,11 +40,17 @@ class StudySite:
 
     def __init__(self, config: SiteConfig) -> None:
         self._config = config
+        self._held: tuple[tuple[int, ...], Frame, str] | None = None  # the table, and how to tell it is still that one
 
-    @cached_property
+    @property
     def frame(self) -> Frame:
-        """The table; a file that cannot be read is better known before anybody connects."""
-        return read_frame(self.path)
+        """The table as it lies on disk now: one that was written anew is read anew."""
+        return self._current[0]
+
+    @property
+    def mark(self) -> str:
+        """Tells this table from any other: however a study codes it, what leaves is counted against the same budget."""
+        return self._current[1] if self.holds_a_table else ""
 
     @property
     def path(self) -> Path:
@@ -54,9 +60,14 @@ class StudySite:
         return path
 
     @property
-    def mark(self) -> str:
-        """Tells this table from any other: however a study codes it, what leaves is counted against the same budget."""
-        return hashlib.sha256(self.path.read_bytes()).hexdigest()[:32]
+    def _current(self) -> tuple[Frame, str]:
+        file = self.path.stat()
+        stamp = (file.st_ino, file.st_mtime_ns, file.st_size)
+        if self._held is None or self._held[0] != stamp:
+            mark = hashlib.sha256(self.path.read_bytes()).hexdigest()[:32]
+            self._held = stamp, read_frame(self.path), mark
+            log.info("%d rows of %d columns", self._held[1].num_rows, len(self._held[1].columns))
+        return self._held[1:]
 
     @property
     def holds_a_table(self) -> bool:
@@ -79,7 +90,13 @@ class StudySite:
             return Problem(Squared()), _named(register, *HANDLERS)
         algorithm = parse_method(spec.method).algorithm
         design = _design(spec)
-        return problem_of(design.study, design), _named(register, evaluate_locally, information, *algorithm.handlers())
+        asked: tuple[Handler, ...] = (
+            register,
+            evaluate_locally,
+            *questions_of(design.study).handlers(),
+            *algorithm.handlers(),
+        )
+        return problem_of(design.study, design), _named(*asked)
 
     def _table(self, spec: Spec) -> SiteTable:
         permit, study = self._config.permit, Study.from_json(spec.study)
@@ -92,11 +109,11 @@ def site_service(config: SiteConfig) -> SiteService:
     """The service that answers for this site."""
     site = StudySite(config)
     if site.holds_a_table:
-        log.info("%d rows of %d columns", site.frame.num_rows, len(site.frame.columns))
+        _ = site.frame  # a file that cannot be read is better known before anybody connects
     else:
         site_shards(config)
-    state, mark = config.folder / config.state, site.mark if site.holds_a_table else ""
-    return SiteService(config.name, site.rows, site.build, config.permit, state, mark, _prepare)
+    state = config.folder / config.state
+    return SiteService(config.name, site.rows, site.build, config.permit, state, lambda: site.mark, _prepare)
 
 
 def _prepare(spec: Spec, problem: Problem, shards: Shards) -> None:

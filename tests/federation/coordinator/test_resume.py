@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 ROOT = Path(__file__).parents[3]
-FEW, MANY = 5, 13  # kills in each of the four runs below: twenty in all, and 52 at night
+FEW, MANY = 5, 13  # kills in each of the runs below: 25 in all, and more than a hundred at night
+NIGHTLY = ("auto:prefer=balanced", "auto:prefer=rounds", "scaffold", "fednlbc")
 
 
 def coordinator(folder, method, steps):
@@ -25,9 +26,12 @@ def coordinator(folder, method, steps):
     return done.stdout
 
 
-# One that keeps nothing at its sites, and three whose sites' memory has to go back to where the round began.
+# One that keeps nothing at its sites, and others whose sites' memory has to go back to where the round began.
 @pytest.mark.parametrize("kills", [FEW, pytest.param(MANY, marks=pytest.mark.nightly)])
-@pytest.mark.parametrize("method", ["fedndes", "fednl", "qfednew", "shed"])
+@pytest.mark.parametrize(
+    "method",
+    ["fedndes", "fednl", "qfednew", "shed", "auto", *(pytest.param(name, marks=pytest.mark.nightly) for name in NIGHTLY)],
+)
 def test_killed_at_random_points_and_resumed_is_the_same_to_the_last_bit(method, kills, tmp_path):
     undisturbed = coordinator(tmp_path / "undisturbed", method, [])
     steps = np.random.default_rng(sum(method.encode())).integers(1, 70, size=kills)

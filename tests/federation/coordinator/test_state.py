@@ -106,7 +106,7 @@ def test_a_folder_that_holds_a_run_is_not_written_over(saved, tmp_path):
 
 
 def test_an_experiment_that_has_changed_is_not_resumed(saved, tmp_path):
-    with pytest.raises(ConfigError, match=r"the experiment has changed since the run in .* began: give another 'out'"):
+    with pytest.raises(ConfigError, match=r"agreed with the sites has changed since the run in .* began: start anew"):
         RunState.load(replace(SPEC, strength=0.5), put(saved, tmp_path))
 
 

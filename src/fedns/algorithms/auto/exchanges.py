@@ -15,17 +15,23 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from fedns.algorithms.auto.rounding import (
+    FloatArray,
+    Integers,
+    eighths,
+    eighths_above,
+    exponents_of,
+    levels,
+    products_of,
+    round_at_random,
+    rounded_by,
+)
 from fedns.algorithms.curvature import newton_steps
 from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.messages import Message, Payload, Ragged, wire
 from fedns.numerics.rng import uniforms
 from fedns.problems.problem import Problem
 from fedns.sketches import SRHT
-
-FloatArray = NDArray[np.float64]
-Integers = NDArray[np.int16]
-MOST_EXPONENT = 40
-_EIGHTHS = 2.0 ** (np.arange(8) / 8.0)
 
 
 class ScalesRequest(Message):
@@ -52,6 +58,7 @@ class Move(Message):
 
     step: Payload = wire("features", dtype="coded")
     unit: Payload = wire(dtype="float32")
+    bits: Payload = wire(dtype="uint8")  # of a number of the gradient's change
     attempt: Payload = wire(dtype="uint8")  # counts the moves of a round: each draws random numbers of its own
     rows: Payload = wire(dtype="int32")  # of a sketch, where one is asked for
     exponents: Payload = wire("scales", dtype="coded")  # of the columns, in the first move and with a whole point
@@ -82,6 +89,18 @@ class ChangeAndHessian(Change):
 
     hessian_unit: Payload = wire(dtype="float32", discloses="hessian")
     packed_hessian: Payload = wire("entries", dtype="coded", discloses="hessian")
+
+
+class ExactChange(Message):
+    """How gradient, mean loss and Hessian have changed, unrounded: for Hessians that are asked for once."""
+
+    compact: ClassVar[bool] = True
+    fallback: ClassVar[str] = "unchanged"
+
+    answered: Payload = wire(dtype="uint8", discloses="nothing")
+    loss: Payload = wire(dtype="float32", discloses="loss")
+    gradient: Payload = wire("features", dtype="float32", discloses="gradient")
+    packed_hessian: Payload = wire("entries", dtype="float32", discloses="hessian")
 
 
 class Solve(Message):
@@ -124,13 +143,13 @@ class LossesBack(Message):
 class ClientHalf:
     """The handlers of `auto`."""
 
-    gradient_bits: int = 6
     sketch_bits: int = 5
     hessian_bits: int = 10
     direction_bits: int = 7
 
     def handlers(self) -> tuple[Handler, ...]:
-        return (column_scales, self.change, self.change_and_sketch, self.change_and_hessian, self.solve, losses_back)
+        changes = (self.change, self.change_and_sketch, self.change_and_hessian, self.change_exactly)
+        return (column_scales, *changes, self.solve, losses_back)
 
     @on_client(Move, Change)
     def change(self, problem: Problem, clients: Clients, request: Move) -> Change:
@@ -141,13 +160,15 @@ class ClientHalf:
     def change_and_sketch(self, problem: Problem, clients: Clients, request: Move) -> ChangeAndSketch:
         w, scales = _moved(clients, request)
         sketch, keys = SRHT(int(request.rows)), clients.keys(f"auto sketch {request.attempt}")
-        _, rows, offsets = problem.gradient_and_sketch(w, clients.shards, sketch.plan(clients.shards.sizes), keys)
+        _, rows, offsets = problem.gradient_and_sketch(
+            w, clients.shards, sketch.plan(problem.root_sizes(clients.shards)), keys
+        )
         owner = np.repeat(np.arange(clients.ids.size), np.diff(offsets))
         scaled = rows / scales[owner]
-        units = _eighths_above(np.abs(scaled).max(axis=1) / _levels(self.sketch_bits))
+        units = eighths_above(np.abs(scaled).max(axis=1) / levels(self.sketch_bits))
         draws = uniforms(clients.keys(f"auto sketch rounding {request.attempt}"), int(np.diff(offsets).max()) * w.shape[-1])
         within = (np.arange(len(rows)) - offsets[owner])[:, None] * w.shape[-1] + np.arange(w.shape[-1])
-        rounded = _rounded_by(scaled, eighths(units), draws[owner[:, None], within])
+        rounded = rounded_by(scaled, eighths(units), draws[owner[:, None], within])
         return ChangeAndSketch(
             **self._change(problem, clients, request, w, scales),
             row_units=Ragged(units, offsets),
@@ -166,6 +187,24 @@ class ClientHalf:
         change = self._change(problem, clients, request, w, scales)
         return ChangeAndHessian(**change, hessian_unit=unit, packed_hessian=rounded)
 
+    @on_client(Move, ExactChange)
+    def change_exactly(self, problem: Problem, clients: Clients, request: Move) -> ExactChange:
+        w, scales = _moved(clients, request)
+        products = products_of(scales)
+        _, packed = problem.gradient_and_hessian(w, clients.shards)
+        value, gradient = problem.value_and_gradient(w, clients.shards)
+        with np.errstate(over="ignore"):  # what is not finite is refused when it is sent
+            told = {
+                "loss": (value - clients.recall("auto_loss")).astype(np.float32),
+                "gradient": ((gradient - clients.recall("auto_gradient", w.shape[-1])) / scales).astype(np.float32),
+                "hessian": ((packed - clients.recall("auto_hessian", packed.shape[1])) / products).astype(np.float32),
+            }
+        for name, unit in (("loss", 1.0), ("gradient", scales), ("hessian", products)):
+            before = clients.recall(f"auto_{name}", *told[name].shape[1:])
+            clients.remember(f"auto_{name}", before + told[name] * unit)
+        answered = np.ones(clients.ids.size, np.uint8)
+        return ExactChange(answered, told["loss"], told["gradient"], packed_hessian=told["hessian"])
+
     @on_client(Solve, Solved)
     def solve(self, problem: Problem, clients: Clients, request: Solve) -> Solved:
         features = request.vector.size
@@ -181,7 +220,7 @@ class ClientHalf:
         value, gradient = problem.value_and_gradient(w, clients.shards)
         believed, believed_loss = clients.recall("auto_gradient", w.shape[-1]), clients.recall("auto_loss")
         keys = clients.keys(f"auto gradient {request.attempt}")
-        rounded, unit = round_at_random((gradient - believed) / scales, self.gradient_bits, keys)
+        rounded, unit = round_at_random((gradient - believed) / scales, int(request.bits), keys)
         clients.remember("auto_gradient", believed + _times(rounded, unit) * scales)
         with np.errstate(over="ignore"):  # a diverging loss is refused as not finite when it is sent
             loss = (value - believed_loss).astype(np.float32)
@@ -192,9 +231,11 @@ class ClientHalf:
 @on_client(ScalesRequest, ColumnScales)
 def column_scales(problem: Problem, clients: Clients, request: ScalesRequest) -> ColumnScales:
     squares = clients.shards.mean_squares()
+    if problem.offset:
+        squares = squares[:, :-1]
     if problem.intercept:
         squares = np.column_stack([squares, np.ones(len(squares))])
-    return ColumnScales(exponents=exponents_of(squares))
+    return ColumnScales(exponents=exponents_of(np.tile(squares, problem.loss.outputs)))
 
 
 @on_client(BackRequest, LossesBack)
@@ -204,59 +245,6 @@ def losses_back(problem: Problem, clients: Clients, request: BackRequest) -> Los
     losses = problem.losses_along(w, -step, np.concatenate([[0.0], request.fractions]), clients.shards)
     with np.errstate(over="ignore"):
         return LossesBack(losses=(losses[:, 1:] - losses[:, :1]).astype(np.float32))
-
-
-def exponents_of(mean_squares: FloatArray) -> Integers:
-    """The power of two nearest to the root of each, within bounds; the lowest for a column of zeros."""
-    known = mean_squares > 0
-    exponents = np.round(0.5 * np.log2(np.where(known, mean_squares, 1.0)))
-    return np.clip(np.where(known, exponents, -MOST_EXPONENT), -MOST_EXPONENT, MOST_EXPONENT).astype(np.int16)
-
-
-def products_of(scales: FloatArray) -> FloatArray:
-    """s_a s_b for each entry of a packed Hessian: (..., features) to (..., entries)."""
-    first, second = np.triu_indices(scales.shape[-1])
-    return scales[..., first] * scales[..., second]
-
-
-def round_to_nearest(values: FloatArray, bits: int) -> tuple[Integers, np.float32]:
-    """Integers of so many bits and their unit; what the server sends needs no chance."""
-    unit = _unit(np.abs(values).max(initial=0.0), bits)
-    return np.rint(np.divide(values, float(unit), out=np.zeros_like(values), where=unit > 0)).astype(np.int16), unit
-
-
-def round_at_random(values: FloatArray, bits: int, keys: NDArray[np.uint64]) -> tuple[Integers, NDArray[np.float32]]:
-    """Each client's numbers as integers of so many bits times a unit, rounded up or down so that the mean is right."""
-    unit = _unit(np.abs(values).max(axis=1), bits)
-    return _rounded_by(values, unit.astype(np.float64), uniforms(keys, values.shape[1])), unit
-
-
-def eighths(units: Integers) -> FloatArray:
-    """2^(units / 8), the same to the last bit on every machine."""
-    whole = units.astype(np.int64)
-    return np.ldexp(_EIGHTHS[whole % 8], whole // 8)
-
-
-def _eighths_above(values: FloatArray) -> Integers:
-    known = values > 0
-    return np.where(known, np.ceil(8.0 * np.log2(np.where(known, values, 1.0)) + 1e-9), 0).astype(np.int16)
-
-
-def _levels(bits: int) -> int:
-    return (1 << (bits - 1)) - 1
-
-
-def _unit(largest: Any, bits: int) -> Any:
-    with np.errstate(over="ignore"):
-        unit = np.asarray(largest / _levels(bits), dtype=np.float32)
-    return np.where(unit > 0, np.nextafter(unit, np.float32(np.inf)), unit)  # the next number above still spans all
-
-
-def _rounded_by(values: FloatArray, units: FloatArray, draws: FloatArray) -> Integers:
-    with np.errstate(over="ignore", invalid="ignore"):  # infinite units are refused when they are sent
-        position = np.divide(values, units[:, None], out=np.zeros_like(values), where=units[:, None] > 0)
-        below = np.floor(position)
-        return (below + (draws < position - below)).astype(np.int16)
 
 
 def _times(rounded: Integers, unit: NDArray[np.float32]) -> FloatArray:

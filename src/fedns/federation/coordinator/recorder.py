@@ -15,9 +15,9 @@ LOG_FILE, LEDGER_FILE, ROUNDS_FILE = "log.jsonl", "ledger.jsonl", "rounds.jsonl"
 class Recorder(Observer):
     """Appends a line to a file for every event, message and round, the moment it happens."""
 
-    def __init__(self, folder: Path, records: list[Record], method: str) -> None:
+    def __init__(self, folder: Path, records: list[Record], method: str, *, resumed: bool = False) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        mode = "a" if records else "w"
+        mode = "a" if records or resumed else "w"
         self._log, self._ledger = ((folder / name).open(mode, encoding="utf-8") for name in (LOG_FILE, LEDGER_FILE))
         # Rounds that the checkpoint does not have are repeated: their lines go.
         self._rounds = (folder / ROUNDS_FILE).open("w", encoding="utf-8")

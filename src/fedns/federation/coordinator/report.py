@@ -112,7 +112,13 @@ def _rounds(history: History) -> str:
         for r in history.records
     ]
     note = "<p class='notes'>For watching: objective and gradient after every round, asked of the sites, both ways.</p>"
-    return html_table(headings, rows) + note
+    return html_table(headings, rows) + note + _choices(history)
+
+
+def _choices(history: History) -> str:
+    """What the method chose in each round, and why, where it says so."""
+    chosen = "".join(f"<li>round {r.round}: {escape(r.note)}</li>" for r in history.records if r.note)
+    return f"<p>What {escape(history.method)} chose:</p><ul>{chosen}</ul>" if chosen else ""
 
 
 def _sites(result: Result) -> str:

@@ -77,7 +77,7 @@ class RunState(Observer):
             raise DataError(f"'{path}' was written by another version of fedns: finish the run with that one") from None
         if agreed != spec.agreed():
             raise ConfigError(
-                f"the experiment has changed since the run in {folder} began: give another 'out' to start anew"
+                f"what was agreed with the sites has changed since the run in {folder} began: start anew in another folder"
             )
         # A round may have been repeated since the checkpoint.
         state.epoch = max(state.epoch, int(epoch.read_text()) if epoch.exists() else 0)

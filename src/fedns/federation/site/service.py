@@ -55,10 +55,10 @@ class SiteService:
         build: Callable[[Spec], tuple[Problem, Mapping[str, Handler]]],
         permissions: Permissions,
         folder: Path,
-        mark: str = "",
+        mark: Callable[[], str] = lambda: "",
         prepare: Callable[[Spec, Problem, Shards], None] = lambda spec, problem, shards: None,
     ) -> None:
-        """shards: the rows of a run. mark: tells the table that they come from, where they are coded by the run.
+        """shards: the rows of a run. mark: tells the table that they come from, as it is now, where a run codes them.
 
         prepare: called before a run is said to be open.
         """
@@ -71,7 +71,7 @@ class SiteService:
         folder.chmod(0o700)  # answers, the ledger and the secret of a site are its owner's alone
         self._table_mark = mark
         self._prepare = prepare
-        self._guarding: tuple[tuple[str, str], Guard] | None = None  # what it was coded by, and the rules over it
+        self._guarding: tuple[tuple[str, ...], Guard] | None = None  # what was coded by what, and the rules over it
         self._built: tuple[Spec, Problem, Mapping[str, Handler]] | None = None
         self._latest: tuple[tuple[Any, ...], RunMemory] | None = None  # what a file holds, and how to tell it is that one
 
@@ -220,13 +220,15 @@ class SiteService:
         return run, file.st_ino, file.st_mtime_ns, file.st_size
 
     def _guard(self, spec: Spec) -> Guard:
-        coded_by = spec.study, spec.agreement
+        with self._private():
+            mark = self._table_mark()
+        coded_by = spec.study, spec.agreement, mark
         if self._guarding is None or self._guarding[0] != coded_by:
             with self._private():
                 shards = self._read(spec)
             if shards.num_clients != 1:
                 raise MessageError(f"a site has the rows of one client, not of {shards.num_clients}")
-            self._guarding = coded_by, Guard(self._permissions, self._folder, shards, self._table_mark)
+            self._guarding = coded_by, Guard(self._permissions, self._folder, shards, mark)
         return self._guarding[1]
 
     def _handlers(self, spec: Spec) -> tuple[Problem, Mapping[str, Handler]]:

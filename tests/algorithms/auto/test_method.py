@@ -7,8 +7,8 @@ from tests.conftest import dense_features, make_shards
 from tests.federation.in_process import Federation, run_of
 
 import fedns
-from fedns.algorithms.auto import HESSIAN, LOCAL, SKETCH
-from fedns.algorithms.auto.exchanges import eighths, exponents_of, round_at_random, round_to_nearest
+from fedns.algorithms.auto.rounding import eighths, exponents_of, round_at_random, round_to_nearest
+from fedns.algorithms.auto.state import Source
 from fedns.core.shards import Shards
 from fedns.numerics.rng import stream_keys
 from fedns.runs.policy import Policy
@@ -34,7 +34,8 @@ def test_it_reaches_the_optimum_of_badly_scaled_columns(prefer, clients):
 
 
 @pytest.mark.parametrize(
-    ("clients", "prefer", "source"), [(4, "bytes", LOCAL), (40, "bytes", SKETCH), (4, "rounds", HESSIAN)]
+    ("clients", "prefer", "source"),
+    [(4, "bytes", Source.LOCAL), (40, "bytes", Source.SKETCH), (4, "rounds", Source.HESSIAN)],
 )
 def test_where_the_metric_comes_from(clients, prefer, source):
     history = fedns.simulate(fedns.Auto(prefer=prefer), PROBLEM, many_columns(clients), rounds=3)

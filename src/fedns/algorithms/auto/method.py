@@ -1,0 +1,89 @@
+"""The hyper-parameters of `auto`, all of which may be left alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from fedns.algorithms.auto.exchanges import ClientHalf
+from fedns.algorithms.auto.rules import Rules
+from fedns.algorithms.auto.state import AutoState, first_state
+from fedns.algorithms.auto.turn import Turn
+from fedns.core.algorithm import Algorithm, Outcome
+from fedns.core.clients import Handler
+from fedns.core.cohort import Cohort
+from fedns.core.errors import ConfigError
+from fedns.problems.problem import Problem
+
+BITS = {"bytes": (5, 10, 8), "balanced": (6, 14, 9), "rounds": (8, 14, 12)}  # of a sketch, a Hessian, a direction
+
+
+@dataclass(frozen=True)
+class Auto(Algorithm):
+    """w <- w - B g, where everything is sent in a few bits and B is learnt as cheaply as the run allows.
+
+    Clients send the change of their gradient since they last sent it, in `gradient_bits` bits a number rounded at random,
+    with the change of their loss: a rounding error is a fraction of the change, so it shrinks with the steps. The unit step
+    is taken; the next message's losses confirm it, and only a step that failed costs an exchange of its own. B is the
+    inverse of a metric, corrected by the server's BFGS pairs, which are applied anew to every new metric. The metric is
+
+    - the Hessian, as rounded changes, where there are few columns or prefer="rounds"; in full and once where the loss has
+      the same curvature everywhere;
+    - the mean of the clients' own inverse Hessians, applied by them to the one vector that BFGS asks for, with few clients;
+    - else the mean of sketches in `sketch_bits` bits, asked for again when a round has brought too little.
+
+    Every record of the history has a note that says what was chosen in its round, and why.
+
+    - prefer: what to save: "bytes", "rounds", or "balanced" between them.
+    - gradient_bits: of each number of a gradient; as `prefer` has it unless given, and so are the next three.
+    - sketch_bits: of each number of a sketch.
+    - hessian_bits: of each number of a Hessian.
+    - direction_bits: of each number of a direction.
+    """
+
+    prefer: Literal["bytes", "balanced", "rounds"] = "bytes"
+    gradient_bits: int | None = None  # of each number; None: as `prefer` has it
+    sketch_bits: int | None = None
+    hessian_bits: int | None = None
+    direction_bits: int | None = None
+
+    name: ClassVar[str] = "auto"
+    summary: ClassVar[str] = "chooses everything itself: rounded changes of gradients, the cheapest curvature that serves"
+    paper: ClassVar[str] = "this library, docs/auto.md"
+    uplink: ClassVar[str] = "bits M / 32 + 3, curvature when needed"
+    theory: ClassVar[str] = "log 1/δ; superlinear with Hessians"
+    heterogeneous: ClassVar[str] = "-"
+    asks_for_all: ClassVar[bool] = False
+    draws_random_numbers: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if self.prefer not in ("bytes", "balanced", "rounds"):
+            raise ConfigError(f"prefer must be bytes, balanced or rounds, got {self.prefer!r}")
+        for name in ("gradient_bits", "sketch_bits", "hessian_bits", "direction_bits"):
+            if getattr(self, name) is not None and not 2 <= getattr(self, name) <= 14:
+                raise ConfigError(f"{name} must be from 2 to 14, got {getattr(self, name)}")
+
+    @property
+    def client(self) -> ClientHalf:
+        given = (self.sketch_bits, self.hessian_bits, self.direction_bits)
+        return ClientHalf(*(own or usual for own, usual in zip(given, BITS[self.prefer], strict=True)))
+
+    @property
+    def rules(self) -> Rules:
+        return Rules(self.prefer, self.gradient_bits, self.client.sketch_bits, self.client.hessian_bits)
+
+    def handlers(self) -> tuple[Handler, ...]:
+        return self.client.handlers()
+
+    def init(self, problem: Problem, cohort: Cohort) -> AutoState:
+        rules, clients = self.rules, cohort.num_clients
+        source = rules.source(cohort.num_features, clients, problem.loss.curvature_is_constant)
+        return first_state(cohort, source, rules.rows(clients))
+
+    def round(self, problem: Problem, state: AutoState, cohort: Cohort) -> Outcome:
+        turn = Turn(self.client, self.rules, problem, cohort, state)
+        turn.learn_scales()
+        turn.take_the_last_step()
+        turn.step_back_if_needed()
+        turn.remember_pair()
+        return turn.next_step()

@@ -1,0 +1,107 @@
+"""What `auto` decides, and the words for it: where curvature comes from, when it is asked for again, when to change."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from fedns.algorithms.auto.state import AutoState, Source
+
+FEW_SITES = 16  # up to here every site's own Newton direction, above sketches of all
+# Up to so many columns the Hessian itself; in full and once where it is the same everywhere. Each is where the least of
+# bytes + price x exchanges lies, with a price of 256 bytes for "balanced" and of none for "bytes".
+FEW_COLUMNS = {"bytes": 16, "balanced": 24}
+FEW_QUADRATIC = {"bytes": 16, "balanced": 40}
+SKETCHED_ROWS = 120  # of all sites together, in one sketch
+FEWEST_ROWS, MOST_ROWS = 3, 16  # of one site, at first
+# A decrement that falls by less than this factor in a round: a third curvature is asked for, another one, another source.
+MEAGRE, STALLED, SLOW = 0.3, 0.6, 0.5
+FRESH = 0.2  # with few columns, a new Hessian unless the last step contracted by this
+GRADIENT_BITS = {"bytes": 6, "balanced": 8, "rounds": 14}
+BITS_OF_FEW = 8  # at least, where few clients' rounding errors are averaged
+SLOW_ROUNDS = 3  # of the clients' own Hessians, before sketches take over
+
+
+class Choice(NamedTuple):
+    """Whether something is done, and why, as the end of a sentence."""
+
+    taken: bool
+    words: str
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The decisions of a run.
+
+    - prefer: "bytes", "balanced" or "rounds".
+    - gradient_bits: of a number of a gradient; None lets the rules choose.
+    - sketch_bits: of a number of a sketch.
+    - hessian_bits: of a number of a Hessian.
+    """
+
+    prefer: str
+    gradient_bits: int | None
+    sketch_bits: int
+    hessian_bits: int
+
+    def source(self, features: int, clients: int, quadratic: bool) -> Source:
+        """Where the metric comes from at first."""
+        if self._few(features, quadratic):
+            return Source.EXACT if quadratic else Source.HESSIAN
+        return Source.LOCAL if clients <= FEW_SITES else Source.SKETCH
+
+    def bits_of_gradients(self, features: int, clients: int) -> int:
+        """Few bits are noise: it needs many clients to average out, and beside good Hessians it is what is left."""
+        if self.gradient_bits is not None:
+            return self.gradient_bits
+        usual = GRADIENT_BITS["rounds" if self._few(features) else self.prefer]
+        return max(usual, BITS_OF_FEW) if clients <= FEW_SITES else usual
+
+    def rows(self, clients: int) -> int:
+        """Of the first sketch, at each client."""
+        return int(np.clip(-(-SKETCHED_ROWS // clients), FEWEST_ROWS, MOST_ROWS))
+
+    def curvature(self, state: AutoState) -> Choice:
+        """Whether to ask for a sketch or a Hessian: at first, and when the last rounds have brought too little."""
+        if state.source == Source.LOCAL:
+            return Choice(False, "clients solve with their own Hessians")
+        if state.curvatures == 0:
+            return Choice(True, "nothing is known yet")
+        if self.prefer == "rounds" and state.source != Source.EXACT:
+            return Choice(True, "rounds count and not bytes")
+        if state.curvatures == 1 and state.source != Source.EXACT:
+            return Choice(True, "the first one was made at the start")
+        enough, patience = (MEAGRE if state.curvatures < 3 else STALLED), 1
+        if self._few(state.coefficients.size) and state.source == Source.HESSIAN:
+            enough, patience = FRESH, 0
+        observed = f"the last step contracted by {float(state.contraction):.2g}"
+        if state.contraction <= enough:
+            return Choice(False, observed)
+        return Choice(True, f"{observed} only") if state.age >= patience else Choice(False, "the last one is a round old")
+
+    def _few(self, features: int, quadratic: bool = False) -> bool:
+        """Whether there are so few columns that Hessians are the cheapest metric."""
+        return features <= (FEW_QUADRATIC if quadratic else FEW_COLUMNS).get(self.prefer, features)
+
+    def next_source(
+        self, state: AutoState, asked: bool, contraction: float, features: int, astray: bool
+    ) -> tuple[Source, int, str]:
+        """The source and the rows of the coming round, and the words where they change."""
+        source, rows = Source(int(state.source)), int(state.rows)
+        slow = contraction > SLOW
+        if source == Source.LOCAL and astray:
+            return self._cheaper(Source.SKETCH, rows, features, "the clients' own Hessians have led too far")
+        if source == Source.LOCAL and slow and state.slow_rounds + 1 >= SLOW_ROUNDS:
+            words = f"{SLOW_ROUNDS} rounds in turn contracted by more than {SLOW}"
+            return self._cheaper(Source.SKETCH, rows, features, words)
+        if source == Source.SKETCH and asked and state.curvatures >= 3 and slow:
+            return self._cheaper(source, 2 * rows, features, f"a new one contracted by {contraction:.2g} only")
+        return source, rows, ""
+
+    def _cheaper(self, source: Source, rows: int, features: int, words: str) -> tuple[Source, int, str]:
+        """Sketches of so many rows, or the Hessian where they would be as dear."""
+        if rows * self.sketch_bits > (features + 1) / 2 * self.hessian_bits:
+            return Source.HESSIAN, rows, f"Hessians from the next round on, because {words} and larger sketches cost as much"
+        return source, rows, f"sketches of {rows} rows from the next round on, because {words}"

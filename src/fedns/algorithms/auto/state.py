@@ -1,0 +1,82 @@
+"""What the server of `auto` knows between rounds."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import numpy as np
+
+from fedns.core.cohort import Cohort
+from fedns.core.messages import Message, Payload, wire
+
+
+class Source(IntEnum):
+    """Where the metric comes from."""
+
+    HESSIAN = 1  # rounded changes of the clients' Hessians
+    LOCAL = 2  # the clients' own Hessians, which they solve with
+    SKETCH = 3
+    EXACT = 4  # Hessians that no move changes, sent once in full
+
+
+class AutoState(Message):
+    """Where the run is, and what the server believes of the clients."""
+
+    coefficients: Payload = wire("features", dtype="float64")
+    exponents: Payload = wire("scales", dtype="int32")  # of the columns; none before the first round
+    step: Payload = wire("features", dtype="int32")  # the move that the clients have not heard of yet
+    unit: Payload = wire(dtype="float64")
+    gradient: Payload = wire("features", dtype="float64")  # of the mean loss, as the clients have told it
+    loss: Payload = wire(dtype="float64")  # the mean loss, up to a constant
+    last_point: Payload = wire("known", "features", dtype="float64")  # no row before the first round
+    last_gradient: Payload = wire("known", "features", dtype="float64")  # penalty included
+    last_value: Payload = wire(dtype="float64")
+    slope: Payload = wire(dtype="float64")  # along the last step
+    moves: Payload = wire("pairs", "features", dtype="float64")
+    changes: Payload = wire("pairs", "features", dtype="float64")
+    metric: Payload = wire("entries", dtype="float64")  # packed; none where the clients' own Hessians serve
+    metric_weight: Payload = wire(dtype="float64")
+    metric_noise: Payload = wire(dtype="float64")  # curvature below this, in scaled columns, may be rounding
+    source: Payload = wire(dtype="int32")
+    rows: Payload = wire(dtype="int32")  # of the next sketch, at each client
+    curvatures: Payload = wire(dtype="int32")  # sketches or Hessians so far
+    age: Payload = wire(dtype="int32")  # rounds since the last of them
+    decrement: Payload = wire(dtype="float64")  # -slope of the last round
+    contraction: Payload = wire(dtype="float64")  # the last two decrements' ratio
+    slow_rounds: Payload = wire(dtype="int32")
+    missed: Payload = wire(dtype="uint8")  # 1 where somebody has not heard the last move, or cannot hear it as a step
+    clients: Payload = wire(dtype="int32")  # all of them, and their weight: who is not asked has not changed
+    total_weight: Payload = wire(dtype="float64")
+
+
+def first_state(cohort: Cohort, source: Source, rows: int) -> AutoState:
+    """The state before the first round."""
+    features = cohort.num_features
+    none, zero, count = np.zeros((0, features)), np.float64(0.0), np.int32(0)
+    return AutoState(
+        coefficients=cohort.start,
+        exponents=np.zeros(0, np.int32),
+        step=np.zeros(features, np.int32),
+        unit=zero,
+        gradient=np.zeros(features),
+        loss=zero,
+        last_point=none,
+        last_gradient=none,
+        last_value=zero,
+        slope=zero,
+        moves=none,
+        changes=none,
+        metric=np.zeros(0),
+        metric_weight=zero,
+        metric_noise=zero,
+        source=np.int32(source),
+        rows=np.int32(rows),
+        curvatures=count,
+        age=count,
+        decrement=zero,
+        contraction=np.float64(1.0),
+        slow_rounds=count,
+        missed=np.uint8(0),
+        clients=np.int32(cohort.num_clients),
+        total_weight=np.float64(cohort.total_weights.sum()),
+    )

@@ -1,0 +1,269 @@
+"""One round of the server of `auto`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+
+from fedns.algorithms.auto.exchanges import (
+    BackRequest,
+    ClientHalf,
+    Move,
+    ScalesRequest,
+    Solve,
+    column_scales,
+    losses_back,
+)
+from fedns.algorithms.auto.folding import answers, mean_of_coded, mean_of_squares, rounding_noise, sketched_gram
+from fedns.algorithms.auto.rounding import FINE_BITS, MOST_EXPONENT, FloatArray, exponents_of, products_of, round_to_nearest
+from fedns.algorithms.auto.rules import SLOW, Rules
+from fedns.algorithms.auto.state import AutoState, Source
+from fedns.algorithms.lbfgs import inverse_times
+from fedns.core.algorithm import Outcome
+from fedns.core.clients import Handler
+from fedns.core.cohort import Cohort
+from fedns.core.reducers import Reducer, mean
+from fedns.numerics.linalg import unpack_symmetric
+from fedns.problems.problem import Problem
+
+ARMIJO = 0.1
+STEP_BITS = 8
+ASTRAY = 0.1  # a step that was shortened to less
+MEMORY = 30  # pairs of moves and gradient changes
+FORGETTING = 0.5  # the weight of the last sketch beside a new one
+BACK = 0.5 ** np.arange(1.0, 12.0)  # fractions of a step that went too far
+Solver = Callable[[FloatArray], FloatArray]
+
+
+class Turn:
+    """Where the server is within a round."""
+
+    def __init__(self, client: ClientHalf, rules: Rules, problem: Problem, cohort: Cohort, state: AutoState) -> None:
+        self.client, self.rules, self.problem, self.cohort, self.state = client, rules, problem, cohort, state
+        self.source = Source(int(state.source))
+        self.gradient_bits = rules.bits_of_gradients(state.coefficients.size, int(state.clients))
+        self.asks, self.why = rules.curvature(state)
+        self.w, self.gradient, self.loss = state.coefficients, state.gradient, float(state.loss)
+        self.exponents = state.exponents
+        self.moves, self.changes = state.moves, state.changes
+        self.metric, self.metric_weight = state.metric, float(state.metric_weight)
+        self.metric_noise = float(state.metric_noise)
+        self.diagonal = problem.penalty_diagonal(self.w.size)
+        self.missed, self.step_size, self.shortened = bool(state.missed), 1.0, 1.0
+
+    @property
+    def scales(self) -> FloatArray:
+        return np.asarray(np.ldexp(1.0, self.exponents))
+
+    @property
+    def value(self) -> float:
+        return self.loss + self.problem.penalty_value(self.w)
+
+    @property
+    def full_gradient(self) -> FloatArray:
+        return np.asarray(self.gradient + self.diagonal * self.w)
+
+    def learn_scales(self) -> None:
+        if self.exponents.size:
+            return
+        (squares,) = self.cohort.ask(column_scales, ScalesRequest(np.uint8(1))).fold(mean_of_squares("exponents"))
+        exponents = exponents_of(squares).astype(np.int32)
+        self.exponents = np.where(exponents == -MOST_EXPONENT, 0, exponents)
+
+    def take_the_last_step(self) -> None:
+        self._move(self.state.step, self.state.unit, self.asks, 0)
+
+    def _move(self, step: Any, unit: Any, asks: bool, attempt: int) -> None:
+        """Tell the clients where the run is now, and take in how their gradients and losses have changed."""
+        first = not (self.state.exponents.size or attempt)
+        # Clients begin at zero; a run that begins elsewhere, and whoever has missed a move, is told the whole point.
+        whole = self.missed or (first and bool(self.w.any()))
+        request = Move(
+            step=step.astype(np.int16),
+            unit=np.float32(unit),
+            # After a step that went too far the change is back from there, and a coarse one would leave its errors behind.
+            bits=np.uint8(FINE_BITS if attempt else self.gradient_bits),
+            attempt=np.uint8(attempt),
+            rows=np.int32(self.state.rows),
+            exponents=self.exponents.astype(np.int16) if first or whole else np.zeros(0, np.int16),
+            point=self.w if whole else np.zeros(0),
+        )
+        handler, reducers = self._asked_for(asks)
+        (count, present), loss, change, *found = self.cohort.ask(handler, request).fold(answers(), mean("loss"), *reducers)
+        share = float(self.cohort.total_weights.sum() / self.state.total_weight)  # of those asked, among all
+        self.gradient = self.gradient + share * change * self.scales
+        self.loss += share * float(loss)
+        self.missed = count < self.state.clients
+        if asks:
+            self._learn_curvature([share * part for part in found], share, present)
+
+    def _asked_for(self, asks: bool) -> tuple[Handler, tuple[Reducer, ...]]:
+        """What the clients are asked for, and how their gradients and curvatures are added up."""
+        client, gradient = self.client, mean_of_coded("gradient", "unit")
+        if not asks:
+            return client.change, (gradient,)
+        if self.source == Source.EXACT:
+            return client.change_exactly, (mean("gradient"), mean("packed_hessian"))
+        if self.source == Source.HESSIAN:
+            noise = rounding_noise("hessian_unit")
+            return client.change_and_hessian, (gradient, mean_of_coded("packed_hessian", "hessian_unit"), noise)
+        return client.change_and_sketch, (gradient, sketched_gram(self.scales))
+
+    def _learn_curvature(self, found: list[Any], share: float, present: float) -> None:
+        if self.source == Source.SKETCH:
+            kept = FORGETTING * self.metric if self.metric.size else 0.0
+            self.metric = kept + found[0] / (share * present)
+            self.metric_weight = FORGETTING * self.metric_weight + 1.0
+            return
+        self.metric = (self.metric if self.metric.size else 0.0) + found[0] * products_of(self.scales)
+        self.metric_weight, self.metric_noise = 1.0, 0.0
+        if self.source == Source.HESSIAN:
+            # A symmetric matrix of rounding errors of variance up to unit^2 / 4 has eigenvalues up to unit sqrt(M).
+            self.metric_noise = float(np.sqrt(share * found[1] * self.w.size))
+
+    def step_back_if_needed(self) -> None:
+        """Where the last step went uphill, back along it to a point that has enough decrease."""
+        state = self.state
+        if not len(state.last_point):
+            return
+        for attempt in range(1, 4):
+            last, slope = float(state.last_value), float(state.slope)
+            slack = 1e-14 * max(1.0, abs(last))
+            if self.value <= last + ARMIJO * self.step_size * slope + slack or -slope < 100 * slack:
+                return
+            step = self.w - state.last_point[0]
+            (losses,) = self.cohort.ask(losses_back, BackRequest(1.0 - BACK)).fold(mean("losses"))
+            penalties = [self.problem.penalty_value(self.w - (1 - t) * step) for t in BACK]
+            values = self.loss + losses + np.array(penalties)
+            passing = values <= last + ARMIJO * BACK * self.step_size * slope + slack
+            fraction = float(BACK[int(np.argmax(passing))] if passing.any() else BACK[-1])
+            self.step_size *= fraction
+            rounded, unit = round_to_nearest((fraction - 1.0) * step * self.scales, FINE_BITS)
+            self.w = self.w + rounded * float(unit) / self.scales
+            self._move(rounded, unit, False, attempt)
+
+    def remember_pair(self) -> None:
+        state = self.state
+        for last, last_gradient in zip(state.last_point, state.last_gradient, strict=True):
+            s, y = self.w - last, self.full_gradient - last_gradient
+            if float(s @ y) > 1e-10 * float(np.linalg.norm(s) * np.linalg.norm(y)):
+                self.moves = np.concatenate([self.moves, s[None]])[-MEMORY:]
+                self.changes = np.concatenate([self.changes, y[None]])[-MEMORY:]
+
+    def next_step(self) -> Outcome:
+        state, gradient = self.state, self.full_gradient
+        if self.asks and self.source != Source.SKETCH:  # what older pairs know a Hessian knows better
+            self.moves, self.changes = self.moves[:0], self.changes[:0]
+        rounded, unit, taken = self._rounded(self._within_reason(self._direction(gradient)))
+        slope = float(gradient @ taken)
+        contraction = -slope / float(state.decrement) if state.decrement > 0 else 1.0
+        astray = min(self.step_size, self.shortened) < ASTRAY
+        source, rows, words = self.rules.next_source(state, self.asks, contraction, self.w.size, astray)
+        changed = source != self.source
+        if changed and source == Source.HESSIAN:
+            self.metric, self.metric_weight = np.zeros(0), 0.0
+        slow = int(state.slow_rounds) + 1 if contraction > SLOW and not changed else 0
+        following = replace(
+            state,
+            coefficients=self.w + taken,
+            exponents=self.exponents,
+            step=rounded.astype(np.int32),
+            unit=np.float64(unit),
+            gradient=self.gradient,
+            loss=np.float64(self.loss),
+            last_point=self.w[None],
+            last_gradient=gradient[None],
+            last_value=np.float64(self.value),
+            slope=np.float64(slope),
+            moves=self.moves,
+            changes=self.changes,
+            metric=self.metric,
+            metric_weight=np.float64(self.metric_weight),
+            metric_noise=np.float64(self.metric_noise),
+            source=np.int32(source),
+            rows=np.int32(rows),
+            curvatures=np.int32(state.curvatures + int(self.asks)),
+            age=np.int32(0 if self.asks else state.age + 1),
+            decrement=np.float64(-slope),
+            contraction=np.float64(contraction),
+            slow_rounds=np.int32(slow),
+            missed=np.uint8(self.missed or self.source == Source.EXACT),
+        )
+        diagnostics = {
+            "newton_decrement": float(np.sqrt(max(0.0, -slope))),
+            "step_size": self.step_size,
+            "curvature": float(self.asks),
+            "source": float(self.source),
+        }
+        return Outcome(following, diagnostics, note=self._note(words))
+
+    def _note(self, change: str) -> str:
+        """What was chosen in this round, and why."""
+        asked = {
+            Source.EXACT: "asked for the Hessians in full",
+            Source.HESSIAN: f"asked for Hessians in {self.client.hessian_bits} bits",
+            Source.SKETCH: f"sketched {int(self.state.rows)} rows at each client",
+            Source.LOCAL: "asked clients to solve",
+        }[self.source]
+        again = " again" if self.asks and self.state.curvatures else ""
+        parts = [f"{asked}{again}, because {self.why}" if self.asks else f"asked for gradients alone: {self.why}"]
+        if self.shortened < 1:
+            parts.append("shortened the step, which promised more than the whole objective")
+        if self.step_size < 1:
+            parts.append(f"went back to {self.step_size:.2g} of the last step, which had gone too far")
+        return "; ".join([*parts, *([change] if change else [])])
+
+    def _direction(self, gradient: FloatArray) -> FloatArray:
+        step: FloatArray = -inverse_times(self.moves, self.changes, gradient, self._start())
+        if gradient @ step >= 0:  # rounding noise in the pairs: begin anew
+            self.moves, self.changes = self.moves[:0], self.changes[:0]
+            step = -self._start()(gradient)
+        return step if gradient @ step < 0 else np.asarray(-gradient / self.scales**2)
+
+    def _within_reason(self, step: FloatArray) -> FloatArray:
+        """The step, shortened where it promises more than there is to gain.
+
+        Losses that are never negative cannot fall by more than the objective F. The best step along a direction of slope -a
+        gains a half of what its slope promises where F is quadratic, so that it is no longer than 2 F / a.
+        """
+        promised, most = -float(self.full_gradient @ step), 2.0 * self.value
+        if self.problem.loss.nonnegative and 0.0 < most < promised:
+            self.shortened = most / promised
+        return np.asarray(step * self.shortened)
+
+    def _rounded(self, step: FloatArray) -> tuple[Any, Any, FloatArray]:
+        """The step in integers and their unit, and as it is taken; one that a whole point follows is taken as it is."""
+        rounded, unit = round_to_nearest(step * self.scales, max(STEP_BITS, self.gradient_bits))
+        if self.source == Source.EXACT:
+            return np.zeros_like(rounded), np.float32(0.0), step
+        gradient = self.full_gradient
+        if gradient @ (rounded / self.scales) * float(unit) > 0.5 * (gradient @ step):
+            rounded, unit = round_to_nearest(step * self.scales, FINE_BITS)
+        return rounded, unit, rounded * float(unit) / self.scales
+
+    def _start(self) -> Solver:
+        """The metric's inverse, applied by the server or by the clients."""
+        if self.source == Source.LOCAL or not self.metric.size:
+            return self._solved_by_clients
+        return self._solved_here()
+
+    def _solved_by_clients(self, vector: FloatArray) -> FloatArray:
+        rounded, unit = round_to_nearest(vector / self.scales, STEP_BITS)
+        replies = self.cohort.ask(self.client.solve, Solve(rounded, np.float32(unit)))
+        (total,) = replies.fold(mean_of_coded("solution", "unit"))
+        return np.asarray(total / self.scales)
+
+    def _solved_here(self) -> Solver:
+        scales, size = self.scales, self.w.size
+        hessian = unpack_symmetric(self.metric / self.metric_weight, size) / np.outer(scales, scales)
+        hessian[np.diag_indices(size)] += self.diagonal / scales**2
+        if self.source != Source.SKETCH:  # no direction is believed to have less curvature than rounding may have left
+            values, vectors = np.linalg.eigh(hessian)
+            values = np.maximum(values, min(self.metric_noise, values[-1]))
+            return lambda vector: vectors @ ((vectors.T @ (vector / scales)) / values) / scales
+        factor = scipy.linalg.cho_factor(hessian, check_finite=False)
+        return lambda vector: scipy.linalg.cho_solve(factor, vector / scales, check_finite=False) / scales

@@ -1,0 +1,1 @@
+"""Further methods to compare with."""

@@ -1,0 +1,103 @@
+"""auto where methods fail: it has to reach the optimum of every one of these, whatever it is told to save."""
+
+import numpy as np
+import pytest
+from tests.conftest import make_shards
+
+import fedns
+from fedns.core.shards import Shards
+from fedns.problems.effective_dimension import effective_dimension
+
+pytestmark = pytest.mark.slow
+PREFER = ["bytes", "balanced", "rounds"]
+
+
+def assert_converges(prefer, problem, shards, tol=1e-10, rounds=150, **settings):
+    history = fedns.simulate(fedns.Auto(prefer=prefer), problem, shards, rounds=rounds, tol=tol, **settings)
+    assert history.converged, history.stop_reason
+
+
+def logistic_targets(random, margins):
+    return np.where(margins + random.logistic(size=margins.size) > 0, 1.0, -1.0)
+
+
+@pytest.mark.parametrize("prefer", PREFER)
+def test_fewer_sketched_rows_than_the_effective_dimension(prefer):
+    """All columns matter alike and the penalty is small: 120 rows of all sites together are too few."""
+    random = np.random.default_rng(1)
+    features = random.normal(size=(2000, 160))
+    targets = logistic_targets(random, features @ random.normal(size=160) / 8)
+    problem, shards = fedns.Problem(penalty=fedns.Ridge(1e-5)), Shards.from_arrays(features, targets, [50] * 40)
+    assert effective_dimension(problem, shards) > 40 * 3
+    assert_converges(prefer, problem, shards)
+
+
+@pytest.mark.parametrize("prefer", PREFER)
+@pytest.mark.parametrize("clients", [3, 30])
+def test_nearly_separated_classes(prefer, clients):
+    random = np.random.default_rng(2)
+    features = random.normal(size=(900, 40))
+    targets = np.where(features @ random.normal(size=40) > 0, 1.0, -1.0)
+    targets[:3] *= -1.0  # all that keeps the coefficients finite beside a tiny penalty
+    shards = Shards.from_arrays(features, targets, [900 // clients] * clients)
+    assert_converges(prefer, fedns.Problem(penalty=fedns.Ridge(1e-6)), shards)
+
+
+@pytest.mark.parametrize("prefer", PREFER)
+def test_one_client_has_half_of_the_rows(prefer):
+    random = np.random.default_rng(3)
+    features = random.normal(size=(2000, 60)) * np.geomspace(1, 30, 60)
+    targets = logistic_targets(random, features @ random.normal(size=60) / 60)
+    shards = Shards.from_arrays(features, targets, [1000, *[25] * 40])
+    assert_converges(prefer, fedns.Problem(penalty=fedns.Ridge(1e-3)), shards)
+
+
+@pytest.mark.parametrize("prefer", PREFER)
+@pytest.mark.parametrize("clients", [4, 40])
+def test_columns_from_a_thousandth_to_a_thousand(prefer, clients):
+    random = np.random.default_rng(4)
+    mixed = random.normal(size=(3000, 50)) @ (np.eye(50) + 0.3 * random.normal(size=(50, 50)))
+    targets = logistic_targets(random, mixed @ random.normal(size=50) / 8)
+    shards = Shards.from_arrays(mixed * np.geomspace(1e-3, 1e3, 50), targets, [3000 // clients] * clients)
+    assert_converges(prefer, fedns.Problem(penalty=fedns.Ridge(1e-3)), shards)
+
+
+@pytest.mark.parametrize("prefer", PREFER)
+@pytest.mark.parametrize("columns", [12, 45])
+def test_a_start_a_thousand_times_too_far_away(prefer, columns):
+    random = np.random.default_rng(5)
+    features = random.normal(size=(1000, columns))
+    targets = logistic_targets(random, features @ random.normal(size=columns) / 3)
+    problem, shards = fedns.Problem(penalty=fedns.Ridge(1e-3)), Shards.from_arrays(features, targets, [50] * 20)
+    far = 1000 * np.linalg.norm(fedns.pooled_optimum(problem, shards).coefficients)
+    direction = random.normal(size=columns)
+    assert_converges(prefer, problem, shards, start=far * direction / np.linalg.norm(direction))
+
+
+@pytest.mark.parametrize("prefer", PREFER)
+def test_clients_whose_columns_are_empty(prefer):
+    """Their own Hessians know nothing of these columns: the penalty alone bounds a step along them."""
+    random = np.random.default_rng(6)
+    features = 1000 * random.normal(size=(800, 30))
+    for client in range(8):
+        features[100 * client : 100 * (client + 1), 3 * client : 3 * client + 9] = 0.0
+    targets = logistic_targets(random, features @ random.normal(size=30) / 3000)
+    shards = Shards.from_arrays(features, targets, [100] * 8)
+    assert_converges(prefer, fedns.Problem(penalty=fedns.Ridge(1e-3)), shards)
+
+
+@pytest.mark.parametrize("prefer", PREFER)
+def test_counts_and_squared_errors(prefer):
+    random = np.random.default_rng(7)
+    features = random.normal(size=(900, 30)) * np.geomspace(0.01, 10, 30)
+    margins = features @ (random.normal(size=30) / np.geomspace(0.01, 10, 30)) / 6
+    for loss, targets in ((fedns.Poisson(), random.poisson(np.exp(margins)).astype(float)), (fedns.Squared(), margins)):
+        shards = Shards.from_arrays(features, targets, [30] * 30)
+        assert_converges(prefer, fedns.Problem(loss, fedns.Ridge(1e-4)), shards)
+
+
+def test_squared_errors_take_one_round_where_rounds_count():
+    shards = make_shards(regression=True)
+    problem = fedns.Problem(fedns.Squared(), fedns.Ridge(1e-3), intercept=True)
+    history = fedns.simulate(fedns.Auto(prefer="rounds"), problem, shards, rounds=5, tol=1e-10)
+    assert history.converged and history.round[-1] == 1

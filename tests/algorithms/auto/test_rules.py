@@ -1,0 +1,62 @@
+"""What auto decides, and the words for it."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tests.conftest import make_shards
+
+import fedns
+from fedns.algorithms.auto.rules import FEW_COLUMNS, FEW_QUADRATIC, Rules
+from fedns.algorithms.auto.state import Source, first_state
+from fedns.core.cohort import Session
+from fedns.simulation.simulator import SimulatedCohort
+
+PROBLEM = fedns.Problem(penalty=fedns.Ridge(1e-3))
+
+
+def rules(prefer="bytes"):
+    return Rules(prefer, None, sketch_bits=5, hessian_bits=10)
+
+
+def state(source, **changes):
+    cohort = SimulatedCohort(make_shards(), Session(PROBLEM, 0))
+    return replace(first_state(cohort, source, 3), **{name: np.float64(value) for name, value in changes.items()})
+
+
+@pytest.mark.parametrize("prefer", ["bytes", "balanced"])
+def test_few_columns_take_hessians_few_sites_their_own_and_the_rest_sketches(prefer):
+    few, quadratic = FEW_COLUMNS[prefer], FEW_QUADRATIC[prefer]
+    chosen = rules(prefer).source
+    assert chosen(few, 40, False) == Source.HESSIAN and chosen(few + 1, 40, False) == Source.SKETCH
+    assert chosen(few + 1, 16, False) == Source.LOCAL and chosen(few + 1, 17, False) == Source.SKETCH
+    assert chosen(quadratic, 40, True) == Source.EXACT and chosen(quadratic + 1, 40, True) == Source.SKETCH
+    assert rules("rounds").source(1000, 40, False) == Source.HESSIAN
+
+
+def test_a_sketch_is_asked_for_again_when_a_round_has_brought_too_little():
+    taken, words = rules().curvature(state(Source.SKETCH, curvatures=4, age=1, contraction=0.7))
+    assert taken and words == "the last step contracted by 0.7 only"
+    taken, words = rules().curvature(state(Source.SKETCH, curvatures=4, age=1, contraction=0.1))
+    assert not taken and words == "the last step contracted by 0.1"
+    assert not rules().curvature(state(Source.SKETCH, curvatures=4, age=0, contraction=0.7)).taken
+    assert not rules().curvature(state(Source.LOCAL)).taken
+    assert rules("rounds").curvature(state(Source.HESSIAN, curvatures=9, contraction=0.01)).taken
+
+
+def test_sketches_grow_and_give_way_to_hessians():
+    source, rows, words = rules().next_source(state(Source.SKETCH, curvatures=4), True, 0.8, 100, astray=False)
+    assert (source, rows) == (Source.SKETCH, 6) and "contracted by 0.8 only" in words
+    large = replace(state(Source.SKETCH, curvatures=4), rows=np.int32(64))
+    assert rules().next_source(large, True, 0.8, 100, astray=False)[0] == Source.HESSIAN
+    assert rules().next_source(state(Source.LOCAL), False, 0.1, 100, astray=True)[0] == Source.SKETCH
+    assert rules().next_source(state(Source.LOCAL), False, 0.1, 100, astray=False) == (Source.LOCAL, 3, "")
+
+
+def test_every_round_says_what_was_chosen(tmp_path):
+    history = fedns.simulate(fedns.Auto(), PROBLEM, make_shards(sizes=(15,) * 20), rounds=4)
+    notes = [record.note for record in history.records]
+    assert notes[0] == "" and notes[1].startswith("asked for Hessians in 10 bits, because nothing is known yet")
+    assert all("because" in note or "asked for gradients alone" in note for note in notes[1:])
+    history.save(tmp_path / "history.jsonl")
+    assert [record.note for record in fedns.History.load(tmp_path / "history.jsonl").records] == notes
