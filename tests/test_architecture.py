@@ -105,6 +105,12 @@ def test_importing_the_package_loads_nothing_heavy():
     assert done.stdout.strip() == "[]"
 
 
+def test_help_waits_for_nothing_heavy():
+    code = "import sys, fedns.cli; print(sorted({'numpy', 'scipy', 'numba', 'importlib.metadata'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
 def test_every_public_name_exists():
     for name in fedns.__all__:
         assert getattr(fedns, name) is not None

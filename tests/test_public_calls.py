@@ -17,8 +17,8 @@ PROBLEM = fedns.Problem()
 SIZED = ("SRHT", "SJLT", "Gaussian", "Rademacher", "RowSampling", "RandomFourier", "OrthogonalRandom")
 # Results that users read, what methods are built from, and a comparison, whose settings a `Spec` checks as a whole.
 NOT_ASKED = {
-    "Clients", "Cohort", "Comparison", "Dataset", "History", "Optimum", "Outcome", "Ragged", "Record", "Shards", "State",
-    "StudyFit", "compare", "on_client", "wire", "Spec",
+    "Clients", "Cohort", "Comparison", "Dataset", "History", "Model", "Optimum", "Outcome", "Ragged", "Record", "Shards",
+    "State", "StudyFit", "compare", "on_client", "wire", "Spec",
 }  # fmt: skip
 NOTHING_FITS = {"object": object(), "bytes": b"x"}
 BAD = {

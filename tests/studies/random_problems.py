@@ -159,10 +159,20 @@ def _mishap(problem: RandomProblem, random) -> None:
 
 
 def right_answer(problem: RandomProblem, names: tuple[str, ...], fills: dict[str, float]) -> np.ndarray:
-    """What statsmodels makes of the pooled rows. It gets centred and scaled columns, since it works on them as they are."""
-    study, rows = problem.study, problem.rows
-    if study.missing == "complete":
-        rows = rows.dropna()
+    """What statsmodels makes of the pooled rows."""
+    study = problem.study
+    matrix, back, rows = pooled_design(problem, names, fills)
+    weights = rows["weight"].to_numpy(dtype=float) if study.weights else None
+    offset = np.log(rows["time"].to_numpy()) if study.parsed.offset else None
+    fitted = sm.GLM(rows["y"].to_numpy(), matrix, family=FAMILIES[study.family](), freq_weights=weights, offset=offset)
+    return back @ fitted.fit(tol=1e-15, maxiter=200).params
+
+
+def pooled_design(
+    problem: RandomProblem, names: tuple[str, ...], fills: dict[str, float]
+) -> tuple[np.ndarray, np.ndarray, pd.DataFrame]:
+    """Centred and scaled columns, since statsmodels works on them as they are; the way back to the original scale; rows."""
+    rows = problem.rows.dropna() if problem.study.missing == "complete" else problem.rows
     design, back = {}, np.eye(len(names))
     place = {name: number for number, name in enumerate(names)}
     for name in names:
@@ -182,8 +192,4 @@ def right_answer(problem: RandomProblem, names: tuple[str, ...], fills: dict[str
         for part, location in shifts:
             rest = ":".join(other for other in name.split(":") if other != part) or "Intercept"
             back[place[rest], place[name]] -= location / scale
-    weights = rows["weight"].to_numpy(dtype=float) if study.weights else None
-    offset = np.log(rows["time"].to_numpy()) if study.parsed.offset else None
-    matrix = np.column_stack(list(design.values())).astype(float)
-    fitted = sm.GLM(rows["y"].to_numpy(), matrix, family=FAMILIES[study.family](), freq_weights=weights, offset=offset)
-    return back @ fitted.fit(tol=1e-15, maxiter=200).params
+    return np.column_stack(list(design.values())).astype(float), back, rows

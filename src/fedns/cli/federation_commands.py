@@ -20,7 +20,7 @@ from fedns.federation.coordinator.view import site_table, view_on
 from fedns.federation.processes import ended_by_sigterm
 from fedns.reporting.terminal import say, text_table
 from fedns.studies.federated import fit_federation
-from fedns.studies.model.estimate import StudyFit
+from fedns.studies.inference.fitted import StudyFit
 from fedns.studies.study import Study
 
 DECIDED = 3  # exit status: trained, but one site decides the model

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -23,6 +23,8 @@ def add_commands(app: typer.Typer) -> None:
     app.add_typer(study_app, name="study")
     app.command("check")(check)
     app.command("fit")(fit)
+    app.command("predict")(predict)
+    app.command("what-left")(what_left)
 
 
 @study_app.command()
@@ -95,6 +97,7 @@ def fit(
     site_column: SiteColumn = None,
     smallest_count: SmallestCount = 5,
     out: Annotated[Path, option("Folder of the results.", "runs/fit")] = Path("runs/fit"),
+    standard_errors: Annotated[str, option("model, HC0 or HC1 (robust), or site (clustered by site).", "model")] = "model",
     resume: Annotated[bool, option("Go on with the fit over sites that was interrupted.", False, "--resume")] = False,
     quiet: Quiet = False,
 ) -> None:
@@ -116,12 +119,55 @@ def fit(
         found = fit_over_sites(Study.read(study), federation, out, resume=resume)
     else:
         found = fit_study(Study.read(study), _frames(tables or [], site_column), smallest_count=smallest_count)
-    path = write_fit(found, out)
+    path = write_fit(found, out, standard_errors)
     if not quiet:
-        _show(found)
+        typer.echo(found.summary(standard_errors))
         typer.echo(f"report: {path}")
     if not found.converged:
         raise typer.Exit(1)
+
+
+def predict(
+    model: Annotated[Path, typer.Argument(hidden=True)],
+    table: Annotated[Path, typer.Argument(hidden=True)],
+    out: Annotated[Path, option("File of the predictions.", "predictions.csv")] = Path("predictions.csv"),
+    standard_errors: Annotated[str, option("model, HC0 or HC1 (robust), or site (clustered by site).", "model")] = "model",
+) -> None:
+    """Predict the outcomes of new rows, with intervals; a row that the model cannot speak of is refused by itself.
+
+    MODEL is the model.json of a fit. TABLE is a file with its columns; the outcome is not needed.
+    """
+    from fedns.core.files import write_whole
+    from fedns.studies.prediction import Model
+
+    found = Model.load(model).predict(table, kind=standard_errors)
+    write_whole(out, found.to_csv(), durable=False)
+    refused = [(row, reason) for row, reason in enumerate(found.refusals, start=1) if reason]
+    for row, reason in refused[:10]:
+        typer.echo(f"row {row}: {reason}")
+    typer.echo(f"{len(found.refusals) - len(refused)} of {len(found.refusals)} rows predicted: {out}")
+    if refused:
+        raise typer.Exit(1)
+
+
+def what_left(
+    config: Annotated[Path, typer.Argument(hidden=True)],
+    out: Annotated[Path, option("Folder of the page.", ".")] = Path(),
+) -> None:
+    """Say in plain words what has left a site so far, from its own ledger, and write it as a page.
+
+    CONFIG is the site's TOML file.
+    """
+    from fedns.federation.config import SiteConfig
+    from fedns.federation.site.service import LEDGER_FILE
+    from fedns.studies.pages.what_left import what_left_text, write_what_left
+    from fedns.studies.site_lines import read_lines
+
+    site = SiteConfig.read(config)
+    found = read_lines(site.folder / site.state / LEDGER_FILE, site.name)
+    for name, lines in found.sites.items():
+        typer.echo(what_left_text(name, lines))
+    typer.echo(f"page: {write_what_left(found, out, 'All runs so far')}")
 
 
 def _frames(tables: list[Path], site_column: str | None) -> dict[str, Frame]:
@@ -149,14 +195,3 @@ def _inside(folder: Path) -> list[Path]:
     if not found:
         raise ConfigError(f"the folder {folder} holds no table: expected {', '.join(sorted(SUFFIXES))}")
     return found
-
-
-def _show(found: Any) -> None:
-    from math import isnan
-
-    width = max(map(len, found.names))
-    for name, value in zip(found.names, found.coefficients.tolist(), strict=True):
-        typer.echo(f"{name:<{width}}  {'left out' if isnan(value) else f'{value:13.6g}'}")
-    for note in found.notes:
-        typer.echo(f"note: {note}")
-    typer.echo(f"{'converged' if found.converged else 'not converged'}: {found.reason}")

@@ -61,6 +61,7 @@ class Discloses(StrEnum):
     STEP = "step"  # the length of a step
     SKETCH = "sketch"  # random combinations of rows
     HESSIAN = "hessian"  # the Hessian of the mean loss, parts of it, or changes of it
+    SCORES = "scores"  # sums over rows of products of their scores: a Gram matrix of rows, each scaled by its residual
     ROWS = "rows"  # rows as they are, scaled at most
 
 

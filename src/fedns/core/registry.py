@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fedns.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 T = TypeVar("T")
 
@@ -32,6 +34,8 @@ class Registry(Mapping[str, T]):
     @cached_property
     def _outside(self) -> dict[str, EntryPoint]:
         """By name; our own cannot be replaced, and of two packages with the same name the first on the path has it."""
+        from importlib.metadata import entry_points  # slow to import, and a command that shows its help needs none
+
         found: dict[str, EntryPoint] = {}
         for entry in entry_points(group=self._group):
             if entry.name in self._own or entry.name in found:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
@@ -105,6 +105,17 @@ class Shards:
                 totals = np.einsum("ij,ij->j", *[self.rows.values[start:stop].astype(np.float64, copy=False)] * 2)
             means[client] = totals / (stop - start)
         return means
+
+    def blocks(self, client: int, rows: int = 4096) -> Iterator[tuple[int, int, FloatArray]]:
+        """The rows of a client as they are, some at a time: first, last + 1, and (rows, columns)."""
+        for start in range(int(self.starts[client]), int(self.stops[client]), rows):
+            stop = min(start + rows, int(self.stops[client]))
+            if isinstance(self.rows, SparseRows):
+                parts = self.rows.data, self.rows.indices, self.rows.indptr
+                block = scipy.sparse.csr_matrix(parts, shape=self.rows.shape)[start:stop].toarray()
+            else:
+                block = self.rows.values[start:stop]
+            yield start, stop, block.astype(np.float64, copy=False)
 
     def select(self, clients: ArrayLike) -> Shards:
         """These clients only, in this order, over the same memory."""

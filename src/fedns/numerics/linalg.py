@@ -54,7 +54,7 @@ def weighted_gram(rows: FloatArray, weights: FloatArray) -> FloatArray:
         scaled = rows * np.sqrt(weights)[:, None]
         return np.asarray(scaled.T @ scaled)
     blocks = np.empty((-(-len(rows) // _GRAM_ROWS), rows.shape[1], rows.shape[1]))
-    on_threads(_weighted_grams, rows, weights, blocks)
+    on_threads(_weighted_grams, rows, weights, blocks, parts=len(blocks))
     total: FloatArray = blocks[0]
     for block in blocks[1:]:
         total += block

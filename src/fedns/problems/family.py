@@ -96,14 +96,16 @@ class Family(Checked, ABC):
     def pearson(self, y: FloatArray, z: FloatArray) -> FloatArray:
         """Squared residuals in units of the variance, row by row; their sum estimates the dispersion."""
         mean = self.mean(z)
-        return np.asarray((self.outcome(y) - mean) ** 2 / self.variance(mean))
+        variance = self.variance(mean)
+        # A probability that is 0 or 1 to working precision has none: what it is then is the smallest that it could be.
+        return np.asarray((self.outcome(y) - mean) ** 2 / np.where(variance == 0.0, np.finfo(np.float64).eps, variance))
 
     def constants(self, y: FloatArray, weights: FloatArray | None = None) -> FloatArray:
         """The two sums over rows that likelihood and deviance need beside the losses: (2,)."""
         share = np.ones_like(y) if weights is None else weights
         return np.array([share @ self.constant(y), share @ self.smallest(y)])
 
-    def estimated_dispersion(self, pearson: float, weight: float, num_coefficients: int) -> float:
+    def estimated_dispersion(self, pearson: float, weight: float, num_coefficients: float) -> float:
         """1 where it is known, else the Pearson statistic per degree of freedom, as statsmodels and R have it."""
         return 1.0 if self.dispersion_is_known else pearson / (weight - num_coefficients)
 

@@ -18,7 +18,7 @@ from fedns.core.meter import Meter
 from fedns.federation.coordinator.cohort import NetworkedCohort
 from fedns.federation.coordinator.coordinate import Watcher
 from fedns.federation.coordinator.link import Link
-from fedns.federation.coordinator.recorder import Recorder
+from fedns.federation.coordinator.recorder import LEDGER_FILE, Recorder
 from fedns.federation.coordinator.state import CHECKPOINT_FILE, RunState
 from fedns.federation.protocol.absence import FederationError, SitesLost
 from fedns.federation.protocol.transport import Transport
@@ -28,16 +28,10 @@ from fedns.problems.problem import Problem
 from fedns.runs.policy import Policy
 from fedns.runs.settings import filled
 from fedns.runs.spec import Spec
-from fedns.studies.model.estimate import (
-    SeparationError,
-    StudyFit,
-    algorithm_of,
-    curvature_at,
-    estimate,
-    method_text,
-    problem_of,
-)
+from fedns.studies.inference.fitted import StudyFit
+from fedns.studies.model.estimate import SeparationError, algorithm_of, curvature_at, estimate, method_text, problem_of
 from fedns.studies.schema.handshake import Agreed, shake_hands
+from fedns.studies.site_lines import read_lines
 from fedns.studies.study import Study
 
 FloatArray = NDArray[np.float64]
@@ -73,7 +67,7 @@ def fit_federation(
     finally:
         recorder.close()
     _forget(folder)
-    return fit
+    return replace(fit, site_lines=read_lines(folder / LEDGER_FILE))
 
 
 def _fit(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,12 +19,13 @@ from fedns.data.files.frames import Frame, read_frame
 from fedns.numerics.linalg import single_threaded_blas
 from fedns.problems.losses import Squared
 from fedns.problems.problem import Problem
-from fedns.simulation.simulator import SimulatedCohort
+from fedns.studies.inference.fitted import StudyFit
 from fedns.studies.model.coding import CodedRows, code
 from fedns.studies.model.design import Design
-from fedns.studies.model.estimate import StudyFit, algorithm_of, estimate, problem_of
+from fedns.studies.model.estimate import algorithm_of, estimate, problem_of
 from fedns.studies.schema.handshake import TableShards, shake_hands
 from fedns.studies.schema.site_table import SMALLEST_COUNT, SiteTable
+from fedns.studies.site_lines import RecordedCohort, SiteLines
 from fedns.studies.study import Study
 
 FloatArray = NDArray[np.float64]
@@ -51,18 +53,19 @@ def fit_study(
         raise ConfigError("no table was given: a study needs at least one site")
     frames = {str(site): _read(str(site), table) for site, table in tables.items()}
     sites = {site: SiteTable(study, frame, smallest_count) for site, frame in frames.items()}
-    meter = Meter()
+    meter, lines = Meter(), SiteLines()
     with single_threaded_blas():
-        described = SimulatedCohort(TableShards.of(sites), Session(Problem(Squared()), 0, meter=meter))
+        described = RecordedCohort(TableShards.of(sites), Session(Problem(Squared()), 0, meter=meter), lines)
         agreed = shake_hands(study, described, tuple(sites))
         shards = coded_shards(agreed.design, sites)
         problem = problem_of(study, agreed.design)
         problem.loss.check_targets(shards)
-        cohort = SimulatedCohort(shards, Session(problem, 0, meter=meter))
+        cohort = RecordedCohort(shards, Session(problem, 0, meter=meter), lines)
         algorithm = algorithm_of(study, cohort.num_features, cohort.num_clients)
-        return estimate(
+        fit = estimate(
             agreed, problem, algorithm, cohort, lambda problem, w: problem.evaluate(w, shards), observers=observers
         )
+        return replace(fit, site_lines=lines)
 
 
 def coded_shards(design: Design, sites: Mapping[str, SiteTable]) -> Shards:

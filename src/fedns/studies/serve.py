@@ -24,8 +24,9 @@ from fedns.runs.builder import at_site
 from fedns.runs.methods import parse_method
 from fedns.runs.spec import Spec
 from fedns.studies.fit import coded_shards
+from fedns.studies.inference.exchange import questions_of
 from fedns.studies.model.design import Design
-from fedns.studies.model.estimate import information, problem_of
+from fedns.studies.model.estimate import problem_of
 from fedns.studies.schema.agreement import Agreement
 from fedns.studies.schema.handshake import HANDLERS, TableShards
 from fedns.studies.schema.site_table import SiteTable
@@ -89,7 +90,13 @@ class StudySite:
             return Problem(Squared()), _named(register, *HANDLERS)
         algorithm = parse_method(spec.method).algorithm
         design = _design(spec)
-        return problem_of(design.study, design), _named(register, evaluate_locally, information, *algorithm.handlers())
+        asked: tuple[Handler, ...] = (
+            register,
+            evaluate_locally,
+            *questions_of(design.study).handlers(),
+            *algorithm.handlers(),
+        )
+        return problem_of(design.study, design), _named(*asked)
 
     def _table(self, spec: Spec) -> SiteTable:
         permit, study = self._config.permit, Study.from_json(spec.study)

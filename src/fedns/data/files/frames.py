@@ -255,14 +255,15 @@ def _pyarrow(what: str) -> Any:
 
 def _arrow_table(table: Any) -> Any:
     pyarrow = _pyarrow("a table in memory")
+    found = None
     try:
-        return pyarrow.table(table)
-    except (TypeError, ValueError) as error:
+        found = pyarrow.table(table)
+    except (TypeError, ValueError):
         if hasattr(table, "to_arrow"):
-            return table.to_arrow()
-        raise DataError(
-            f"a {type(table).__name__} is not a table: give a path, a pandas or polars frame, or columns by name"
-        ) from error
+            found = table.to_arrow()
+    if isinstance(found, pyarrow.Table):
+        return found
+    raise DataError(f"a {type(table).__name__} is not a table: give a path, a pandas or polars frame, or columns by name")
 
 
 def _arrow_file(path: Path, suffix: str) -> Any:
@@ -288,9 +289,11 @@ def _from_arrow(table: Any, source: str) -> Frame:
 def _arrow_column(chunks: Any, schema: Any, name: str, source: str) -> Column:
     pyarrow = _pyarrow(source)
     types = pyarrow.types
-    if types.is_dictionary(chunks.type):
-        chunks = chunks.cast(chunks.type.value_type)
+    if types.is_dictionary(chunks.type):  # by way of Python: not every kind of text can be cast out of a dictionary
+        chunks = pyarrow.chunked_array([pyarrow.array(chunks.to_pylist())])
     kind = chunks.type
+    if types.is_nested(kind):
+        raise DataError(f"{source}: column '{name}' holds lists or records: a column has one value in each row")
     unit = (schema.metadata or {}).get(b"unit", b"").decode(errors="replace")
     if types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind) or types.is_decimal(kind):
         numbers = np.array(chunks.cast(pyarrow.float64(), safe=False).to_numpy(), dtype=np.float64)

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from fedns.core.clients import Handler, messages_of
 from fedns.core.errors import MessageError, NonFiniteError
 from fedns.core.messages import Message, decode
@@ -147,7 +149,8 @@ class Link:
         shared = {"site": self.sites[client], "round": round, "exchange": self.state.exchange, "purpose": handler.__name__}
         request = messages_of(handler)[0]
         self.ledger(**shared, direction="downlink", kind=request.kind, fields=list(request.specs()), bytes=len(frame))
-        self.ledger(**shared, direction="uplink", kind=reply.kind, fields=list(reply.specs()), bytes=len(body))
+        shapes = {name: list(np.shape(getattr(reply, name))) for name in reply.specs()}
+        self.ledger(**shared, direction="uplink", kind=reply.kind, fields=shapes, bytes=len(body))
 
     def _exchange(
         self,

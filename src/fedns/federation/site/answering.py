@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -19,7 +19,7 @@ from fedns.federation.site.budget import Line
 from fedns.federation.site.guard import HARMLESS, Guard, Question, Refusal
 from fedns.numerics.backend import Keys, LocalSteps, SketchPlan
 from fedns.numerics.linalg import packed_size
-from fedns.problems.problem import Problem
+from fedns.problems.problem import CodedBlock, Problem
 
 FloatArray = NDArray[np.float64]
 _TOO_FAR = 100.0  # times the loss where a search began
@@ -138,7 +138,7 @@ class WatchedProblem(Problem):
         self.answering.at_point(w)
         if guard.has_passed(self, w):
             return super().value_and_gradient(w, shards)
-        value, gradient, sums = self.backend.value_gradient_and_curvatures(self.loss, shards, w, guard.norms)
+        value, gradient, sums = self.passes.value_gradient_and_curvatures(self.loss, shards, w, guard.norms)
         guard.judge(self, w, sums[0])
         return value, gradient
 
@@ -153,6 +153,10 @@ class WatchedProblem(Problem):
     def gradient_and_hessian(self, w: FloatArray, shards: Shards) -> tuple[FloatArray, FloatArray]:
         self.answering.before_pass(self, w, 8 * packed_size(w.shape[-1]))
         return super().gradient_and_hessian(w, shards)
+
+    def coded_blocks(self, w: FloatArray, shards: Shards) -> Iterator[CodedBlock]:
+        self.answering.before_pass(self, w, 8 * packed_size(w.shape[-1]))
+        yield from super().coded_blocks(w, shards)
 
     def gradient_and_sketch(
         self, w: FloatArray, shards: Shards, plan: SketchPlan, keys: Keys

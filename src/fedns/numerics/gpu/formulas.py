@@ -23,6 +23,9 @@ _OPERATIONS = {
     "negative": "-{}",
     "absolute": "fabs({})",
     "square": "{0} * {0}",
+    # Of the normal distribution; erfcx keeps the digits of small probabilities.
+    "log_ndtr": "{0} > 0.0 ? log1p(-0.5 * erfc({0} * 0.7071067811865476)) "
+    ": log(0.5 * erfcx({0} * -0.7071067811865476)) - 0.5 * {0} * {0}",
 } | {name: f"{name}({{}})" for name in ("exp", "expm1", "log", "log1p", "sqrt", "tanh")}
 
 

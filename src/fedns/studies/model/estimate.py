@@ -4,33 +4,31 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedns.algorithms.auto.rules import FEW_COLUMNS
-from fedns.algorithms.curvature import refuse_impossible_hessian
 from fedns.core.algorithm import Algorithm
-from fedns.core.clients import Clients, on_client
 from fedns.core.cohort import Cohort
-from fedns.core.errors import ConfigError, DataError
+from fedns.core.errors import ConfigError, DataError, FednsError
 from fedns.core.history import History, Observer
-from fedns.core.messages import Message, Payload, wire
-from fedns.core.meter import LedgerEntry, Meter
-from fedns.core.reducers import mean
+from fedns.core.meter import Meter
 from fedns.core.run import Evaluation, Progress, run
 from fedns.core.termination import Ending, Stop
-from fedns.numerics.linalg import packed_size, unpack_symmetric
+from fedns.numerics.linalg import packed_size
 from fedns.problems.family import Outcomes
 from fedns.problems.losses import Squared
 from fedns.problems.penalties import Ridge
 from fedns.problems.problem import Problem
 from fedns.runs.methods import parse_method
+from fedns.studies.inference.asking import infer
+from fedns.studies.inference.exchange import ask_curvature
+from fedns.studies.inference.fitted import StudyFit
 from fedns.studies.model.design import Design
 from fedns.studies.model.rank import Alias, aliases, separating, without
 from fedns.studies.schema.handshake import Agreed
-from fedns.studies.schema.summary import Summary
 from fedns.studies.study import Study
 
 FloatArray = NDArray[np.float64]
@@ -40,74 +38,6 @@ SMALLEST_SKETCH = 256  # rows of a sketch that leaves little to chance
 
 class SeparationError(DataError):
     """The likelihood has no maximum: some coefficients would be infinite."""
-
-
-class Point(Message):
-    """Coefficients to look at; never rounded."""
-
-    coefficients: Payload = wire("features", dtype="float64")
-
-
-class Information(Message):
-    """A client's gradient and the upper triangle of its Hessian, row by row."""
-
-    gradient: Payload = wire("features", dtype="float64", discloses="gradient")
-    packed_hessian: Payload = wire("entries", dtype="float64", discloses="hessian")
-
-    def check(self) -> None:
-        refuse_impossible_hessian(self.kind, self.packed_hessian, len(self.gradient))
-
-
-@on_client(Point, Information)
-def information(problem: Problem, clients: Clients, request: Point) -> Information:
-    """What tells rank at the start, and at the end whether there is a maximum."""
-    gradient, packed = problem.gradient_and_hessian(request.coefficients, clients.shards)
-    return Information(gradient=gradient, packed_hessian=packed)
-
-
-@dataclass(frozen=True, eq=False)
-class StudyFit:
-    """A fitted study. Coefficients are on the original scale of every column."""
-
-    study: Study
-    names: tuple[str, ...]
-    coefficients: FloatArray  # (names,), NaN for a column that was left out
-    aliased: tuple[Alias, ...]
-    notes: tuple[str, ...]
-    ending: Ending
-    reason: str  # why it ended, in a sentence
-    newton_decrement: float  # at the coefficients, in units of standard errors
-    history: History
-    agreed: Agreed
-    method: str
-    num_rows: int
-    meter: Meter  # of everything: handshake, rounds, and the two looks at the Hessian
-
-    @property
-    def converged(self) -> bool:
-        return self.ending.converged
-
-    @property
-    def sites(self) -> tuple[Summary, ...]:
-        return self.agreed.summaries
-
-    @property
-    def ledger(self) -> list[LedgerEntry]:
-        return self.meter.ledger
-
-    @property
-    def uplink_bytes(self) -> int:
-        return self.meter.uplink_bytes
-
-    @property
-    def downlink_bytes(self) -> int:
-        return self.meter.downlink_bytes
-
-    def __getitem__(self, name: str) -> float:
-        """The coefficient of this name."""
-        if name not in self.names:
-            raise KeyError(f"there is no coefficient '{name}': there are {', '.join(self.names)}")
-        return float(self.coefficients[self.names.index(name)])
 
 
 def problem_of(study: Study, design: Design) -> Problem:
@@ -167,13 +97,18 @@ def estimate(
     history = run(
         algorithm, problem, cohort, stop=stop, evaluate=lambda w: evaluate(problem, w), observers=observers, resume=resume
     )
-    gradient, hessian = curvature_at(problem, cohort, history.coefficients)
+    w = history.coefficients
+    try:
+        curvature = ask_curvature(cohort, w)
+    except FednsError as refusal:  # the coefficients are not lost for that, but nobody knows whether they are the maximum
+        return _named(agreed, found, history, math.nan, algorithm.name, cohort.session.meter, str(refusal))
     uphill = history.records[-1].objective > history.records[0].objective  # where steps overshoot the Hessian fades, too
     if outcomes in (Outcomes.EVENT, Outcomes.COUNT) and not uphill:
+        hessian = curvature.hessian + np.diag(problem.penalty_diagonal(w.size))
         _refuse_separation(start, hessian, rows, design, found)
-    data_hessian = hessian - np.diag(problem.penalty_diagonal(len(design.names)))
-    left = problem.newton_step(history.coefficients, gradient, data_hessian).newton_decrement * math.sqrt(rows) / unit
-    return _named(agreed, found, history, left, algorithm.name, cohort.session.meter)
+    left = problem.newton_step(w, curvature.gradient, curvature.hessian).newton_decrement * math.sqrt(rows) / unit
+    fit = _named(agreed, found, history, left, algorithm.name, cohort.session.meter)
+    return replace(fit, inference=infer(design, found, fit.coefficients, w, curvature, cohort))
 
 
 def _stop(study: Study, algorithm: Algorithm, standard_error: float) -> Stop:
@@ -184,14 +119,18 @@ def _stop(study: Study, algorithm: Algorithm, standard_error: float) -> Stop:
     return Stop(study.rounds, gradient_norm=tolerance)
 
 
-def _named(agreed: Agreed, found: Sequence[Alias], history: History, left: float, method: str, meter: Meter) -> StudyFit:
+def _named(
+    agreed: Agreed, found: Sequence[Alias], history: History, left: float, method: str, meter: Meter, refusal: str = ""
+) -> StudyFit:
     """The result on the original scale; left: the Newton decrement at the end, in standard errors."""
     design = agreed.design
     coefficients = without(design.to_original @ history.coefficients, found, design.names)
     coefficients[[design.names.index(alias.name) for alias in found]] = np.nan
     dropped = [f"column {alias.name} was left out: {alias}" for alias in found]
     ending, reason = history.ending, history.stop_reason
-    if ending.converged and not left <= _LARGEST_LEFT:  # a method that goes by an estimate of the Hessian may err
+    if refusal:
+        ending, reason = Ending.STOPPED, f"{reason}, but whether that is the maximum cannot be told: {refusal}"
+    elif ending.converged and not left <= _LARGEST_LEFT:  # a method that goes by an estimate of the Hessian may err
         ending = Ending.STOPPED
         reason = f"{reason}, but the coefficients are still {left:.1e} standard errors from the maximum: use fednewton"
     return StudyFit(
@@ -213,8 +152,8 @@ def _named(agreed: Agreed, found: Sequence[Alias], history: History, left: float
 
 def curvature_at(problem: Problem, cohort: Cohort, w: FloatArray) -> tuple[FloatArray, FloatArray]:
     """The data's gradient, and the Hessian of the objective with its penalty."""
-    gradient, packed = cohort.ask(information, Point(coefficients=w)).fold(mean("gradient"), mean("packed_hessian"))
-    return gradient, unpack_symmetric(packed, w.size) + np.diag(problem.penalty_diagonal(w.size))
+    told = ask_curvature(cohort, w)
+    return told.gradient, told.hessian + np.diag(problem.penalty_diagonal(w.size))
 
 
 def algorithm_of(study: Study, num_features: int, num_sites: int) -> Algorithm:

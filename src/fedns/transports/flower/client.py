@@ -1,7 +1,8 @@
 """A site in a Flower federation: takes requests from the coordinator's SuperLink and answers them with a function of bytes.
 
 `serve` is the site: one process that speaks Flower's Fleet API with Flower's own client. It never runs code that the
-coordinator sends, keeps the service (and with it the data) in memory, and asks for work many times a second.
+coordinator sends, keeps the service (and with it the data) in memory, and takes turns (`turns.py`): one request hands over
+an answer and waits for the next question.
 Flower's own SuperNode does the same job with `app` below, but waits three seconds between questions, half a second for
 each answer, and starts a Python process for every message.
 """
@@ -29,27 +30,37 @@ from flwr.app.message import remove_content_from_message
 from flwr.clientapp import ClientApp
 from flwr.common.constant import HEARTBEAT_MIN_INTERVAL, HEARTBEAT_PATIENCE, ErrorCode
 from flwr.common.serde import message_from_proto, message_to_proto
-from flwr.proto.fleet_pb2 import ActivateNodeRequest, DeactivateNodeRequest, PullMessagesRequest, PushMessagesRequest
+from flwr.proto.fleet_pb2 import (
+    ActivateNodeRequest,
+    DeactivateNodeRequest,
+    PullMessagesRequest,
+    PullMessagesResponse,
+    PushMessagesRequest,
+)
 from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest
-from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest, ObjectTree
+from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest, ObjectTree, PushObjectRequest
+from flwr.proto.message_pb2 import Message as ProtoMessage
 from flwr.proto.node_pb2 import Node
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree, no_object_id_recompute
-from flwr.supercore.inflatable.inflatable_protobuf_utils import make_pull_object_fn_protobuf, make_push_object_fn_protobuf
-from flwr.supercore.inflatable.inflatable_utils import ObjectPullError, ObjectPushError, pull_objects
+from flwr.supercore.inflatable.inflatable_protobuf_utils import make_pull_object_fn_protobuf
+from flwr.supercore.inflatable.inflatable_utils import ObjectPullError, pull_objects
 from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from flwr.supercore.protobuf.client import ProtobufClientInterceptor
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
+from google.protobuf.message import DecodeError
+from google.protobuf.wrappers_pb2 import BytesValue
 
 from fedns.federation.processes import LARGEST_MESSAGE, EngineError
 from fedns.transports.flower.credentials import SiteCredentials
+from fedns.transports.flower.turns import AFTERLIFE_SECONDS, HOLD_SECONDS, TURN_PATH, leaf, pack_parts, unpack_parts
 
 Answer = Callable[[bytes], bytes]
 
 PAYLOAD = "payload"
-SHORTEST_PAUSE_SECONDS = 0.02  # between two questions for work, right after the last
-LONGEST_PAUSE_SECONDS = 1.0  # and when there has been none for a while
+LATE_SECONDS = 0.05  # between two looks for a part that is still on its way
+TURN_SECONDS = HOLD_SECONDS + 30.0  # the longest silence of the other end during a turn, on a slow line
 LEASE_SECONDS = 20.0  # how long a silent site counts as connected and a killed one's place is held; Flower's least
 DISTRUST = ("CERTIFICATE_VERIFY_FAILED", "WRONG_VERSION_NUMBER")  # OpenSSL's words; the second is for plain text
 MESSAGE_TYPE = "query"
@@ -67,13 +78,6 @@ def pack(payload: bytes) -> RecordDict:
 def payload_of(record: ConfigRecord) -> bytes:
     """The bytes of the one record that `pack` makes."""
     return cast(bytes, record[PAYLOAD])
-
-
-def leaf(tree: ObjectTree) -> str:
-    """The one part of a message that holds something: the record, or the message itself if it is an error."""
-    while tree.children:
-        tree = tree.children[0]
-    return tree.object_id
 
 
 def load_service(service: str, config: str) -> Answer:
@@ -168,9 +172,10 @@ def _serve(
 class _Connection:
     """An activated node: what Flower's SuperNode is to the SuperLink."""
 
-    def __init__(self, client: FleetHttpClient, node: Node) -> None:
+    def __init__(self, client: _Courier, node: Node, pending: Path) -> None:
         self.client = client
         self.node = node
+        self._pending = pending  # the file of a question whose answer has not left
 
     @classmethod
     @contextmanager
@@ -182,7 +187,7 @@ class _Connection:
             RuntimeVersionHttpInterceptor(component_name="SuperNode"),
             NodeAuthHttpInterceptor(key, key.public_key()),
         ]
-        with FleetHttpClient.from_server_address(
+        with _Courier.from_server_address(
             credentials.server_address, False, credentials.authority.read_bytes(), signing
         ) as client:
             interval = max(float(HEARTBEAT_MIN_INTERVAL), lease_seconds / HEARTBEAT_PATIENCE)
@@ -191,7 +196,7 @@ class _Connection:
             heart = threading.Thread(target=cls._beat, args=(client, node, interval, over), daemon=True)
             heart.start()
             try:
-                yield cls(client, node)
+                yield cls(client, node, credentials.key.with_suffix(".pending"))
             finally:
                 over.set()
                 heart.join(1.0)
@@ -226,60 +231,111 @@ class _Connection:
                 log.debug("heartbeat: %s", error)
 
     def work(self, answer: Answer, stop: threading.Event) -> None:
-        """Ask for messages and answer them, one at a time."""
-        pause = SHORTEST_PAUSE_SECONDS
-        while not stop.is_set():
-            asked = time.monotonic()
-            response = self.client.PullMessages(PullMessagesRequest(node=self.node))
-            took = time.monotonic() - asked
-            for proto, tree in zip(response.messages_list, response.message_object_trees, strict=True):
-                message = message_from_proto(proto)
-                message.metadata.__dict__["_message_id"] = tree.object_id
-                try:
-                    self._send(_reply(message, self._receive(message, tree), answer))
-                except (ObjectPullError, ObjectPushError) as error:
-                    log.info("the coordinator has given this request up: %s", error)
-                pause = SHORTEST_PAUSE_SECONDS
-            if not response.messages_list:
-                # Pauses in proportion to the silence so far; and a SuperLink that answers slowly has enough to do.
-                stop.wait(min(max(pause, 3.0 * took), LONGEST_PAUSE_SECONDS))
-                pause = min(1.5 * pause, LONGEST_PAUSE_SECONDS)
+        """Take turns: answer what was asked and wait for the next question."""
+        reply = self._left_over(answer)
+        while reply is not None or not stop.is_set():
+            try:
+                found = self._turn(reply, wait=not stop.is_set())
+            except ObjectPullError as error:
+                log.info("the coordinator has given this request up: %s", error)
+                found = None
+            reply = None
+            if found is not None:
+                self._remember(*found)
+                reply = _reply(*found, answer)
 
-    def _receive(self, head: Message, tree: ObjectTree) -> bytes:
+    def _turn(self, reply: Message | None, *, wait: bool) -> tuple[Message, bytes] | None:
+        """Send a reply, if there is one, and get the next message with its payload, if one comes."""
+        pull = PullMessagesRequest(node=self.node).SerializeToString() if wait else b""
+        try:
+            head, part = self.client.turn(*self._pushed(reply), pull)
+        except httpx.HTTPStatusError as error:
+            self._pending.unlink(missing_ok=True)  # to be refused again would be no use
+            if error.response.status_code != httpx.codes.GONE:
+                raise
+            log.info("the coordinator has given this request up")
+            return None
+        if reply is not None:
+            self._pending.unlink(missing_ok=True)
+        if not head:
+            return None
+        response = PullMessagesResponse.FromString(head)
+        message = message_from_proto(response.messages_list[0])
+        tree = response.message_object_trees[0]
+        message.metadata.__dict__["_message_id"] = tree.object_id
+        return message, payload_of(ConfigRecord.inflate(part or self._late_part(message, tree)))
+
+    def _late_part(self, head: Message, tree: ObjectTree) -> bytes:
+        """What the coordinator had not handed over yet when the turn ended, as Flower itself gets it."""
         run_id, part = head.metadata.run_id, leaf(tree)
-        # A message can be seen before all of it is there, so waiting for the rest is no exception.
         contents = pull_objects(
             [part],
             make_pull_object_fn_protobuf(self.client.PullObject, self.node, run_id),
             max_time=head.metadata.ttl,
             max_tries_per_object=None,
-            initial_backoff=SHORTEST_PAUSE_SECONDS,
-            backoff_cap=10 * SHORTEST_PAUSE_SECONDS,
+            initial_backoff=LATE_SECONDS,
+            backoff_cap=10 * LATE_SECONDS,
         )
         self.client.ConfirmMessageReceived(
             ConfirmMessageReceivedRequest(node=self.node, run_id=run_id, message_object_id=tree.object_id)
         )
-        return payload_of(ConfigRecord.inflate(contents[part]))
+        return contents[part]
 
-    def _send(self, reply: Message) -> None:
+    def _pushed(self, reply: Message | None) -> tuple[bytes, bytes]:
+        """The two requests that hand a reply over."""
+        if reply is None:
+            return b"", b""
         with no_object_id_recompute():
             reply.metadata.__dict__["_message_id"] = reply.object_id
             tree = get_object_tree(reply)
-            response = self.client.PushMessages(
-                PushMessagesRequest(
-                    node=self.node,
-                    messages_list=[message_to_proto(remove_content_from_message(reply))],
-                    message_object_trees=[tree],
-                    clientapp_runtime_list=[0.0],
-                )
+            messages = PushMessagesRequest(
+                node=self.node,
+                messages_list=[message_to_proto(remove_content_from_message(reply))],
+                message_object_trees=[tree],
+                clientapp_runtime_list=[0.0],
             )
-            # Only the part that the coordinator reads: the others repeat what is in the request above.
-            part = leaf(tree)
-            push = make_push_object_fn_protobuf(
-                self.client.PushObject, self.node, reply.metadata.run_id, response.session_id
+            content = get_all_nested_objects(reply)[leaf(tree)].deflate()
+            part = PushObjectRequest(
+                node=self.node, run_id=reply.metadata.run_id, object_id=leaf(tree), object_content=content
             )
-            if part in response.objects_to_push:
-                push(part, get_all_nested_objects(reply)[part].deflate())
+        return messages.SerializeToString(), part.SerializeToString()
+
+    def _remember(self, message: Message, payload: bytes) -> None:
+        """Keep a question until its answer has left: Flower hands it out once, and this process may be killed."""
+        head = message_to_proto(remove_content_from_message(message)).SerializeToString()
+        with suppress(OSError):  # a folder that cannot be written costs a timeout after a crash, no more
+            self._pending.touch(mode=0o600)
+            self._pending.write_bytes(pack_parts([head, message.metadata.message_id.encode(), payload]))
+
+    def _left_over(self, answer: Answer) -> Message | None:
+        """The answer to what an earlier process of this site was asked, and did not come to send."""
+        try:
+            head, number, payload = unpack_parts(self._pending.read_bytes(), 3)
+            message = message_from_proto(ProtoMessage.FromString(head))
+            message.metadata.__dict__["_message_id"] = number.decode()
+        except (OSError, ValueError, DecodeError):
+            return None
+        self._pending.unlink(missing_ok=True)
+        facts = message.metadata
+        waited_for = time.time() < facts.created_at + facts.ttl - AFTERLIFE_SECONDS
+        if not waited_for or facts.dst_node_id != self.node.node_id:  # the latter: another SuperLink's
+            return None
+        return _reply(message, payload, answer)
+
+
+class _Courier(FleetHttpClient):
+    """Flower's client, with one request more."""
+
+    def turn(self, push: bytes, part: bytes, pull: bytes) -> list[bytes]:
+        """Push a reply, if any, and wait for the next message: its head and its part, both empty if none came."""
+        answer = self._unary_unary(
+            path=TURN_PATH,
+            rpc_method="/flwr.proto.Fleet/PullMessages",
+            request=BytesValue(value=pack_parts([push, part, pull])),
+            response_type=BytesValue,
+            timeout=TURN_SECONDS,
+        )
+        return unpack_parts(answer.value, 2)
 
 
 def _reply(message: Message, payload: bytes, answer: Answer) -> Message:

@@ -39,4 +39,12 @@ def _contact(credentials: Path) -> Contact:
     return contact(credentials)
 
 
-NVFLARE = Engine("nvflare", "nvflare", _provision, _serve, _open, _contact)
+def _forget(folder: Path, site: str | None) -> None:
+    """All of it: NVFlare lets in whoever its authority has signed, so a key is taken back by a new authority alone."""
+    number = 1
+    while (old := folder.with_name(f"{folder.name}.old-{number}")).exists():
+        number += 1
+    folder.rename(old)
+
+
+NVFLARE = Engine("nvflare", "nvflare", _provision, _serve, _open, _contact, forget=_forget)

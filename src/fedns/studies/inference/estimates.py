@@ -1,0 +1,186 @@
+"""Covariances of the coefficients: from the model, robust, or clustered by site; standard errors and intervals from them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+import scipy.stats
+from numpy.typing import NDArray
+
+from fedns.core.errors import ConfigError, DataError, unknown
+from fedns.numerics.linalg import unpack_symmetric
+from fedns.problems.family import Family
+from fedns.studies.inference.exchange import Curvature, Sums
+
+FloatArray = NDArray[np.float64]
+KINDS = {
+    "model": "from the model: the inverse of the information, times the dispersion",
+    "HC0": "robust: right also where the variance is not what the family says",
+    "HC1": "robust, times n / (n - p) for small samples",
+    "site": "clustered: rows of one site may depend on each other; needs many sites",
+}
+_SINGULAR = 1e-13  # what is left of a column of unit length, squared, after those before it are taken out
+_ENOUGH_SITES = 10  # fewer clusters than that give standard errors that are too small
+
+
+@dataclass(frozen=True, eq=False)
+class Inference:
+    """What the curvature and the sums of all sites say about the coefficients.
+
+    Fitted coefficients are those that were kept, on the scale of the fit; `transform` makes reported ones of them.
+    """
+
+    names: tuple[str, ...]
+    coefficients: FloatArray  # (names,), NaN for a column that was left out
+    family: Family
+    transform: FloatArray  # (names, fitted), zeros for a column that was left out
+    curvature: Curvature  # of the fitted coefficients
+    fitted: FloatArray  # (fitted,)
+    penalty: FloatArray  # (fitted,) second derivatives of the penalty, in the mean
+    packed_expected: FloatArray | None = None  # (entries,) the expected information of all sites, where it is another
+    sums: Sums | None = None
+    missing: str = ""  # why there are no sums
+
+    @cached_property
+    def weight(self) -> float:
+        """Rows, counted by their weights."""
+        return float(self.curvature.weights.sum())
+
+    @cached_property
+    def hessians(self) -> FloatArray:
+        """Of each site, in the mean over its rows: (sites, fitted, fitted)."""
+        return unpack_symmetric(self.curvature.packed_hessians, self.penalty.size)
+
+    @cached_property
+    def information(self) -> FloatArray:
+        """The data's information: (fitted, fitted)."""
+        return np.asarray(np.einsum("j,jab->ab", self.curvature.weights, self.hessians))
+
+    @cached_property
+    def bread(self) -> FloatArray:
+        """The inverse of the information, with the penalty's curvature: (fitted, fitted)."""
+        return inverse(self.information + self.weight * np.diag(self.penalty))
+
+    @cached_property
+    def model_bread(self) -> FloatArray:
+        """The same from the expected information, which standard errors from the model are made of."""
+        if self.packed_expected is None:
+            return self.bread
+        expected = unpack_symmetric(self.weight * self.packed_expected, self.penalty.size)
+        return inverse(expected + self.weight * np.diag(self.penalty))
+
+    @cached_property
+    def used(self) -> float:
+        """Coefficients, or with a penalty the effective number of them."""
+        return float(np.einsum("ab,ba->", self.bread, self.information)) if self.penalised else float(self.penalty.size)
+
+    @property
+    def penalised(self) -> bool:
+        return bool(self.penalty.any())
+
+    @property
+    def residual_df(self) -> float:
+        return self.weight - self.used
+
+    @cached_property
+    def dispersion(self) -> float:
+        if self.family.dispersion_is_known:
+            return 1.0
+        pearson = float(self.curvature.weights @ self.need_sums().pearson)
+        return self.family.estimated_dispersion(pearson, self.weight, self.used)
+
+    def need_sums(self) -> Sums:
+        """The sums, or a refusal that says why they are not there."""
+        if self.sums is None:
+            raise DataError(f"the sites' sums are not there: {self.missing}")
+        return self.sums
+
+    def covariance(self, kind: str = "model") -> FloatArray:
+        """Of the reported coefficients: (names, names), NaN for columns that were left out."""
+        found = self.transform @ self._fitted_covariance(self.kind(kind)) @ self.transform.T
+        gone = np.isnan(self.coefficients)
+        found[gone], found[:, gone] = np.nan, np.nan
+        return found
+
+    def kind(self, kind: str) -> str:
+        """The kind of standard errors that is meant: without a likelihood there are none from the model."""
+        if kind not in KINDS:
+            raise ConfigError(unknown("kind of standard errors", kind, tuple(KINDS)))
+        return "HC1" if kind == "model" and not self.family.has_likelihood else kind
+
+    def _fitted_covariance(self, kind: str) -> FloatArray:
+        if kind == "model":
+            return self.dispersion * self.model_bread
+        sites, size = self.curvature.weights.size, self.penalty.size
+        if kind == "site":
+            if sites < 2:
+                raise DataError("standard errors clustered by site need at least two sites")
+            totals = self.curvature.weights[:, None] * self.curvature.gradients
+            scores = totals.T @ totals
+            factor = sites / (sites - 1) * (self.weight - 1) / (self.weight - size)
+        else:
+            packed = self.curvature.weights @ self.need_sums().packed_scores
+            scores = unpack_symmetric(packed, size)
+            factor = self.weight / (self.weight - size) if kind == "HC1" else 1.0
+        return factor * self.bread @ scores @ self.bread
+
+    def standard_errors(self, kind: str = "model") -> FloatArray:
+        return np.sqrt(np.diag(self.covariance(kind)))
+
+    def distribution(self, kind: str = "model") -> Any:
+        """Of a coefficient over its standard error: t where the dispersion is estimated, as in R, else normal."""
+        if self.statistic_name(kind) == "t":
+            return scipy.stats.t(self.residual_df)
+        return scipy.stats.norm()
+
+    def statistic_name(self, kind: str = "model") -> str:
+        return "t" if self.kind(kind) == "model" and not self.family.dispersion_is_known else "z"
+
+    def p_values(self, kind: str = "model") -> FloatArray:
+        return np.asarray(2.0 * self.distribution(kind).sf(np.abs(self.coefficients / self.standard_errors(kind))))
+
+    def intervals(self, level: float = 0.95, kind: str = "model") -> FloatArray:
+        """Lower and upper ends: (names, 2)."""
+        if not 0 < level < 1:
+            raise ConfigError(f"the level of an interval must be above 0 and below 1, got {level}")
+        half = self.distribution(kind).ppf(0.5 + level / 2) * self.standard_errors(kind)
+        return np.stack([self.coefficients - half, self.coefficients + half], axis=1)
+
+    def remarks(self, kind: str = "model") -> list[str]:
+        """What a reader of the standard errors must know."""
+        kind = self.kind(kind)
+        found = [f"standard errors are {KINDS[kind]}"]
+        if not self.family.has_likelihood:
+            found.append(f"family {self.family.name} has no likelihood: no AIC, and no standard errors from a model")
+        if self.penalised:
+            found.append(
+                "a penalty pulls coefficients towards 0: standard errors are those of the penalised fit and know nothing of "
+                "that pull, so that intervals need not cover the true value and p values are no exact tests"
+            )
+        if kind == "site" and self.curvature.weights.size < _ENOUGH_SITES:
+            found.append(
+                f"{self.curvature.weights.size} sites are too few for standard errors clustered by site: they are too small"
+            )
+        if self.sums is None:
+            found.append(f"no likelihood and no robust standard errors: {self.missing}")
+        return found
+
+
+def inverse(matrix: FloatArray) -> FloatArray:
+    """Of a positive definite matrix, after scaling to a unit diagonal; refused where it has none."""
+    diagonal = np.diag(matrix)
+    if not (diagonal > 0).all():
+        raise DataError("the information about the coefficients is singular: there are no standard errors")
+    scale = 1.0 / np.sqrt(diagonal)
+    try:
+        factor = np.linalg.cholesky(matrix * scale[:, None] * scale)
+    except np.linalg.LinAlgError:
+        factor = np.zeros((1, 1))
+    if np.diag(factor).min() ** 2 < _SINGULAR:
+        raise DataError("the information about the coefficients is singular: there are no standard errors")
+    found = scipy.linalg.cho_solve((factor, True), np.eye(len(matrix))) * scale[:, None] * scale
+    return np.asarray(0.5 * (found + found.T))

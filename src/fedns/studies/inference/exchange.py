@@ -1,0 +1,184 @@
+"""What sites are asked for once the coefficients are known. Metered, in the ledgers, and subject to the owner's rules."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedns.algorithms.curvature import refuse_impossible_hessian
+from fedns.core.clients import Clients, Handler, on_client
+from fedns.core.cohort import Cohort
+from fedns.core.messages import Message, Payload, as_batch, joined, wire
+from fedns.numerics.linalg import pack_symmetric, unpack_symmetric
+from fedns.problems.family import Family
+from fedns.problems.problem import Problem
+from fedns.studies.study import Study
+
+FloatArray = NDArray[np.float64]
+_MOST_NULL_STEPS = 25
+_NULL_TOLERANCE = 1e-20  # what a further step would take from the loss, relative to it
+
+
+class Point(Message):
+    """Coefficients to look at; never rounded."""
+
+    coefficients: Payload = wire("features", dtype="float64")
+
+
+class Information(Message):
+    """A client's gradient and the upper triangle of its Hessian, row by row."""
+
+    gradient: Payload = wire("features", dtype="float64", discloses="gradient")
+    packed_hessian: Payload = wire("entries", dtype="float64", discloses="hessian")
+
+    def check(self) -> None:
+        refuse_impossible_hessian(self.kind, self.packed_hessian, len(self.gradient))
+
+
+class Fit(Message):
+    """How well the coefficients fit a client's rows, as means over them, and products of their residuals."""
+
+    loss: Payload = wire(dtype="float64", discloses="loss")
+    pearson: Payload = wire(dtype="float64", discloses="loss")
+    outcome: Payload = wire(dtype="float64", discloses="moments")
+    constants: Payload = wire("constants", dtype="float64", discloses="moments")
+    packed_scores: Payload = wire("entries", dtype="float64", discloses="scores")
+
+
+class NullFit(Message):
+    """A client's mean loss with a margin that is the same for all rows, and its two derivatives in that margin."""
+
+    loss: Payload = wire(dtype="float64", discloses="loss")
+    slope: Payload = wire(dtype="float64", discloses="gradient")
+    curvature: Payload = wire(dtype="float64", discloses="loss")
+
+
+@on_client(Point, Information)
+def information(problem: Problem, clients: Clients, request: Point) -> Information:
+    """What tells rank at the start; at the end whether there is a maximum, and the standard errors."""
+    gradient, packed = problem.gradient_and_hessian(request.coefficients, clients.shards)
+    return Information(gradient=gradient, packed_hessian=packed)
+
+
+@dataclass(frozen=True)
+class Questions:
+    """What is asked about a fit of this family."""
+
+    family: Family
+
+    def handlers(self) -> tuple[Handler, ...]:
+        return information, self.expected_information, self.look_at_fit, self.look_at_null
+
+    @property
+    def is_canonical(self) -> bool:
+        """Whether the observed information, which a fit uses, is the expected one, which standard errors are made of."""
+        loss = self.family.loss
+        return loss.expected == loss
+
+    @on_client(Point, Information)
+    def expected_information(self, problem: Problem, clients: Clients, request: Point) -> Information:
+        """The Hessian that is to be expected at these coefficients, whatever the outcomes are."""
+        expected = replace(problem, loss=problem.loss.expected)
+        return information(expected, clients, request)
+
+    @on_client(Point, Fit)
+    def look_at_fit(self, problem: Problem, clients: Clients, request: Point) -> Fit:
+        """Sums that likelihood, deviance, dispersion and robust standard errors are made of."""
+        answers = []
+        for client in range(clients.shards.num_clients):
+            shards = clients.shards.select([client])
+            sums, scores = np.zeros(5), np.zeros((request.coefficients.size,) * 2)
+            for block in problem.coded_blocks(request.coefficients, shards):
+                slope = problem.loss.slope(block.targets, block.margins)
+                scores += (block.features * (block.weights * slope**2)[:, None]).T @ block.features
+                sums[0] += block.weights @ self.family.pearson(block.targets, block.margins)
+                sums[1] += block.weights @ self.family.outcome(block.targets)
+                sums[2:4] += self.family.constants(block.targets, block.weights)
+                sums[4] += block.weights.sum()
+            mean = sums / sums[4]
+            loss = problem.value(request.coefficients, shards)[0]
+            answers.append(Fit(loss, mean[0], mean[1], mean[2:4], pack_symmetric(scores / sums[4])))
+        return as_batch(answers)
+
+    @on_client(Point, NullFit)
+    def look_at_null(self, problem: Problem, clients: Clients, request: Point) -> NullFit:
+        """How well a model without any column fits."""
+        w, shards = request.coefficients, clients.shards
+        loss, gradient = problem.value_and_gradient(w, shards)
+        direction = np.zeros((1, 1, w.size))
+        direction[..., -1] = 1.0
+        curvature = problem.hessian_times(w, direction, shards)[:, 0, -1]
+        return NullFit(loss=loss, slope=gradient[:, -1], curvature=curvature)
+
+
+@dataclass(frozen=True, eq=False)
+class Curvature:
+    """What `information` tells: the data's part, without a penalty, of every site."""
+
+    weights: FloatArray  # (sites,) rows of each, as they are weighted
+    gradients: FloatArray  # (sites, features), means over rows
+    packed_hessians: FloatArray  # (sites, entries), means over rows
+
+    @property
+    def gradient(self) -> FloatArray:
+        """The mean over all rows: (features,)."""
+        return np.asarray(self.weights @ self.gradients / self.weights.sum())
+
+    @property
+    def hessian(self) -> FloatArray:
+        """The mean over all rows: (features, features)."""
+        return unpack_symmetric(self.weights @ self.packed_hessians / self.weights.sum(), self.gradients.shape[1])
+
+
+@dataclass(frozen=True, eq=False)
+class Sums:
+    """What `look_at_fit` tells, of every site, as means over its rows."""
+
+    losses: FloatArray  # (sites,)
+    pearson: FloatArray  # (sites,)
+    constants: FloatArray  # (sites, 2)
+    packed_scores: FloatArray  # (sites, entries)
+    null_loss: float  # of all sites
+
+
+def questions_of(study: Study) -> Questions:
+    """What is asked about a fit of this study."""
+    return Questions(study.distribution)
+
+
+def ask_curvature(cohort: Cohort, w: FloatArray, handler: Handler = information) -> Curvature:
+    """Gradients and Hessians of all sites at w."""
+    found = _joined(cohort, handler, w)
+    return Curvature(cohort.total_weights, found.gradient, found.packed_hessian)
+
+
+def ask_sums(cohort: Cohort, questions: Questions, w: FloatArray, *, intercept: bool) -> Sums:
+    """The sums at w, and the loss of the model without columns."""
+    fit = _joined(cohort, questions.look_at_fit, w)
+    start = questions.family.margin(float(cohort.weights @ fit.outcome)) if intercept else 0.0
+    null_loss = _null_loss(cohort, questions, start, w.size, intercept=intercept)
+    return Sums(fit.loss, fit.pearson, fit.constants, fit.packed_scores, null_loss)
+
+
+def _null_loss(cohort: Cohort, questions: Questions, margin: float, size: int, *, intercept: bool) -> float:
+    """The smallest mean loss that an intercept alone has, by Newton steps; without an offset the first look ends it."""
+    w = np.zeros(size)
+    loss = np.inf
+    for _ in range(_MOST_NULL_STEPS):
+        w[-1] = margin
+        found = _joined(cohort, questions.look_at_null, w)
+        loss = float(cohort.weights @ found.loss)
+        slope, curvature = float(cohort.weights @ found.slope), float(cohort.weights @ found.curvature)
+        if not intercept or slope**2 <= _NULL_TOLERANCE * curvature * abs(loss):
+            break
+        margin -= slope / curvature
+        if abs(margin - w[-1]) <= 1e-14 * max(1.0, abs(margin)):
+            break
+    return loss
+
+
+def _joined(cohort: Cohort, handler: Handler, w: FloatArray) -> Any:
+    return joined([batch for _, batch in cohort.ask(handler, Point(coefficients=w))])

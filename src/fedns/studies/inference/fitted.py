@@ -1,0 +1,182 @@
+"""A fitted study: the coefficients with their names, what they are worth, and where they came from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedns.core.errors import ConfigError, DataError
+from fedns.core.history import History
+from fedns.core.meter import LedgerEntry, Meter
+from fedns.core.termination import Ending
+from fedns.reporting.page import html_table
+from fedns.studies.inference.estimates import Inference
+from fedns.studies.inference.goodness import Goodness, goodness
+from fedns.studies.inference.sites import Heterogeneity, SiteEstimates, heterogeneity, site_estimates
+from fedns.studies.inference.table import Row, coefficient_text, goodness_pairs, p_text, rows_of, term_text
+from fedns.studies.inference.terms import Comparison, TermTest, likelihood_ratio, term_tests
+from fedns.studies.model.design import term_of
+from fedns.studies.model.rank import Alias
+from fedns.studies.schema.handshake import Agreed
+from fedns.studies.schema.summary import Summary
+from fedns.studies.site_lines import SiteLines
+from fedns.studies.study import Study
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class StudyFit:
+    """A fitted study. Coefficients are on the original scale of every column.
+
+    Standard errors are of a kind: "model", "HC0" and "HC1" (robust), or "site" (clustered by site).
+    """
+
+    study: Study
+    names: tuple[str, ...]
+    coefficients: FloatArray  # (names,), NaN for a column that was left out
+    aliased: tuple[Alias, ...]
+    notes: tuple[str, ...]
+    ending: Ending
+    reason: str  # why it ended, in a sentence
+    newton_decrement: float  # at the coefficients, in units of standard errors
+    history: History
+    agreed: Agreed
+    method: str
+    num_rows: int
+    meter: Meter  # of everything: handshake, rounds, the two looks at the Hessian, and the sums for inference
+    inference: Inference | None = None  # None where a site refused the last look at the Hessian
+    site_lines: SiteLines = field(default_factory=SiteLines)  # every message that left a site
+
+    @property
+    def converged(self) -> bool:
+        return self.ending.converged
+
+    @property
+    def sites(self) -> tuple[Summary, ...]:
+        return self.agreed.summaries
+
+    @property
+    def ledger(self) -> list[LedgerEntry]:
+        return self.meter.ledger
+
+    @property
+    def uplink_bytes(self) -> int:
+        return self.meter.uplink_bytes
+
+    @property
+    def downlink_bytes(self) -> int:
+        return self.meter.downlink_bytes
+
+    def __getitem__(self, name: str) -> float:
+        """The coefficient of this name."""
+        if name not in self.names:
+            raise KeyError(f"there is no coefficient '{name}': there are {', '.join(self.names)}")
+        return float(self.coefficients[self.names.index(name)])
+
+    def covariance(self, kind: str = "model") -> FloatArray:
+        """Of the coefficients: (names, names)."""
+        return self._known().covariance(kind)
+
+    def standard_errors(self, kind: str = "model") -> FloatArray:
+        """(names,)."""
+        return self._known().standard_errors(kind)
+
+    def conf_int(self, level: float = 0.95, kind: str = "model") -> FloatArray:
+        """Lower and upper ends of the intervals: (names, 2)."""
+        return self._known().intervals(level, kind)
+
+    def rows(self, kind: str = "model", level: float = 0.95) -> tuple[Row, ...]:
+        """The table of coefficients; without standard errors where there are none."""
+        try:
+            return rows_of(self._known(), kind, level)
+        except DataError:
+            return tuple(Row(name, float(value)) for name, value in zip(self.names, self.coefficients, strict=True))
+
+    @cached_property
+    def goodness(self) -> Goodness:
+        """Likelihood, deviance, information criteria, R², and the test of the whole model."""
+        return goodness(self._known(), intercept=self.agreed.design.intercept)
+
+    @cached_property
+    def site_estimates(self) -> SiteEstimates:
+        """What every site says alone, and all others without it: one Newton step from the joint estimate."""
+        return site_estimates(self._known(), [site.site for site in self.sites])
+
+    @cached_property
+    def heterogeneity(self) -> tuple[Heterogeneity, ...]:
+        """Cochran's Q and I² of every coefficient over sites."""
+        return heterogeneity(self._known(), self.site_estimates)
+
+    def term_tests(self, kind: str = "model") -> tuple[TermTest, ...]:
+        """Wald's test and the variance inflation of every term."""
+        terms: dict[str, list[str]] = {}
+        for name in self.names:
+            terms.setdefault(term_of(self.agreed.design, name), []).append(name)
+        return term_tests(self._known(), terms, kind)
+
+    def compared_with(self, smaller: StudyFit) -> Comparison:
+        """The likelihood-ratio test (F where the dispersion is estimated) of a fit without some of the terms."""
+        if not set(smaller.names) < set(self.names) or smaller.study.family != self.study.family:
+            raise ConfigError("the smaller fit must have some of the coefficients of this one, and the same family")
+        if self._known().weight != smaller._known().weight:
+            raise ConfigError("the two fits are on different rows: set missing so that both use the same")
+        return likelihood_ratio(smaller._known(), self._known())
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What could not be found out, and why."""
+        if self.inference is None:
+            return (f"there are no standard errors: {self.reason}",)
+        try:
+            self.standard_errors()
+        except DataError as error:
+            return (str(error),)
+        return tuple(self.inference.remarks()[1:])
+
+    def summary(self, kind: str = "model", level: float = 0.95) -> str:
+        """The table a statistician knows, as text."""
+        rows = self.rows(kind, level)
+        ratio = "" if self.inference is None else self.inference.family.ratio
+        statistic = "z" if self.inference is None else self.inference.statistic_name(kind)
+        rest = f"{self.study.family}, {self.num_rows} rows of {len(self.sites)} sites, {self.method}"
+        lines = [f"{self.study.formula}   {rest}"]
+        lines += ["", *coefficient_text(rows, statistic, level, ratio), ""]
+        if self.inference is not None and self.inference.sums is not None:
+            pairs = goodness_pairs(self.goodness)
+            width = max(len(name) for name, _ in pairs)
+            lines += [*(f"{name:<{width}}  {value}" for name, value in pairs), ""]
+            terms = term_text(self.term_tests(kind))
+            lines += [*terms, *([""] if terms else [])]
+        remarks = self.remarks if self.inference is None else tuple(self.inference.remarks(kind))
+        lines += [f"note: {note}" for note in (*remarks, *self.notes)]
+        return "\n".join([*lines, f"{'converged' if self.converged else 'not converged'}: {self.reason}"])
+
+    def to_frame(self, kind: str = "model", level: float = 0.95) -> Any:
+        """The table of coefficients as a pandas frame, by name."""
+        try:
+            import pandas as pd
+        except ImportError:
+            raise ConfigError("to_frame needs pandas: install it, or use rows()") from None
+        rows = self.rows(kind, level)
+        columns = ("coefficient", "std_error", "statistic", "p_value", "low", "high")
+        values = {column: [getattr(row, column) for row in rows] for column in columns}
+        return pd.DataFrame(values, index=pd.Index(self.names, name="name"))
+
+    def _repr_html_(self) -> str:
+        """The table for a notebook."""
+        headings = ["", "coefficient", "std. error", "p", "interval"]
+        rows = [
+            [r.name, f"{r.coefficient:.5g}", f"{r.std_error:.4g}", p_text(r.p_value), f"{r.low:.4g} to {r.high:.4g}"]
+            for r in self.rows()
+        ]
+        return html_table(headings, rows)
+
+    def _known(self) -> Inference:
+        if self.inference is None:
+            raise DataError(f"there are no standard errors: {self.reason}")
+        return self.inference

@@ -1,0 +1,69 @@
+"""How well a model fits: likelihood, deviance, information criteria, and the test against a model without columns."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import scipy.stats
+
+from fedns.studies.inference.estimates import Inference
+
+
+@dataclass(frozen=True)
+class Goodness:
+    """The figures at the foot of a table, as statsmodels has them; degrees of freedom do not count the dispersion."""
+
+    observations: float  # rows, counted by their weights
+    model_df: float  # coefficients without the intercept; with a penalty the effective number
+    residual_df: float
+    dispersion: float
+    log_likelihood: float
+    null_log_likelihood: float
+    deviance: float
+    null_deviance: float
+    pearson: float
+    aic: float
+    bic: float
+    r_squared: float  # McFadden's; of the variance where the outcome is gaussian
+    adjusted_r_squared: float  # NaN unless gaussian
+    test: str  # of the whole model: "F" or "likelihood ratio"
+    test_statistic: float
+    test_p_value: float
+
+
+def goodness(inference: Inference, *, intercept: bool) -> Goodness:
+    """From the sums of all sites."""
+    sums, family, weight, weights = inference.need_sums(), inference.family, inference.weight, inference.curvature.weights
+    losses, constants = float(weights @ sums.losses), weights @ sums.constants
+    null_losses = weight * sums.null_loss
+    dispersion = inference.dispersion
+    likelihood, null = (family.log_likelihood(found, constants, weight, dispersion) for found in (losses, null_losses))
+    deviance, null_deviance = family.deviance(losses, constants), family.deviance(null_losses, constants)
+    gaussian = family.name == "gaussian"
+    df, left = inference.used - int(intercept), inference.residual_df
+    explained = 1.0 - (deviance / null_deviance if gaussian else likelihood / null)
+    if gaussian:
+        statistic = (null_deviance - deviance) / df / dispersion
+        p_value = float(scipy.stats.f(df, left).sf(statistic))
+    else:
+        statistic = 2.0 * (likelihood - null)
+        p_value = float(scipy.stats.chi2(df).sf(statistic))
+    return Goodness(
+        observations=weight,
+        model_df=df,
+        residual_df=left,
+        dispersion=dispersion,
+        log_likelihood=likelihood,
+        null_log_likelihood=null,
+        deviance=deviance,
+        null_deviance=null_deviance,
+        pearson=float(weights @ sums.pearson),
+        aic=2.0 * (inference.used - likelihood),
+        bic=math.log(weight) * inference.used - 2.0 * likelihood,
+        r_squared=explained,
+        adjusted_r_squared=1.0 - (1.0 - explained) * (weight - int(intercept)) / left if gaussian else math.nan,
+        test="F" if gaussian else "likelihood ratio",
+        test_statistic=statistic,
+        test_p_value=p_value,
+    )

@@ -1,0 +1,103 @@
+"""How sites differ: what each says alone, whether they disagree by more than chance, and what is left without one.
+
+A site's own estimate is one Newton step from the joint one, on its rows alone: exact where the outcome is gaussian, else as
+good as a second-order expansion. So is the estimate without a site. Nothing more is asked of the sites.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.stats
+from numpy.typing import NDArray
+
+from fedns.core.errors import DataError
+from fedns.studies.inference.estimates import Inference, inverse
+
+FloatArray = NDArray[np.float64]
+_NO_COLUMN = 1e-12  # of the joint information: a column that a site has nothing of
+
+
+@dataclass(frozen=True, eq=False)
+class SiteEstimates:
+    """What each site says alone, and what all others say without it; NaN where it, or they, cannot say."""
+
+    sites: tuple[str, ...]
+    coefficients: FloatArray  # (sites, names)
+    standard_errors: FloatArray  # (sites, names)
+    without: FloatArray  # (sites, names): estimates of all other sites
+
+
+@dataclass(frozen=True)
+class Heterogeneity:
+    """Cochran's test of one coefficient over sites."""
+
+    name: str
+    sites: int  # that could estimate it
+    q: float
+    p_value: float
+    i_squared: float  # the part of the variation between sites that is not chance, from 0 to 1
+
+
+def site_estimates(inference: Inference, sites: Sequence[str]) -> SiteEstimates:
+    """One step from the joint estimate, for each site and for all but it."""
+    shape = len(sites), len(inference.names)
+    own, errors, without = (np.full(shape, np.nan) for _ in range(3))
+    for site in range(len(sites)):
+        own[site], errors[site] = _alone(inference, site)
+        without[site] = _without(inference, site)
+    return SiteEstimates(tuple(sites), own, errors, without)
+
+
+def heterogeneity(inference: Inference, estimates: SiteEstimates) -> tuple[Heterogeneity, ...]:
+    """Of every coefficient that at least two sites can estimate."""
+    found = []
+    for place, name in enumerate(inference.names):
+        values, errors = estimates.coefficients[:, place], estimates.standard_errors[:, place]
+        known = np.isfinite(values) & np.isfinite(errors)
+        if known.sum() < 2:
+            continue
+        shares = errors[known] ** -2
+        q = float(shares @ (values[known] - np.average(values[known], weights=shares)) ** 2)
+        df = int(known.sum()) - 1
+        i_squared = max(0.0, (q - df) / q) if q > 0 else 0.0
+        found.append(Heterogeneity(name, df + 1, q, float(scipy.stats.chi2(df).sf(q)), i_squared))
+    return tuple(found)
+
+
+def _alone(inference: Inference, site: int) -> tuple[FloatArray, FloatArray]:
+    hessian, gradient = inference.hessians[site], inference.curvature.gradients[site]
+    weight, joint = float(inference.curvature.weights[site]), np.diag(inference.information) / inference.weight
+    has = np.flatnonzero(np.diag(hessian) > _NO_COLUMN * joint)
+    nothing = np.full(len(inference.names), np.nan)
+    if weight <= has.size:
+        return nothing, nothing
+    try:
+        bread = inverse(hessian[np.ix_(has, has)])
+    except DataError:
+        return nothing, nothing
+    step = -bread @ gradient[has]
+    dispersion = 1.0
+    if not inference.family.dispersion_is_known:
+        left = inference.need_sums().pearson[site] + float(gradient[has] @ step)  # of its own fit
+        dispersion = inference.family.estimated_dispersion(weight * left, weight, has.size)
+    transform = inference.transform[:, has]
+    touched = np.delete(inference.transform, has, axis=1).any(axis=1) | np.isnan(inference.coefficients)
+    values = np.where(touched, np.nan, inference.coefficients + transform @ step)
+    variances = dispersion / weight * np.einsum("na,ab,nb->n", transform, bread, transform)
+    return values, np.where(touched, np.nan, np.sqrt(np.maximum(variances, 0.0)))
+
+
+def _without(inference: Inference, site: int) -> FloatArray:
+    weight = float(inference.curvature.weights[site])
+    others = inference.information - weight * inference.hessians[site]
+    others += (inference.weight - weight) * np.diag(inference.penalty)
+    gradient = inference.curvature.gradients[site] + inference.penalty * inference.fitted
+    try:
+        step = inverse(others) @ (weight * gradient)
+    except DataError:
+        return np.full(len(inference.names), math.nan)
+    return np.asarray(inference.coefficients + inference.transform @ step)

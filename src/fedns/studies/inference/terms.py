@@ -1,0 +1,83 @@
+"""Tests of whole terms, how far columns say the same, and two models compared."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import scipy.stats
+from numpy.typing import NDArray
+
+from fedns.studies.inference.estimates import Inference
+from fedns.studies.model.design import INTERCEPT
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class TermTest:
+    """Whether all coefficients of a term are 0, by Wald's test, and the term's variance inflation."""
+
+    term: str
+    test: str  # "F" or "chi2"
+    statistic: float
+    df: int
+    p_value: float
+    inflation: float  # GVIF ** (1 / df): the VIF of a term with one column; NaN where it is the only one
+
+
+def term_tests(inference: Inference, terms: Mapping[str, Sequence[str]], kind: str = "model") -> tuple[TermTest, ...]:
+    """terms: names of the coefficients of each."""
+    covariance, model = inference.covariance(kind), inference.covariance("model")
+    kept = [place for place, value in enumerate(inference.coefficients) if not math.isnan(value)]
+    columns = [place for place in kept if inference.names[place] != INTERCEPT]
+    found = []
+    for term, names in terms.items():
+        places = [inference.names.index(name) for name in names if inference.names.index(name) in kept]
+        if not places or term == INTERCEPT:
+            continue
+        estimates = inference.coefficients[places]
+        statistic = float(estimates @ np.linalg.solve(covariance[np.ix_(places, places)], estimates))
+        found.append(_test(inference, kind, term, statistic, len(places), _inflation(model, places, columns)))
+    return tuple(found)
+
+
+def _test(inference: Inference, kind: str, term: str, statistic: float, df: int, inflation: float) -> TermTest:
+    if inference.statistic_name(kind) == "t":
+        p_value = float(scipy.stats.f(df, inference.residual_df).sf(statistic / df))
+        return TermTest(term, "F", statistic / df, df, p_value, inflation)
+    return TermTest(term, "chi2", statistic, df, float(scipy.stats.chi2(df).sf(statistic)), inflation)
+
+
+def _inflation(covariance: FloatArray, places: list[int], columns: list[int]) -> float:
+    """Fox and Monette's generalised variance inflation: how much wider the term's region is for the other columns."""
+    others = [place for place in columns if place not in places]
+    if not others:
+        return math.nan
+    roots = np.sqrt(np.diag(covariance))
+    correlation = covariance / roots[:, None] / roots
+    own, rest, whole = (np.linalg.slogdet(correlation[np.ix_(part, part)])[1] for part in (places, others, columns))
+    return float(math.exp((own + rest - whole) / len(places)))
+
+
+class Comparison(NamedTuple):
+    """The likelihood-ratio test of a smaller model within a larger one; an F test where the dispersion is estimated."""
+
+    test: str
+    statistic: float
+    df: float
+    p_value: float
+
+
+def likelihood_ratio(smaller: Inference, larger: Inference) -> Comparison:
+    """Whether the larger model fits better than by chance; both are of the same rows."""
+    df = larger.used - smaller.used
+    deviances = [float(2.0 * one.curvature.weights @ one.need_sums().losses) for one in (smaller, larger)]
+    if larger.family.dispersion_is_known:
+        statistic = deviances[0] - deviances[1]
+        return Comparison("chi2", statistic, df, float(scipy.stats.chi2(df).sf(statistic)))
+    statistic = (deviances[0] - deviances[1]) / df / larger.dispersion
+    return Comparison("F", statistic, df, float(scipy.stats.f(df, larger.residual_df).sf(statistic)))

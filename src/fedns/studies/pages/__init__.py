@@ -1,0 +1,1 @@
+"""Pages about a fit: the report, and what left every site."""

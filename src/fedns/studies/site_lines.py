@@ -1,0 +1,74 @@
+"""What left each site, message by message: kept by the simulator, read from the ledgers of a federation or of a site."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from fedns.core.clients import Handler, Ids
+from fedns.core.cohort import Session
+from fedns.core.errors import DataError
+from fedns.core.messages import Message, batch_bytes, split_batch
+from fedns.core.shards import Shards
+from fedns.simulation.simulator import SimulatedCohort
+
+
+@dataclass(frozen=True)
+class SiteLine:
+    """One message that left a site."""
+
+    kind: str
+    purpose: str  # the handler that made it
+    shapes: Mapping[str, tuple[int, ...]]  # of every field
+    bytes: int
+
+
+@dataclass
+class SiteLines:
+    """All that left, by site, in order."""
+
+    sites: dict[str, list[SiteLine]] = field(default_factory=dict)
+
+    def add(self, site: str, line: SiteLine) -> None:
+        self.sites.setdefault(site, []).append(line)
+
+
+class RecordedCohort(SimulatedCohort):
+    """Simulated sites, each of which has a ledger."""
+
+    def __init__(self, shards: Shards, session: Session, lines: SiteLines) -> None:
+        self._lines = lines
+        super().__init__(shards, session)
+
+    def _deliver(self, handler: Handler, frame: bytes, ids: Ids) -> Iterator[tuple[Ids, Message]]:
+        names = self.shards.names or ()
+        for chunk, batch in super()._deliver(handler, frame, ids):
+            for place, (client, length) in enumerate(
+                zip(chunk.tolist(), batch_bytes(batch, self.session.precision).tolist(), strict=True)
+            ):
+                reply = split_batch(batch, place)
+                shapes = {name: np.shape(getattr(reply, name)) for name in reply.specs()}
+                self._lines.add(names[client], SiteLine(reply.kind, handler.__name__, shapes, length))
+            yield chunk, batch
+
+
+def read_lines(path: Path, site: str = "") -> SiteLines:
+    """From a ledger: a coordinator's names the site of every line; in a site's own all lines are of this one."""
+    found = SiteLines()
+    if not path.is_file():
+        raise DataError(f"{path} does not exist: nothing has left yet, or the path is wrong")
+    for number, text in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        try:
+            line = json.loads(text)
+            if line["direction"] != "uplink":
+                continue
+            shapes = {str(name): tuple(map(int, shape)) for name, shape in dict(line["fields"]).items()}
+            entry = SiteLine(str(line["kind"]), str(line["purpose"]), shapes, int(line["bytes"]))
+            found.add(site or str(line["site"]), entry)
+        except (ValueError, TypeError, KeyError, RecursionError):
+            raise DataError(f"{path}: line {number} is no line of a ledger") from None
+    return found
