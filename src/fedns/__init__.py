@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from fedns.studies.fit import fit_study
     from fedns.studies.inference.fitted import StudyFit
     from fedns.studies.model.estimate import SeparationError
+    from fedns.studies.prediction import Model
     from fedns.studies.schema.conflicts import StudyConflict
     from fedns.studies.study import ColumnRule, Study
 
