@@ -96,6 +96,7 @@ def check(seed):
     assert worst.max() <= tolerance, (family, seed, worst.max())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", range(4))
 def test_forty_problems(part):
     for seed in range(11 * part, 11 * part + 11):
