@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo demo-federation test test-quick test-nightly check constraints bench format docs clean
+.PHONY: demo demo-federation test test-quick test-nightly check dist constraints bench format docs clean
 
 demo: $(STAMP)
 	$(BIN)/fedns compare digits --methods auto,fednewton,fedns,fedndes --clients 20 --split iid --scale maxabs --sketch srht --sketch-size 8 --strength 1e-3 --rounds 30 --tol 1e-10 --trials 5 --seed 0 --out runs/demo
@@ -34,6 +34,11 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/speed.py
 	$(BIN)/python benchmarks/fednl.py
 	$(BIN)/python benchmarks/wide.py
+
+# What is installed elsewhere: a wheel, the source, and the versions of everything else.
+dist: $(STAMP)
+	$(BIN)/python -m hatchling build
+	cp constraints.txt dist/
 
 constraints: $(STAMP)
 	$(BIN)/python -m pip list --format=freeze --exclude-editable | grep -v -e '^fedns==' -e '^pip==' -e '^setuptools==' \

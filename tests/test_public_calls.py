@@ -17,8 +17,8 @@ PROBLEM = fedns.Problem()
 SIZED = ("SRHT", "SJLT", "Gaussian", "Rademacher", "RowSampling", "RandomFourier", "OrthogonalRandom")
 # Results that users read, what methods are built from, and a comparison, whose settings a `Spec` checks as a whole.
 NOT_ASKED = {
-    "Clients", "Cohort", "Comparison", "Dataset", "History", "Optimum", "Outcome", "Ragged", "Record", "Shards", "State",
-    "StudyFit", "compare", "on_client", "wire", "Spec",
+    "Clients", "Cohort", "Comparison", "Dataset", "History", "Model", "Optimum", "Outcome", "Ragged", "Record", "Shards",
+    "State", "StudyFit", "compare", "on_client", "wire", "Spec",
 }  # fmt: skip
 NOTHING_FITS = {"object": object(), "bytes": b"x"}
 BAD = {
@@ -42,6 +42,7 @@ def needed():
     cohort = fedns.simulated_cohort(PROBLEM, SHARDS)
     history = fedns.simulate(fedns.GIANT(), PROBLEM, SHARDS, rounds=1, optimum="find")
     return {name: {"size": 4} for name in SIZED} | {
+        "MapRule": {"kind": "fourier", "size": 4},
         "Nystroem": {"landmarks": ROWS},
         "Study": {"formula": "y ~ x", "family": "gaussian"},
         "as_binary": {"targets": LABELS},

@@ -3,13 +3,81 @@
 import ast
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-# Where each public name lives, by the stub. Nothing is imported until it is used: `import fedns` stays instant.
-_STUB = ast.parse(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
-_HOME_OF = {name.name: str(part.module) for part in _STUB.body if isinstance(part, ast.ImportFrom) for name in part.names}
+# The public names, each from the module it lives in, for type checkers. At run time nothing of this is imported until it
+# is used, so that `import fedns` stays instant: what is written here is looked up below.
+if TYPE_CHECKING:
+    from fedns.algorithms import (
+        GIANT,
+        LBFGS,
+        METHODS,
+        SHED,
+        Auto,
+        DistributedNewton,
+        FedAvg,
+        FedNDES,
+        FedNew,
+        FedNewton,
+        FedNL,
+        FedNLBC,
+        FedNS,
+        FedProx,
+        GradientDescent,
+        LocalNewton,
+        Newton,
+        NewtonSketch,
+        NewtonZero,
+        QFedNew,
+        Scaffold,
+    )
+    from fedns.algorithms.searches import ArmijoSearch, LocalSearch, Search
+    from fedns.comparison.compare import Comparison, compare
+    from fedns.comparison.results import read_runs
+    from fedns.core import reducers
+    from fedns.core.algorithm import Algorithm, Outcome, State
+    from fedns.core.clients import Clients, Handler, on_client
+    from fedns.core.cohort import Cohort
+    from fedns.core.errors import ConfigError, DataError, FednsError, MessageError
+    from fedns.core.history import History, Observer, Record
+    from fedns.core.messages import Discloses, Message, Payload, Ragged, wire
+    from fedns.core.shards import Shards
+    from fedns.core.termination import Ending
+    from fedns.data.datasets import Dataset, as_binary, available, load
+    from fedns.data.partition import split, split_dataset
+    from fedns.data.scaling import scale
+    from fedns.estimators import FederatedGLM, FederatedLogisticRegression, FederatedRidge
+    from fedns.numerics.rng import random_bits
+    from fedns.problems.cox import Cox
+    from fedns.problems.effective_dimension import effective_dimension, estimate_effective_dimension
+    from fedns.problems.families import FAMILIES
+    from fedns.problems.family import Family
+    from fedns.problems.feature_maps import Identity, Nystroem, OrthogonalRandom, Polynomial, RandomFourier
+    from fedns.problems.landmarks import federated_landmarks, federated_width
+    from fedns.problems.link_losses import ComplementaryLogLog, Gamma, NegativeBinomial, Probit
+    from fedns.problems.loss import Loss
+    from fedns.problems.losses import Huber, Logistic, Poisson, Squared, SquaredHinge
+    from fedns.problems.penalties import Ridge
+    from fedns.problems.problem import Problem
+    from fedns.problems.reference import Optimum, pooled_optimum
+    from fedns.problems.softmax import Softmax
+    from fedns.reporting.plots import plot_histories
+    from fedns.runs.spec import Spec
+    from fedns.simulation.simulator import simulate, simulated_cohort
+    from fedns.sketches import SJLT, SKETCHES, SRHT, Gaussian, Rademacher, RowSampling, Sketch
+    from fedns.studies.feature_map import MapRule
+    from fedns.studies.federation import Federation
+    from fedns.studies.fit import fit_study
+    from fedns.studies.inference.fitted import StudyFit
+    from fedns.studies.model.estimate import SeparationError
+    from fedns.studies.prediction import Model
+    from fedns.studies.schema.conflicts import StudyConflict
+    from fedns.studies.study import ColumnRule, Study
+
+(_PUBLIC,) = (part for part in ast.parse(Path(__file__).read_text(encoding="utf-8")).body if isinstance(part, ast.If))
+_HOME_OF = {name.name: str(line.module) for line in _PUBLIC.body if isinstance(line, ast.ImportFrom) for name in line.names}
 
 
 def __getattr__(name: str) -> Any:

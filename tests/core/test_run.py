@@ -141,7 +141,7 @@ def test_participation_varies_by_round_and_is_reproducible():
     [
         ({"rounds": -1}, "rounds must be a whole number >= 0"),
         ({"rounds": 2.5}, "rounds of simulate must be a whole number, got 2.5"),
-        ({"rounds": 1, "tol": -1.0}, "tolerance on suboptimality must be >= 0"),
+        ({"rounds": 1, "tol": -1.0}, "suboptimality must be a finite number >= 0"),
         ({"rounds": 1, "participation": 0.0}, "participation must be in"),
         ({"rounds": 1, "wire": "float16"}, "wire precision must be float64 or float32"),
         ({"rounds": 1, "chunk_clients": 0}, "chunk_clients must be >= 1"),

@@ -6,7 +6,7 @@ import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,19 +41,8 @@ class Compressed(NamedTuple):
         return Compressed(values, vectors, self.indices)
 
 
-class Carrier(Protocol):
-    """Anything with these three fields, a Compressed or a message that carries one."""
-
-    @property
-    def values(self) -> Any: ...
-    @property
-    def vectors(self) -> Any: ...
-    @property
-    def indices(self) -> Any: ...
-
-
-def add_compressed(packed: FloatArray, carrier: Carrier, client: int, scale: float) -> None:
-    """packed += scale times this client's matrix, over packed upper triangles."""
+def add_compressed(packed: FloatArray, carrier: Compressed, client: int, scale: float) -> None:
+    """packed += scale times this client's matrix, over packed upper triangles; a message with the same fields will do."""
     values = carrier.values[client]
     if carrier.vectors.shape[1]:
         add_low_rank(packed, values, carrier.vectors[client], scale)

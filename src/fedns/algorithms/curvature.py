@@ -53,7 +53,7 @@ def sketched_curvature(
 ) -> SketchedCurvature:
     """One pass over the rows: gradient and sketched root."""
     keys = clients.keys(purpose)
-    plan = sketch.plan(clients.shards.sizes)
+    plan = sketch.plan(problem.root_sizes(clients.shards))
     gradient, rows, offsets = problem.gradient_and_sketch(w, clients.shards, plan, keys)
     return SketchedCurvature(gradient=gradient, sketched_root=Ragged(rows, offsets))
 
@@ -140,7 +140,7 @@ def newton_steps(
     features = w.shape[-1]
     diagonal = problem.penalty_diagonal(features)
     steps, slopes = np.empty((shards.num_clients, features)), np.empty(shards.num_clients)
-    wide = shards.sizes < features
+    wide = problem.wide(shards)
     for clients, curvatures in ((np.flatnonzero(~wide), _hessians), (np.flatnonzero(wide), _roots)):
         # Only so many Hessians at a time: a simulated federation may have far more clients than fit into memory.
         group = max(16, _HESSIAN_BYTES // (8 * packed_size(features)))
@@ -154,8 +154,9 @@ def newton_steps(
 
 
 def gradients_and_roots(problem: Problem, w: FloatArray, shards: Shards) -> tuple[FloatArray, Ragged]:
-    """grad f_j(w), and for every client a root A_j of its Hessian A_j' A_j, with as many rows as the client."""
-    plan = RowSampling(int(shards.sizes.max())).plan(shards.sizes)  # all rows: nothing is drawn
+    """grad f_j(w), and for every client a root A_j of its Hessian A_j' A_j, a row or more for each of its own."""
+    sizes = problem.root_sizes(shards)
+    plan = RowSampling(int(sizes.max())).plan(sizes)  # all rows: nothing is drawn
     keys = np.zeros((shards.num_clients, 2), dtype=np.uint64)
     gradient, rows, offsets = problem.gradient_and_sketch(w, shards, plan, keys)
     return gradient, Ragged(rows, offsets)

@@ -133,7 +133,7 @@ class SHED(Algorithm):
     @on_client(EigenRequest, EigenUpdate)
     def next_pairs(self, problem: Problem, clients: Clients, request: EigenRequest) -> EigenUpdate:
         width = request.coefficients.size
-        rank = min(width, int(clients.shards.sizes.max()))
+        rank = min(width, int(problem.root_sizes(clients.shards).max()))
         return joined([self._next_pairs(problem, part, request) for part in clients.slabs(16 * width * rank)])
 
     def round(self, problem: Problem, state: EigenState, cohort: Cohort) -> Outcome:
@@ -156,7 +156,7 @@ class SHED(Algorithm):
         features, count = w.size, clients.ids.size
         stale = clients.recall("shed_generation") != request.generation
         sent = np.where(stale, 0.0, clients.recall("shed_sent")).astype(np.int64)
-        slots = min(features, int(clients.shards.sizes.max()))  # no Hessian has more eigenvalues above 0
+        slots = min(features, int(problem.root_sizes(clients.shards).max()))  # no Hessian has more eigenvalues above 0
         values, vectors = clients.recall("shed_values", slots), clients.recall("shed_vectors", slots, features)
         slots = values.shape[1]
         gradient = np.empty((count, features))
@@ -232,7 +232,7 @@ def eigenpairs(problem: Problem, w: FloatArray, shards: Shards, slots: int) -> t
     """
     gradient = np.empty((shards.num_clients, w.size))
     values, vectors = np.zeros((shards.num_clients, slots)), np.zeros((shards.num_clients, slots, w.size))
-    tall, wide = np.flatnonzero(shards.sizes >= w.size), np.flatnonzero(shards.sizes < w.size)
+    tall, wide = np.flatnonzero(~problem.wide(shards)), np.flatnonzero(problem.wide(shards))
     if tall.size:
         gradient[tall], packed = problem.gradient_and_hessian(w, shards.select(tall))
     if wide.size:

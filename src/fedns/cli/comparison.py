@@ -43,7 +43,7 @@ def methods(
 def compare(dataset: Annotated[str, typer.Argument(hidden=True)], settings: dict[str, Any], quiet: Quiet = False) -> None:
     """Compare methods on the same data: rounds, bytes, seconds.
 
-    DATASET is a name that `fedns datasets` lists, the path of a file (LIBSVM text, .npz, .csv, .parquet) or
+    DATASET is a name that `fedns datasets` lists, the path of a file (LIBSVM text, .npz, .csv, .parquet, ...) or
     synthetic:rows=...,columns=...
     """
     run_comparison(Spec.from_dict({"dataset": dataset, **settings}), quiet)

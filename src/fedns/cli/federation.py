@@ -24,6 +24,8 @@ def add_commands(app: typer.Typer) -> None:
     app.command("site")(site)
     app.command("coordinate")(coordinate)
     app.command("init-federation")(init_federation)
+    app.command("renew")(renew)
+    app.command("revoke")(revoke)
     app.command("demo-federation")(demo_federation)
     app.command("doctor")(doctor)
 
@@ -103,6 +105,26 @@ def init_federation(
         text = study.read_text(encoding="utf-8")
     write(folder, engine, [name.strip() for name in sites.split(",") if name.strip()], server, text)
     typer.echo(f"{folder}: read its README.md for what goes where")
+
+
+def renew(
+    folder: Annotated[Path, typer.Argument(hidden=True)],
+    site: Annotated[str | None, option("Make a new key for this site, whose old one is refused from then on.")] = None,
+) -> None:
+    """Make the certificates of a federation anew, or the key of one site; FOLDER is that of init-federation."""
+    from fedns.federation.keys import renew as make_anew
+
+    typer.echo(make_anew(folder, site))
+
+
+def revoke(
+    folder: Annotated[Path, typer.Argument(hidden=True)],
+    site: Annotated[str, typer.Option(help="The site that is shut out.")],
+) -> None:
+    """Take a site's key back: a coordinator that is started afterwards refuses it. FOLDER is that of init-federation."""
+    from fedns.federation.keys import revoke as take_back
+
+    typer.echo(take_back(folder, site))
 
 
 def demo_federation(

@@ -23,6 +23,7 @@ def add_commands(app: typer.Typer) -> None:
     app.add_typer(study_app, name="study")
     app.command("check")(check)
     app.command("fit")(fit)
+    app.command("predict")(predict)
     app.command("what-left")(what_left)
 
 
@@ -123,6 +124,29 @@ def fit(
         typer.echo(found.summary(standard_errors))
         typer.echo(f"report: {path}")
     if not found.converged:
+        raise typer.Exit(1)
+
+
+def predict(
+    model: Annotated[Path, typer.Argument(hidden=True)],
+    table: Annotated[Path, typer.Argument(hidden=True)],
+    out: Annotated[Path, option("File of the predictions.", "predictions.csv")] = Path("predictions.csv"),
+    standard_errors: Annotated[str, option("model, HC0 or HC1 (robust), or site (clustered by site).", "model")] = "model",
+) -> None:
+    """Predict the outcomes of new rows, with intervals; a row that the model cannot speak of is refused by itself.
+
+    MODEL is the model.json of a fit. TABLE is a file with its columns; the outcome is not needed.
+    """
+    from fedns.core.files import write_whole
+    from fedns.studies.prediction import Model
+
+    found = Model.load(model).predict(table, kind=standard_errors)
+    write_whole(out, found.to_csv(), durable=False)
+    refused = [(row, reason) for row, reason in enumerate(found.refusals, start=1) if reason]
+    for row, reason in refused[:10]:
+        typer.echo(f"row {row}: {reason}")
+    typer.echo(f"{len(found.refusals) - len(refused)} of {len(found.refusals)} rows predicted: {out}")
+    if refused:
         raise typer.Exit(1)
 
 

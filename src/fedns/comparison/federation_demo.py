@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -79,6 +80,7 @@ class Demo:
     rounds: int = 30
     wire: str = "float64"
     sketch_size: int = 16
+    host: str = "localhost"  # of the coordinator, as sites know it
 
 
 def run_demo(demo: Demo, watchers: Callable[[str], contextlib.AbstractContextManager[Sequence[Watcher]]]) -> Iterator[Shown]:
@@ -97,11 +99,13 @@ def run_demo(demo: Demo, watchers: Callable[[str], contextlib.AbstractContextMan
         open_transport(experiment, logs=demo.folder / "coordinator" / "logs") as transport,
     ):
         for method in demo.methods:
-            one = replace(experiment, methods=(method,), out=f"run-{_plain(method)}")
+            one = replace(experiment, methods=(method,), out=f"run-{re.sub('[^0-9A-Za-z]', '-', method)}")
             with watchers(method) as watching:
                 result = coordinate(one, transport, watchers=watching)
             here = _simulated(one, shards)
-            yield Shown(method, result, write_report(one, result), *_compared(result.history, here))
+            there, report = result.history, write_report(one, result)
+            same_bits = there.coefficients.tobytes() == here.coefficients.tobytes()
+            yield Shown(method, result, report, same_bits, same_bytes=there.ledger == here.ledger)
 
 
 def prepare(demo: Demo) -> Shards:
@@ -113,7 +117,7 @@ def prepare(demo: Demo) -> Shards:
     demo.folder.mkdir(parents=True)
     (demo.folder / MARKER).touch()
     names = [f"site-{number + 1}" for number in range(demo.sites)]
-    init_federation(demo.folder, demo.engine, names, f"localhost:{free_port()}")
+    init_federation(demo.folder, demo.engine, names, f"{demo.host}:{free_port()}")
     shards, _ = scale(split_dataset(load(demo.dataset), demo.sites, "iid", 0), "maxabs")
     for number, name in enumerate(names):
         mine = slice(int(shards.starts[number]), int(shards.stops[number]))
@@ -177,17 +181,8 @@ def _simulated(spec: Spec, shards: Shards) -> History:
     )
 
 
-def _compared(there: History, here: History) -> tuple[bool, bool]:
-    """Whether both have the same coefficients to the last bit, and the same messages to the last byte."""
-    return there.coefficients.tobytes() == here.coefficients.tobytes(), there.ledger == here.ledger
-
-
 def _dense(shards: Shards) -> Any:
     rows = shards.rows
     if isinstance(rows, SparseRows):
         return scipy.sparse.csr_matrix((rows.data, rows.indices, rows.indptr), shape=rows.shape).toarray()
     return rows.values
-
-
-def _plain(method: str) -> str:
-    return "".join(letter if letter.isalnum() else "-" for letter in method)

@@ -29,9 +29,8 @@ def print_datasets(console: Console) -> None:
         for one in available()
     )
     console.print(text_table(headings, rows, left=("name", "task", "note", "source")))
-    say(
-        console, "Files work by their path too: LIBSVM text, .npz, .csv and .parquet (--target names the column to predict)."
-    )
+    words = "LIBSVM text, .npz, and tables such as .csv and .parquet (--target names the outcome)"
+    say(console, f"Files work by their path too: {words}.")
     say(console, "Made-up data: synthetic:rows=20000,columns=50")
     if not archives():
         say(console, f"More are listed when {FOLDER_VARIABLE} names a folder of .npz files.")

@@ -22,7 +22,9 @@ def render(comparison: Comparison, figures: str, notes: Sequence[str]) -> str:
         f"<h1>{escape(title)}</h1>",
         _lead(comparison),
         section("In words", _sentences(summaries, comparison)),
-        section("Rounds, bytes and seconds", _comparison_table(summaries) + _notes(notes)),
+        section(
+            "Rounds, bytes and seconds", html_table(HEADINGS, map(cells, summaries), {0, len(HEADINGS) - 1}) + _notes(notes)
+        ),
         section("Figures", f'<div class="figures">{figures}</div>') if figures else "",
         *_traffic_sections(traffic(comparison.runs, comparison.num_clients)),
         section("Data", pairs(comparison.facts.items())),
@@ -76,10 +78,6 @@ def _sentences(summaries: Sequence[Summary], comparison: Comparison) -> str:
         for summary in summaries
     ]
     return "<ul>" + "".join(items) + "</ul>"
-
-
-def _comparison_table(summaries: Sequence[Summary]) -> str:
-    return html_table(HEADINGS, (cells(summary) for summary in summaries), text_columns={0, len(HEADINGS) - 1})
 
 
 def _notes(notes: Sequence[str]) -> str:

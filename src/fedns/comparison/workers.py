@@ -9,6 +9,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
@@ -46,7 +47,7 @@ def run_tasks(
     count = min(processes or cores, len(tasks))
     if count <= 1:
         for task in tasks:
-            yield task, task.work(*task.arguments, _for(task, heard))
+            yield task, task.work(*task.arguments, partial(heard, task))
         return
     # Started afresh: threads of compiled code do not survive a fork.
     context = multiprocessing.get_context("spawn")
@@ -124,7 +125,3 @@ def _end_with_parent() -> None:
     assert parent is not None
     wait([parent.sentinel])
     os._exit(1)
-
-
-def _for(task: Task, heard: Callable[[Task, str], None]) -> Say:
-    return lambda text: heard(task, text)

@@ -49,12 +49,15 @@ def write_whole(path: Path, content: bytes | str, *, durable: bool = True) -> No
 
 
 @contextlib.contextmanager
-def alone_in(folder: Path) -> Iterator[None]:
-    """Wait until no other process is at work in a folder; a lock ends with its process, however that ends."""
+def alone_in(folder: Path, name: str = LOCK_FILE, *, wait: bool = True) -> Iterator[None]:
+    """Wait until no other process is at work in a folder, or raise BlockingIOError; a lock ends with its process.
+
+    The lock's file stays: removing it would let a third process in.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / LOCK_FILE).open("w", encoding="utf-8") as file:
+    with (folder / name).open("w", encoding="utf-8") as file:
         if sys.platform != "win32":
             import fcntl
 
-            fcntl.flock(file, fcntl.LOCK_EX)
+            fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield

@@ -77,18 +77,14 @@ class Stop(Checked):
     def verdict(self, records: Sequence[Record]) -> Verdict | None:
         """Whether a run with these records is over."""
         last = records[-1]
-        gap = last.suboptimality
-        if self.suboptimality is not None and gap is not None and gap <= self.suboptimality:
-            reason = f"suboptimality {gap:.1e} reached the tolerance {self.suboptimality:g} in round {last.round}"
-            return Verdict(Ending.GAP, reason)
-        if self.gradient_norm is not None and last.gradient_norm <= self.gradient_norm:
-            norm = f"gradient norm {last.gradient_norm:.1e}"
-            return Verdict(Ending.GRADIENT, f"{norm} reached the tolerance {self.gradient_norm:g} in round {last.round}")
-        decrement = last.diagnostics.get("newton_decrement")
-        if self.newton_decrement is not None and decrement is not None and decrement <= self.newton_decrement:
-            size = f"Newton decrement {decrement:.1e}"
-            reason = f"{size} reached the tolerance {self.newton_decrement:.2g} in round {last.round}"
-            return Verdict(Ending.DECREMENT, reason)
+        looked_at = (
+            (Ending.GAP, "suboptimality", last.suboptimality, self.suboptimality),
+            (Ending.GRADIENT, "gradient norm", last.gradient_norm, self.gradient_norm),
+            (Ending.DECREMENT, "Newton decrement", last.diagnostics.get("newton_decrement"), self.newton_decrement),
+        )
+        for ending, name, value, tolerance in looked_at:
+            if value is not None and tolerance is not None and value <= tolerance:
+                return Verdict(ending, f"{name} {value:.1e} reached the tolerance {tolerance:g} in round {last.round}")
         if last.objective > records[0].objective + DIVERGED_GAP:
             return diverged(last.round, f"the objective rose to {last.objective:.3g}")
         if last.round >= self.rounds:

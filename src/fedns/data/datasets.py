@@ -40,16 +40,16 @@ _DTYPES = {"float64": np.float64, "float32": np.float32}
 class Dataset(Table):
     """Rows and targets, not yet given to clients; iterates as `features, targets`.
 
-    - name: of the set.
     - features: (rows, columns), an array or a scipy.sparse matrix.
     - targets: (rows,), -1 and +1 where the task is binary.
-    - task: binary, regression or multiclass.
     - columns: their names.
     - groups: (rows,), the natural site of each row.
     - group_names: one per distinct group, in sorted order of the labels.
     - sample_weights: (rows,).
-    - description: in words.
     - source: where it came from.
+    - description: in words.
+    - name: of the set.
+    - task: binary, regression or multiclass.
     """
 
     example: ClassVar[str] = "fedns.load(NAME)"
@@ -84,7 +84,7 @@ def load(
 ) -> Dataset:
     """Rows and targets of a named set, of a file, or of `synthetic:rows=...,columns=...`.
 
-    - name: of a set that `fedns datasets` lists, or a path: LIBSVM text, .npz, .csv or .parquet.
+    - name: of a set that `fedns datasets` lists, or a path: LIBSVM text, .npz, .csv, .tsv, .parquet, .arrow or .feather.
     - positive: the label that becomes +1, all others -1. Without it, the larger of two labels does.
     - target: the column of the targets in a table, or the member of an archive.
     - group: the column of the sites.

@@ -8,6 +8,7 @@ from functools import reduce
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 from numpy.typing import NDArray
 
 from fedns.core.checked import checked
@@ -160,8 +161,7 @@ def _transformed(rows: Rows, scaling: Scaling) -> Rows:
 def _dense(rows: Rows, start: int, stop: int) -> NDArray[Any]:
     if isinstance(rows, DenseRows):
         return rows.values[start:stop]
-    dense = np.zeros((stop - start, rows.num_columns))
-    run = slice(rows.indptr[start], rows.indptr[stop])
-    row = np.repeat(np.arange(stop - start), np.diff(rows.indptr[start : stop + 1]))
-    dense[row, rows.indices[run]] = rows.data[run]
+    run, pointers = slice(rows.indptr[start], rows.indptr[stop]), rows.indptr[start : stop + 1] - rows.indptr[start]
+    pieces = (rows.data[run], rows.indices[run], pointers)
+    dense: NDArray[Any] = scipy.sparse.csr_matrix(pieces, shape=(stop - start, rows.num_columns)).toarray()
     return dense

@@ -8,7 +8,7 @@ h = 0. Targets are sign(margin + noise * logistic) or, for regression, margin + 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import ClassVar, Literal, NamedTuple, get_type_hints
 
 import numpy as np
@@ -132,7 +132,8 @@ def _targets(spec: SyntheticSpec, margins: FloatArray, draw: np.random.Generator
 
 
 def _changed(spec: SyntheticSpec, key: str, text: str) -> SyntheticSpec:
-    kinds = get_type_hints(SyntheticSpec)
+    hints = get_type_hints(SyntheticSpec)
+    kinds = {field.name: hints[field.name] for field in fields(SyntheticSpec)}
     if key not in kinds:
         raise DataError(f"synthetic data has no setting '{key}': use {', '.join(kinds)}")
     try:

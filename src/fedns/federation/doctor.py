@@ -16,6 +16,8 @@ import numpy as np
 from fedns import __version__
 from fedns.core.errors import FednsError
 from fedns.core.shards import Shards
+from fedns.data.files.frames import SUFFIXES, read_frame
+from fedns.data.files.opening import format_suffix
 from fedns.federation.config import CREDENTIALS_FOLDER, SiteConfig, engine_named, read_experiment
 from fedns.federation.coordinator.state import CHECKPOINT_FILE
 from fedns.federation.processes import refuse_taken_port
@@ -76,8 +78,9 @@ def _examine_site(path: Path, exam: Examination) -> None:
     if config is None:
         return
     _examine_folder(exam, config.folder / config.state)
-    shards: Shards | None = exam.attempt("table", lambda: site_shards(config))
-    if shards is not None:
+    if config.data.target is None and format_suffix(Path(config.data.dataset)) in SUFFIXES:
+        exam.attempt("table", lambda: read_frame(config.folder / config.data.dataset))  # a study names its columns
+    elif (shards := exam.attempt("table", lambda: site_shards(config))) is not None:
         _examine_rows(exam, config, shards)
     engine, contact = _examine_credentials(exam, config.engine, config.credentials)
     if engine is None or contact is None:

@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from fedns import __version__
 from fedns.core.errors import ConfigError
 from fedns.federation.config import CREDENTIALS_FOLDER, EXPERIMENT_FILE, SITE_FILE, engine_named
 from fedns.federation.site.permissions import as_toml
@@ -34,7 +35,7 @@ def init_federation(folder: Path, engine: str, sites: Sequence[str], server: str
     for site in sites:
         _place(credentials[site], folder / "sites" / site / CREDENTIALS_FOLDER)
         _write_new(folder / "sites" / site / SITE_FILE, _site(engine, site, bare))
-        page = _SITE_README.format(site=site, server=server, engine=engine, look=look)
+        page = _SITE_README.format(site=site, server=server, engine=engine, look=look, version=__version__)
         _write_new(folder / "sites" / site / "README.md", page)
     if study:
         for owner in ("coordinator", *(f"sites/{site}" for site in sites)):
@@ -119,19 +120,23 @@ _README = """# A fedns federation on {engine}
 | `sites/NAME/` | the administrator of that site, over a channel you trust | that site's key, and `site.toml` |
 
 1. Send every folder under `sites/` to its administrator, who follows the `README.md` in it.
-2. On the coordinator: `{run}`. It waits for all sites, then trains.
+2. On the coordinator: `fedns doctor coordinator/experiment.toml`, which says what is not in order, then `{run}`.
+   It waits for all sites, then trains.
 3. Interrupted? The same with `--resume` goes on to the same result.
 
 Another site: run `fedns init-federation` again with all names; keys that exist are kept.
+A year later: `fedns renew`. A site that leaves, or a stolen key: `fedns revoke`, `fedns renew --site`.
 """
 
 _SITE_README = """# Site {site}
 
 This folder makes your machine a site of a federation on {engine}. Your rows stay on it.
 
-1. Install: `pip install 'fedns[{engine}]'` (Python 3.11 or newer).
+1. Install, with Python 3.11 or newer, the version of `fedns` that the coordinator has, from the wheel that you were given:
+   `pip install -c constraints.txt 'fedns-{version}-py3-none-any.whl[{engine}]'`.
 2. {look}
-3. Start: `fedns site site.toml`. It connects out to {server}; nothing connects in, no port has to be opened here.
+3. Look it over: `fedns doctor site.toml`; each line is OK, or says what to do.
+4. Start: `fedns site site.toml`. It connects out to {server}; nothing connects in, no port has to be opened here.
 
 `credentials/` holds this site's private key: keep it to yourself. `state/ledger.jsonl` lists every message that left or
 reached this site: its kind, its fields and their shapes, its bytes, and what it was for. Stop with Ctrl-C at any

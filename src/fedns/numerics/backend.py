@@ -3,10 +3,10 @@
 Shapes, for a batch of m clients and M features (columns, and one more where there is an intercept: the constant 1 that
 belongs to it is never stored). Where it says (m or 1, M), coefficients are one row for all clients or one for each.
 
-A margin is one number per row today. A loss with K outputs per row (softmax) has margins (rows, K), slopes (rows, K) and
+A margin is one number per row. A loss with K outputs (softmax) has its own passes, margins (rows, K), slopes (rows, K) and
 curvatures (rows, K, K); the coefficients of all outputs stand one after the other in a vector of K M, so that gradients are
-(m, K M), packed Hessians (m, K M (K M + 1) / 2) and vectors (.., K M), and a row of the data is K rows of the root of the
-Hessian: only the passes have to know.
+(m, K M), packed Hessians (m, K M (K M + 1) / 2) and vectors (.., K M), and a row of the data is several rows of the root of
+the Hessian: only the passes have to know.
 """
 
 from __future__ import annotations
@@ -153,3 +153,10 @@ def on_device(name: str) -> Backend:
 def default() -> Backend:
     """The processor's passes, or the GPU's on a machine without numba."""
     return cpu() if find_spec("numba") else gpu()
+
+
+def cpu_softmax(classes: int, reference: bool) -> Backend:
+    """The passes for the softmax of several margins per row on this machine's processors."""
+    from fedns.numerics.cpu.softmax_backend import SoftmaxBackend
+
+    return SoftmaxBackend(classes, reference)

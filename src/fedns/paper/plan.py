@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
@@ -37,7 +36,10 @@ class Plan:
         """What is still to be done, by group, the longest tasks first."""
         there = names_at_hand()
         found = {"theorems": kept.tasks(self.folder / "theorems", self.quick)}
-        found |= {name: _named(name, tasks_of(sweep, outputs=False)) for name, sweep in self.sweeps.items()}
+        found |= {
+            name: [replace(task, label=f"{name}: {task.label}") for task in tasks_of(sweep, outputs=False)]
+            for name, sweep in self.sweeps.items()
+        }
         found["dimensions"] = dimensions.tasks(self.folder / "dimensions")
         found["accuracy"] = accuracy.tasks(self.folder / "accuracy", self.quick, there)
         return found
@@ -58,7 +60,9 @@ def make_plan(folder: Path, quick: bool) -> Plan:
     sweeps, absent = {}, []
     for name in CONFIGS:
         sweep = read_sweep(config(f"{name}.toml"), {"out": str(folder / name)}, quick=quick)
-        cases = [case for case in sweep.cases if _is_there(case.spec.dataset, there)]
+        cases = [
+            case for case in sweep.cases if case.spec.dataset.startswith(synthetic.PREFIX) or case.spec.dataset in there
+        ]
         absent += [case.spec.dataset for case in sweep.cases if case not in cases]
         sweeps[name] = replace(sweep, cases=cases)
     return Plan(folder, quick, sweeps, [how_to_get(name) for name in dict.fromkeys(absent)])
@@ -82,11 +86,3 @@ def config(name: str) -> Path:
     """A file of the folder configs: beside an installed package, or in the working copy that it was installed from."""
     packaged = Path(str(resources.files(__package__))) / "configs" / name
     return packaged if packaged.is_file() else Path(__file__).parents[3] / "configs" / name
-
-
-def _is_there(dataset: str, there: Iterable[str]) -> bool:
-    return dataset.startswith(synthetic.PREFIX) or dataset in there
-
-
-def _named(name: str, tasks: list[Task]) -> list[Task]:
-    return [replace(task, label=f"{name}: {task.label}") for task in tasks]

@@ -79,11 +79,8 @@ def _content(part: Part, pictures: Mapping[str, str]) -> str:
     words = "".join(f"<p>{escape(text)}</p>" for text in part.words)
     drawn = "".join(figure_html(chart, pictures.get(chart.name, "")) for chart in part.charts)
     tables = "".join(f"<h3>{escape(title)}</h3>{html_table(headings, rows)}" for title, headings, rows in part.tables)
-    return words + (f'<div class="figures">{drawn}</div>' if drawn else "") + tables + _verdicts_of(part)
-
-
-def _verdicts_of(part: Part) -> str:
-    return f"<h3>What follows</h3>{verdict_html(part.verdicts)}" if part.verdicts else ""
+    figures = f'<div class="figures">{drawn}</div>' if drawn else ""
+    return words + figures + tables + (f"<h3>What follows</h3>{verdict_html(part.verdicts)}" if part.verdicts else "")
 
 
 def _write_verdicts(path: Path, verdicts: Sequence[Verdict]) -> None:

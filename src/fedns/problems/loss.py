@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from fedns.core.checked import Checked
 from fedns.core.errors import DataError
 from fedns.core.shards import Shards
-from fedns.numerics.backend import cpu
+from fedns.numerics.backend import Backend, cpu
 from fedns.numerics.formulas import Formulas
 
 FloatArray = NDArray[np.float64]
@@ -28,6 +28,8 @@ class Loss(Checked, Formulas, ABC):
     example: ClassVar[str] = "fedns.Logistic()"
     name: ClassVar[str]
     curvature_bound: ClassVar[float] = math.inf  # the second derivative is nowhere larger
+    has_root: ClassVar[bool] = True  # whether rows have a share each in a root A of the Hessian A' A
+    takes_intercept: ClassVar[bool] = True
     curvature_is_constant: ClassVar[bool] = False  # the second derivative is the same everywhere
     nonnegative: ClassVar[bool] = False  # no row has a loss below 0
 
@@ -42,6 +44,20 @@ class Loss(Checked, Formulas, ABC):
     @abstractmethod
     def check_targets(self, shards: Shards) -> None:
         """Refuse targets that this loss is not defined for."""
+
+    @property
+    def outputs(self) -> int:
+        """How many margins a row has."""
+        return 1
+
+    @property
+    def root_rows(self) -> int:
+        """How many rows of the root of the Hessian belong to one row of the data."""
+        return 1
+
+    def passes(self, backend: Backend) -> Backend:
+        """What passes over the rows for this loss, where the backend is what does for losses of one margin."""
+        return backend
 
     @property
     def expected(self) -> Loss:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedns.core.checked import Checked
+from fedns.core.errors import ConfigError
 from fedns.core.run import Evaluation
 from fedns.core.shards import Shards
 from fedns.numerics.backend import Backend, Keys, LocalSteps, SketchPlan, default
@@ -68,11 +70,30 @@ class Problem(Checked):
     offset: bool = False  # the last column of the rows is added to every margin and has no coefficient
 
     def __post_init__(self) -> None:
-        if self.offset and not isinstance(self.backend, OffsetBackend):
-            object.__setattr__(self, "backend", OffsetBackend(self.backend))
+        if self.offset and self.loss.outputs > 1:
+            raise ConfigError(f"an offset is added to one margin, and the {self.loss.name} loss has {self.loss.outputs}")
+        if self.intercept and not self.loss.takes_intercept:
+            raise ConfigError(f"the {self.loss.name} loss does not change with a constant: leave the intercept out")
+
+    @cached_property
+    def passes(self) -> Backend:
+        """What passes over the rows for this loss."""
+        passes = self.loss.passes(self.backend)
+        return OffsetBackend(passes) if self.offset else passes
 
     def num_features(self, num_columns: int) -> int:
-        return self.feature_map.num_features(num_columns) - int(self.offset) + int(self.intercept)
+        """How many coefficients there are, those of several outputs one after the other."""
+        each = self.feature_map.num_features(num_columns) - int(self.offset) + int(self.intercept)
+        return each * self.loss.outputs
+
+    def root_sizes(self, shards: Shards) -> NDArray[np.int64]:
+        """How many rows the root of each client's Hessian has; no Hessian has a larger rank."""
+        return shards.sizes * self.loss.root_rows
+
+    def wide(self, shards: Shards) -> NDArray[np.bool_]:
+        """Which clients' Hessians are better held as roots, which have fewer rows than there are coefficients."""
+        fewer = self.root_sizes(shards) < self.num_features(shards.num_columns)
+        return fewer & self.loss.has_root
 
     def linearised(self, shards: Shards) -> tuple[Problem, Shards]:
         """The same problem over mapped rows: the map is applied once, and all that follows sees a linear model."""
@@ -80,7 +101,7 @@ class Problem(Checked):
 
     def losses_along(self, w: FloatArray, direction: FloatArray, steps: FloatArray, shards: Shards) -> FloatArray:
         """f_j(w + t direction) for each t in steps: (clients, steps), reading the rows once."""
-        return self.backend.losses_along(self.loss, shards, w, direction, steps)
+        return self.passes.losses_along(self.loss, shards, w, direction, steps)
 
     def value(self, w: FloatArray, shards: Shards) -> FloatArray:
         """f_j(w): (clients,)."""
@@ -88,19 +109,19 @@ class Problem(Checked):
 
     def gradient(self, w: FloatArray, shards: Shards) -> FloatArray:
         """grad f_j(w): (clients, features)."""
-        return self.backend.gradient(self.loss, shards, w)
+        return self.passes.gradient(self.loss, shards, w)
 
     def value_and_gradient(self, w: FloatArray, shards: Shards) -> tuple[FloatArray, FloatArray]:
         """f_j(w) and grad f_j(w): (clients,), (clients, features), reading the rows once."""
-        return self.backend.value_and_gradient(self.loss, shards, w)
+        return self.passes.value_and_gradient(self.loss, shards, w)
 
     def gradient_and_hessian(self, w: FloatArray, shards: Shards) -> tuple[FloatArray, FloatArray]:
         """grad f_j(w) and the packed upper triangle of its Hessian: (clients, features), (clients, entries)."""
-        return self.backend.gradient_and_hessian(self.loss, shards, w)
+        return self.passes.gradient_and_hessian(self.loss, shards, w)
 
     def hessian_times(self, w: FloatArray, vectors: FloatArray, shards: Shards) -> FloatArray:
         """The Hessian of f_j at w times each of V vectors (clients or 1, V, features): (clients, V, features)."""
-        return self.backend.hessian_times(self.loss, shards, w, vectors)
+        return self.passes.hessian_times(self.loss, shards, w, vectors)
 
     def gradient_and_sketch(
         self, w: FloatArray, shards: Shards, plan: SketchPlan, keys: Keys
@@ -109,12 +130,12 @@ class Problem(Checked):
 
         Client j's sketch has plan.sizes[j] rows; the rows are read once for both.
         """
-        gradient, sketched = self.backend.gradient_and_sketch(self.loss, shards, w, plan, keys)
+        gradient, sketched = self.passes.gradient_and_sketch(self.loss, shards, w, plan, keys)
         return gradient, sketched, offsets_of(plan.sizes)
 
     def local_steps(self, w: FloatArray, shards: Shards, local: LocalSteps, keys: Keys) -> FloatArray:
         """Where mini-batch steps lead that each client takes by itself: (clients, features)."""
-        return self.backend.local_steps(self.loss, shards, w, local, keys)
+        return self.passes.local_steps(self.loss, shards, w, local, keys)
 
     def coded_blocks(self, w: FloatArray, shards: Shards) -> Iterator[CodedBlock]:
         """The rows of the first client, some thousand at a time, with their margins at w; for what no pass adds up."""
@@ -127,13 +148,13 @@ class Problem(Checked):
             yield CodedBlock(features, features @ w + offsets, shards.targets[start:stop], weights)
 
     def penalty_diagonal(self, num_features: int) -> FloatArray:
-        """The Hessian of the penalty, which is diagonal; 0 for the intercept."""
-        diagonal = np.full(num_features, self.penalty.strength)
+        """The Hessian of the penalty, which is diagonal; 0 for the intercept of every output."""
+        diagonal = np.full(num_features // self.loss.outputs, self.penalty.strength)
         if self.penalty.factors:
             diagonal[: len(self.penalty.factors)] *= self.penalty.factors
         if self.intercept:
             diagonal[-1] = 0.0
-        return diagonal
+        return np.tile(diagonal, self.loss.outputs)
 
     def penalty_value(self, w: FloatArray) -> float:
         return 0.5 * float(self.penalty_diagonal(w.shape[-1]) @ (w * w))

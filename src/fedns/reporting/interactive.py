@@ -12,7 +12,7 @@ from typing import Any
 
 from fedns.core.errors import ConfigError
 from fedns.reporting import plots
-from fedns.reporting.charts import Chart, Line, Scale
+from fedns.reporting.charts import Chart, Line
 
 DIGITS = 7  # more than anyone reads off a figure, and half the length of all
 
@@ -21,10 +21,11 @@ SCRIPTS = ("axes.js", "interactive.js")
 
 def figure_html(chart: Chart, picture: str | None = None) -> str:
     """A chart as a `<figure>`; `picture` is an SVG of it for readers without scripts, drawn here where none is given."""
+    identifier = re.sub(r"\W+", "-", chart.name)
     title = f"<h3>{escape(chart.title)}</h3>" if chart.title else ""
     caption = f"<figcaption>{escape(chart.caption)}</figcaption>" if chart.caption else ""
     return (
-        f'<figure class="chart" id="chart-{_identifier(chart.name)}">{title}\n'
+        f'<figure class="chart" id="chart-{identifier}">{title}\n'
         f'<div class="picture">{_picture(chart) if picture is None else picture}</div>\n'
         f'<script type="application/json">{_json(chart)}</script>\n'
         f"{caption}</figure>\n"
@@ -49,16 +50,12 @@ def _json(chart: Chart) -> str:
     """The data of a chart; no character in it can end the script element that holds it."""
     data = {
         "title": chart.title or chart.name,
-        "x": {name: _scale(scale) for name, scale in chart.x.items()},
-        "y": _scale(chart.y),
+        "x": {name: vars(scale) for name, scale in chart.x.items()},
+        "y": vars(chart.y),
         "level": chart.level,
         "lines": [_line(line, number) for number, line in enumerate(chart.lines)],
     }
     return json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
-
-
-def _scale(scale: Scale) -> dict[str, Any]:
-    return {"label": scale.label, "logarithmic": scale.logarithmic, "unit": scale.unit}
 
 
 def _line(line: Line, number: int) -> dict[str, Any]:
@@ -84,7 +81,3 @@ def _numbers(values: Sequence[float]) -> list[float | None]:
 def _short(value: float) -> float:
     rounded = float(f"{value:.{DIGITS}g}")
     return int(rounded) if rounded.is_integer() and abs(rounded) < 2**53 else rounded
-
-
-def _identifier(name: str) -> str:
-    return re.sub(r"\W+", "-", name)

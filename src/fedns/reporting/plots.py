@@ -16,7 +16,7 @@ from fedns.core.grouping import grouped
 from fedns.core.history import History
 from fedns.reporting.charts import Chart, Line, Scale
 from fedns.reporting.gap_charts import AXES, HasRecords, gap_chart
-from fedns.reporting.numbers import one_parameter_a_line
+from fedns.reporting.numbers import bytes_text, one_parameter_a_line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -184,7 +184,7 @@ def _set_scales(axes: Axes, chart: Chart, horizontal: Scale) -> None:
         if scale.logarithmic:
             set_scale("log")
         if scale.unit == "bytes":
-            which.set_major_formatter(lambda value, _: _bytes(value))
+            which.set_major_formatter(lambda value, _: bytes_text(value))
         which.set_label_text(_plain(scale.label))
     values = [v for line in chart.lines for part in (line.y, line.low, line.high) for v in part or () if 0 < v < math.inf]
     if chart.y.logarithmic and values:
@@ -203,7 +203,9 @@ def _legend(axes: Axes) -> None:
     longest = max(len(line) for label in labels for line in label.split("\n"))
     columns = max(1, min(4, 72 // (longest + 8)))
     deep = -(-len(labels) // columns)
-    tallest = max(sum(map(_num_lines, labels[start : start + deep])) for start in range(0, len(labels), deep))
+    tallest = max(
+        sum(1 + label.count("\n") for label in labels[start : start + deep]) for start in range(0, len(labels), deep)
+    )
     figure.set_figheight(figure.get_figheight() + 0.2 * tallest)
     figure.legend(lines, labels, loc="outside lower left", ncols=columns, frameon=False, fontsize=9)
 
@@ -211,18 +213,6 @@ def _legend(axes: Axes) -> None:
 def _plain(text: str) -> str:
     """A text in which a dollar is a dollar, not the beginning of a formula."""
     return text.replace("$", r"\$")
-
-
-def _num_lines(text: str) -> int:
-    return 1 + text.count("\n")
-
-
-def _bytes(value: float) -> str:
-    for unit in ("B", "kB", "MB", "GB"):
-        if value < 999.5:
-            return f"{value:g} {unit}"
-        value /= 1000
-    return f"{value:g} TB"
 
 
 def _figure() -> Figure:

@@ -160,7 +160,9 @@ class ClientHalf:
     def change_and_sketch(self, problem: Problem, clients: Clients, request: Move) -> ChangeAndSketch:
         w, scales = _moved(clients, request)
         sketch, keys = SRHT(int(request.rows)), clients.keys(f"auto sketch {request.attempt}")
-        _, rows, offsets = problem.gradient_and_sketch(w, clients.shards, sketch.plan(clients.shards.sizes), keys)
+        _, rows, offsets = problem.gradient_and_sketch(
+            w, clients.shards, sketch.plan(problem.root_sizes(clients.shards)), keys
+        )
         owner = np.repeat(np.arange(clients.ids.size), np.diff(offsets))
         scaled = rows / scales[owner]
         units = eighths_above(np.abs(scaled).max(axis=1) / levels(self.sketch_bits))
@@ -229,9 +231,11 @@ class ClientHalf:
 @on_client(ScalesRequest, ColumnScales)
 def column_scales(problem: Problem, clients: Clients, request: ScalesRequest) -> ColumnScales:
     squares = clients.shards.mean_squares()
+    if problem.offset:
+        squares = squares[:, :-1]
     if problem.intercept:
         squares = np.column_stack([squares, np.ones(len(squares))])
-    return ColumnScales(exponents=exponents_of(squares))
+    return ColumnScales(exponents=exponents_of(np.tile(squares, problem.loss.outputs)))
 
 
 @on_client(BackRequest, LossesBack)

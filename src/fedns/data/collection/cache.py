@@ -7,10 +7,11 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from fedns.core.errors import DataError
+from fedns.core.files import alone_in
 
 CACHE_VARIABLE = "FEDNS_CACHE"
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -89,14 +90,9 @@ def storing(name: str, folder: Path) -> Iterator[None]:
 @contextmanager
 def alone(name: str, folder: Path) -> Iterator[None]:
     """Keep other processes from storing the same set; where the system has no flock, nothing does."""
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        yield
-        return
-    with (folder / f"{name}.lock").open("w") as lock:  # stays: removing it would let a third process in
+    with ExitStack() as stack:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            stack.enter_context(alone_in(folder, f"{name}.lock", wait=False))
         except BlockingIOError:
             raise DataError(f"another process is fetching {name} into {folder}: wait until it is done") from None
         yield

@@ -62,6 +62,9 @@ class Engine:
     admits: Callable[[Path], str] | None = None
     """(credentials): why the coordinator does not take this site in, nothing where it does; None where none can tell."""
 
+    forget: Callable[[Path, str | None], None] | None = None
+    """(folder of `provision`, site): drop the site's key, or for None what ends, so that `provision` makes new ones."""
+
     def require(self) -> Engine:
         """This engine, if it is installed."""
         if find_spec(self.package) is None:

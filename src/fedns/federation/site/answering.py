@@ -138,7 +138,7 @@ class WatchedProblem(Problem):
         self.answering.at_point(w)
         if guard.has_passed(self, w):
             return super().value_and_gradient(w, shards)
-        value, gradient, sums = self.backend.value_gradient_and_curvatures(self.loss, shards, w, guard.norms)
+        value, gradient, sums = self.passes.value_gradient_and_curvatures(self.loss, shards, w, guard.norms)
         guard.judge(self, w, sums[0])
         return value, gradient
 

@@ -72,7 +72,7 @@ class PartOfRows:
         bound = problem.loss.curvature_bound
         if not np.isfinite(bound):
             return np.full((steps.size, 4), np.nan)
-        sums = problem.backend.curvatures_along(problem.loss, self._part, w, direction, steps, self._norms)
+        sums = problem.passes.curvatures_along(problem.loss, self._part, w, direction, steps, self._norms)
         total, _, trace, _ = np.einsum("j,jtk->kt", self._shares, sums)
         largest = bound * (self._largest_norm + problem.intercept * self._largest_weight)
         return np.column_stack([total, bound * self._largest_weight * total, trace, np.full(steps.size, largest)])

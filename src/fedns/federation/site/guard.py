@@ -197,7 +197,7 @@ class Guard:
         """R4: refuse coefficients at which a few rows decide."""
         if not self.has_passed(problem, w):
             none = np.zeros_like(w)
-            sums = problem.backend.curvatures_along(problem.loss, self.shards, w, none, np.zeros(1), self.norms)
+            sums = problem.passes.curvatures_along(problem.loss, self.shards, w, none, np.zeros(1), self.norms)
             self.judge(problem, w, sums[0, 0])
 
     def has_passed(self, problem: Problem, w: FloatArray) -> bool:
@@ -230,7 +230,7 @@ class Guard:
         doubtful = np.flatnonzero(~allowed)
         if doubtful.size:
             along = (w, direction, steps[doubtful], self.norms)
-            allowed[doubtful] = self._judged(problem.backend.curvatures_along(problem.loss, self.shards, *along)[0], w)
+            allowed[doubtful] = self._judged(problem.passes.curvatures_along(problem.loss, self.shards, *along)[0], w)
         return allowed
 
     def _proven_along(

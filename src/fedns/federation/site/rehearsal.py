@@ -75,6 +75,6 @@ def _play(algorithm: Algorithm, problem: Problem, shards: Shards, wire: str) -> 
 def _measure(problem: Problem, few: Shards, features: int) -> None:
     """What the guard looks at before and while a request is answered."""
     none, norms = np.zeros(features), np.zeros(few.rows.shape[0])
-    problem.backend.value_gradient_and_curvatures(problem.loss, few, none, norms)
-    problem.backend.curvatures_along(problem.loss, few, none, none, np.zeros(2), norms)
+    problem.passes.value_gradient_and_curvatures(problem.loss, few, none, norms)
+    problem.passes.curvatures_along(problem.loss, few, none, none, np.zeros(2), norms)
     problem.losses_along(none, none, np.zeros(2), few)

@@ -33,6 +33,9 @@ class _Rows(Formulas):
         return 0.0, 1.0
 
 
+rows_as_root = _Rows()
+
+
 @dataclass(frozen=True)
 class CpuBackend:
     """Kernels compiled by numba, on every thread that is allowed."""
@@ -68,7 +71,7 @@ class CpuBackend:
         value, sums = np.zeros(segments.number), np.zeros((segments.number, 1, 4))
         gradient = self._value_and_gradient(loss, batch, w, segments, value, norms, sums)
         clients = batch.starts.size
-        return parallel.merge(value, segments, clients), gradient, _merged_curvatures(sums, segments, clients)[:, 0]
+        return parallel.merge(value, segments, clients), gradient, merged_curvatures(sums, segments, clients)[:, 0]
 
     def curvatures_along(
         self, loss: Formulas, batch: Batch, w: FloatArray, direction: FloatArray, steps: FloatArray, norms: FloatArray
@@ -77,7 +80,7 @@ class CpuBackend:
         sums = np.zeros((segments.number, steps.size, 4))
         after = (np.atleast_2d(w), np.atleast_2d(direction), steps, loss_code(loss), norms, sums)
         _launch(kernels.curvatures_along_in_parts, batch, segments, w.shape[-1], *after)
-        return _merged_curvatures(sums, segments, batch.starts.size)
+        return merged_curvatures(sums, segments, batch.starts.size)
 
     def _value_and_gradient(
         self,
@@ -125,23 +128,23 @@ class CpuBackend:
         return parallel.merge(gradient, segments, batch.starts.size), _merged_sketches(table, starts, segments, plan.sizes)
 
     def sketched_rows(self, batch: Batch, plan: SketchPlan, keys: Keys) -> FloatArray:
-        segments, columns = _whole_clients(batch), batch.rows.shape[1]
+        segments, columns = whole_clients(batch), batch.rows.shape[1]
         starts = offsets_of(plan.sizes)
         table, unused = np.zeros((int(starts[-1]), columns)), np.zeros((segments.number, columns))
         kernels.gradient_and_sketch(
             batch.rows, batch.targets, _NO_WEIGHTS, np.ones(segments.number), segments, 0, segments.number,
-            np.zeros((1, columns)), loss_code(_Rows()), unused, sketch_code(plan), keys, table, starts,
+            np.zeros((1, columns)), loss_code(rows_as_root), unused, sketch_code(plan), keys, table, starts,
         )  # fmt: skip
         return table
 
     def local_steps(self, loss: Formulas, batch: Batch, w: FloatArray, local: LocalSteps, keys: Keys) -> FloatArray:
-        segments, points, code = _whole_clients(batch), np.atleast_2d(w), loss_code(loss)
+        segments, points, code = whole_clients(batch), np.atleast_2d(w), loss_code(loss)
         out = np.empty((segments.number, w.shape[-1]))
         steps: Any = minibatch_steps
         after = (local.diagonal, local.proximal, local.rate, local.steps, local.batch_size, keys, out)
 
         def part(low: int, high: int) -> None:
-            steps(*_data(batch), segments, low, high, points, code, *after)
+            steps(*data_of(batch), segments, low, high, points, code, *after)
 
         parallel.for_each_part(segments, part, w.shape[-1])
         return out
@@ -150,20 +153,21 @@ class CpuBackend:
 def _launch(kernel: Any, batch: Batch, segments: Segments, row_cost: int, *after: Any) -> None:
     """Run a kernel over parts of the segments; `row_cost` is about the number of entries of a row."""
     cuts = parallel.part_cuts(segments, row_cost)
-    on_threads(kernel, *_data(batch), segments, cuts, *after, parts=cuts.size - 1)
+    on_threads(kernel, *data_of(batch), segments, cuts, *after, parts=cuts.size - 1)
 
 
-def _data(batch: Batch) -> tuple[Any, ...]:
+def data_of(batch: Batch) -> tuple[Any, ...]:
+    """The first arguments of every kernel."""
     weights = _NO_WEIGHTS if batch.sample_weights is None else batch.sample_weights
     return batch.rows, batch.targets, weights, batch.total_weights
 
 
-def _whole_clients(batch: Batch) -> Segments:
+def whole_clients(batch: Batch) -> Segments:
     """For work that cannot be cut inside a client."""
     return parallel.cut(batch.starts, batch.stops, int((batch.stops - batch.starts).max()))
 
 
-def _merged_curvatures(sums: FloatArray, segments: Segments, clients: int) -> FloatArray:
+def merged_curvatures(sums: FloatArray, segments: Segments, clients: int) -> FloatArray:
     """Three sums and a largest value, client by client."""
     merged = np.zeros((clients, *sums.shape[1:]))
     for segment, client in enumerate(segments.client):

@@ -31,8 +31,8 @@ _one_launch = threading.Lock()  # not every threading layer of numba may be ente
 def on_threads(kernel: Any, *arguments: Any, parts: int = _MOST_THREADS) -> None:
     """Call a kernel that was compiled for threads, with as many as are allowed and find work.
 
-    Compiled threads start in microseconds, where Python's take a tenth of a millisecond. A single part wakes nobody: on a busy
-    machine another thread may not run for milliseconds, and the end of a launch waits for all of them.
+    Compiled threads start in microseconds, where Python's take a tenth of a millisecond. A single part wakes nobody: on a
+    busy machine another thread may not run for milliseconds, and the end of a launch waits for all of them.
     """
     # One part at a time to whichever thread is free: on a busy machine a thread may not run at all for milliseconds.
     with _one_launch, numba.parallel_chunksize(1):

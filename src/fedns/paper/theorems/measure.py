@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy.stats
 from numpy.typing import ArrayLike, NDArray
 
 from fedns.core.algorithm import Algorithm
@@ -100,13 +101,8 @@ class PowerLaw:
 
 def fit_power(x: Sequence[float] | FloatArray, y: Sequence[float] | FloatArray) -> PowerLaw:
     """Least squares on logarithms."""
-    horizontal, vertical = np.log(np.asarray(x, dtype=np.float64)), np.log(np.asarray(y, dtype=np.float64))
-    centred = horizontal - horizontal.mean()
-    spread = float(centred @ centred)
-    exponent = float(centred @ vertical) / spread
-    residuals = vertical - vertical.mean() - exponent * centred
-    error = float(np.sqrt(residuals @ residuals / max(1, len(residuals) - 2) / spread))
-    return PowerLaw(exponent, float(np.exp(vertical.mean() - exponent * horizontal.mean())), error)
+    line = scipy.stats.linregress(np.log(x), np.log(y))
+    return PowerLaw(float(line.slope), float(np.exp(line.intercept)), float(line.stderr))
 
 
 def geometric_mean(values: Sequence[float] | FloatArray) -> float:

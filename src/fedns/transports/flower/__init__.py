@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -47,4 +48,13 @@ def _admits(credentials: Path) -> str:
     return why_not_admitted(SiteCredentials.load(credentials))
 
 
-FLOWER = Engine("flower", "flwr", _provision, _serve, _open, _contact, _admits)
+def _forget(folder: Path, site: str | None) -> None:
+    """The authority stays, so that nothing changes for anybody else."""
+    if site is None:
+        (folder / "coordinator" / "server.crt").unlink(missing_ok=True)
+        return
+    (folder / "coordinator" / "sites" / f"{site}.pub").unlink(missing_ok=True)
+    shutil.rmtree(folder / "sites" / site, ignore_errors=True)
+
+
+FLOWER = Engine("flower", "flwr", _provision, _serve, _open, _contact, _admits, _forget)

@@ -1,7 +1,8 @@
 """A site in a Flower federation: takes requests from the coordinator's SuperLink and answers them with a function of bytes.
 
 `serve` is the site: one process that speaks Flower's Fleet API with Flower's own client. It never runs code that the
-coordinator sends, keeps the service (and with it the data) in memory, and asks for work many times a second.
+coordinator sends, keeps the service (and with it the data) in memory, and takes turns (`turns.py`): one request hands over
+an answer and waits for the next question.
 Flower's own SuperNode does the same job with `app` below, but waits three seconds between questions, half a second for
 each answer, and starts a Python process for every message.
 """
@@ -13,43 +14,19 @@ import importlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
 from email.utils import parsedate_to_datetime
-from pathlib import Path
 from typing import cast
 
 from fedns.transports.flower import settings as flower_settings  # noqa: F401  (before flwr)
 
 import httpx  # isort: skip
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import load_ssh_private_key
-from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
-from flwr.app.message import remove_content_from_message
+from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
-from flwr.common.constant import HEARTBEAT_MIN_INTERVAL, HEARTBEAT_PATIENCE, ErrorCode
-from flwr.common.serde import message_from_proto, message_to_proto
-from flwr.proto.fleet_pb2 import ActivateNodeRequest, DeactivateNodeRequest, PullMessagesRequest, PushMessagesRequest
-from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest
-from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest, ObjectTree
-from flwr.proto.node_pb2 import Node
-from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree, no_object_id_recompute
-from flwr.supercore.inflatable.inflatable_protobuf_utils import make_pull_object_fn_protobuf, make_push_object_fn_protobuf
-from flwr.supercore.inflatable.inflatable_utils import ObjectPullError, ObjectPushError, pull_objects
-from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
-from flwr.supercore.primitives.asymmetric import public_key_to_bytes
-from flwr.supercore.protobuf.client import ProtobufClientInterceptor
-from flwr.supernode.fleet_http_client import FleetHttpClient
-from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
-from fedns.federation.processes import LARGEST_MESSAGE, EngineError
+from fedns.federation.processes import EngineError
+from fedns.transports.flower.connection import PAYLOAD, Answer, Connection, payload_of, reply_to
 from fedns.transports.flower.credentials import SiteCredentials
 
-Answer = Callable[[bytes], bytes]
-
-PAYLOAD = "payload"
-SHORTEST_PAUSE_SECONDS = 0.02  # between two questions for work, right after the last
-LONGEST_PAUSE_SECONDS = 1.0  # and when there has been none for a while
 LEASE_SECONDS = 20.0  # how long a silent site counts as connected and a killed one's place is held; Flower's least
 DISTRUST = ("CERTIFICATE_VERIFY_FAILED", "WRONG_VERSION_NUMBER")  # OpenSSL's words; the second is for plain text
 MESSAGE_TYPE = "query"
@@ -57,23 +34,6 @@ CLOCK_SECONDS = 5.0  # Flower signs the time, and refuses what is signed so much
 
 log = logging.getLogger("fedns.site")
 app = ClientApp()
-
-
-def pack(payload: bytes) -> RecordDict:
-    """Bytes as Flower carries them: one record, since every further object costs two requests each way."""
-    return RecordDict({PAYLOAD: ConfigRecord({PAYLOAD: payload})})
-
-
-def payload_of(record: ConfigRecord) -> bytes:
-    """The bytes of the one record that `pack` makes."""
-    return cast(bytes, record[PAYLOAD])
-
-
-def leaf(tree: ObjectTree) -> str:
-    """The one part of a message that holds something: the record, or the message itself if it is an error."""
-    while tree.children:
-        tree = tree.children[0]
-    return tree.object_id
 
 
 def load_service(service: str, config: str) -> Answer:
@@ -87,7 +47,7 @@ def handle(message: Message, context: Context) -> Message:
     """Answer one message under Flower's own SuperNode, which starts a process for it."""
     settings = context.node_config
     answer = load_service(str(settings["service"]), str(settings["config"]))
-    return _reply(message, payload_of(message.content.config_records[PAYLOAD]), answer)
+    return reply_to(message, payload_of(message.content.config_records[PAYLOAD]), answer)
 
 
 def serve(
@@ -121,7 +81,7 @@ def why_not_admitted(credentials: SiteCredentials) -> str:
         except BlockingIOError:
             return ""
         try:
-            with _Connection.open(credentials, LEASE_SECONDS):
+            with Connection.open(credentials, LEASE_SECONDS):
                 return ""
         except httpx.HTTPStatusError as error:
             return _reason(error)
@@ -138,7 +98,7 @@ def _serve(
     waiting = False
     while not stop.is_set():
         try:
-            with _Connection.open(credentials, lease_seconds) as connection:
+            with Connection.open(credentials, lease_seconds) as connection:
                 log.info("%s is connected to %s", credentials.site, credentials.server_address)
                 waiting = False
                 try:
@@ -163,135 +123,6 @@ def _serve(
                 log.info("%s waits for a coordinator at %s: %s", credentials.site, credentials.server_address, error)
             waiting = True
         stop.wait(0.5)
-
-
-class _Connection:
-    """An activated node: what Flower's SuperNode is to the SuperLink."""
-
-    def __init__(self, client: FleetHttpClient, node: Node) -> None:
-        self.client = client
-        self.node = node
-
-    @classmethod
-    @contextmanager
-    def open(cls, credentials: SiteCredentials, lease_seconds: float) -> Iterator[_Connection]:
-        key = load_ssh_private_key(credentials.key.read_bytes(), password=None)
-        if not isinstance(key, ec.EllipticCurvePrivateKey):
-            raise EngineError(f"{credentials.key} is no elliptic-curve key; provision the site again")
-        signing: list[ProtobufClientInterceptor] = [
-            RuntimeVersionHttpInterceptor(component_name="SuperNode"),
-            NodeAuthHttpInterceptor(key, key.public_key()),
-        ]
-        with FleetHttpClient.from_server_address(
-            credentials.server_address, False, credentials.authority.read_bytes(), signing
-        ) as client:
-            interval = max(float(HEARTBEAT_MIN_INTERVAL), lease_seconds / HEARTBEAT_PATIENCE)
-            node = cls._activate(client, key, interval, credentials.key.with_suffix(".id"))
-            over = threading.Event()
-            heart = threading.Thread(target=cls._beat, args=(client, node, interval, over), daemon=True)
-            heart.start()
-            try:
-                yield cls(client, node)
-            finally:
-                over.set()
-                heart.join(1.0)
-                with suppress(httpx.HTTPError):  # so that the coordinator need not wait for the lease to run out
-                    client.DeactivateNode(DeactivateNodeRequest(node_id=node.node_id))
-
-    @staticmethod
-    def _activate(client: FleetHttpClient, key: ec.EllipticCurvePrivateKey, interval: float, remembered: Path) -> Node:
-        public = public_key_to_bytes(key.public_key())
-        request = ActivateNodeRequest(public_key=public, heartbeat_interval=interval)
-        try:
-            number = client.ActivateNode(request).node_id
-        except httpx.HTTPStatusError:
-            if not remembered.exists() or not remembered.read_text().isdigit():
-                raise
-            # An earlier process of this site was killed, and Flower still holds its place: take it.
-            number = int(remembered.read_text())
-            beat = SendNodeHeartbeatRequest(node=Node(node_id=number), heartbeat_interval=interval)
-            if not client.SendNodeHeartbeat(beat).success:
-                raise
-        with suppress(OSError):  # a folder that cannot be written costs a lease's time after a crash, no more
-            remembered.write_text(str(number))
-        return Node(node_id=number)
-
-    @staticmethod
-    def _beat(client: FleetHttpClient, node: Node, interval: float, over: threading.Event) -> None:
-        request = SendNodeHeartbeatRequest(node=node, heartbeat_interval=interval)
-        while not over.wait(interval / 2):
-            try:
-                client.SendNodeHeartbeat(request)
-            except httpx.HTTPError as error:  # the working thread meets the same trouble and deals with it
-                log.debug("heartbeat: %s", error)
-
-    def work(self, answer: Answer, stop: threading.Event) -> None:
-        """Ask for messages and answer them, one at a time."""
-        pause = SHORTEST_PAUSE_SECONDS
-        while not stop.is_set():
-            asked = time.monotonic()
-            response = self.client.PullMessages(PullMessagesRequest(node=self.node))
-            took = time.monotonic() - asked
-            for proto, tree in zip(response.messages_list, response.message_object_trees, strict=True):
-                message = message_from_proto(proto)
-                message.metadata.__dict__["_message_id"] = tree.object_id
-                try:
-                    self._send(_reply(message, self._receive(message, tree), answer))
-                except (ObjectPullError, ObjectPushError) as error:
-                    log.info("the coordinator has given this request up: %s", error)
-                pause = SHORTEST_PAUSE_SECONDS
-            if not response.messages_list:
-                # Pauses in proportion to the silence so far; and a SuperLink that answers slowly has enough to do.
-                stop.wait(min(max(pause, 3.0 * took), LONGEST_PAUSE_SECONDS))
-                pause = min(1.5 * pause, LONGEST_PAUSE_SECONDS)
-
-    def _receive(self, head: Message, tree: ObjectTree) -> bytes:
-        run_id, part = head.metadata.run_id, leaf(tree)
-        # A message can be seen before all of it is there, so waiting for the rest is no exception.
-        contents = pull_objects(
-            [part],
-            make_pull_object_fn_protobuf(self.client.PullObject, self.node, run_id),
-            max_time=head.metadata.ttl,
-            max_tries_per_object=None,
-            initial_backoff=SHORTEST_PAUSE_SECONDS,
-            backoff_cap=10 * SHORTEST_PAUSE_SECONDS,
-        )
-        self.client.ConfirmMessageReceived(
-            ConfirmMessageReceivedRequest(node=self.node, run_id=run_id, message_object_id=tree.object_id)
-        )
-        return payload_of(ConfigRecord.inflate(contents[part]))
-
-    def _send(self, reply: Message) -> None:
-        with no_object_id_recompute():
-            reply.metadata.__dict__["_message_id"] = reply.object_id
-            tree = get_object_tree(reply)
-            response = self.client.PushMessages(
-                PushMessagesRequest(
-                    node=self.node,
-                    messages_list=[message_to_proto(remove_content_from_message(reply))],
-                    message_object_trees=[tree],
-                    clientapp_runtime_list=[0.0],
-                )
-            )
-            # Only the part that the coordinator reads: the others repeat what is in the request above.
-            part = leaf(tree)
-            push = make_push_object_fn_protobuf(
-                self.client.PushObject, self.node, reply.metadata.run_id, response.session_id
-            )
-            if part in response.objects_to_push:
-                push(part, get_all_nested_objects(reply)[part].deflate())
-
-
-def _reply(message: Message, payload: bytes, answer: Answer) -> Message:
-    try:
-        content = answer(payload)
-        if len(content) > LARGEST_MESSAGE:
-            raise EngineError(f"the answer has {len(content)} bytes, and a message at most {LARGEST_MESSAGE}")
-        return Message(pack(content), reply_to=message)
-    except Exception as error:
-        log.exception("the service failed")
-        # The text of an exception may hold data; its class does not.
-        return Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, type(error).__name__), reply_to=message)
 
 
 def _clock_difference(response: httpx.Response) -> float:

@@ -4,6 +4,7 @@ SuperLink reads the whole body of a request before it looks at who sent it, serv
 offers much that fedns does not use. In front of it stands this: an ASGI application that knows the paths that are used.
 
     /v1/fleet/...              sites, by the signature in the headers: one of the registered keys, or nothing is read
+                               among them one of our own: a turn, which is five of SuperLink's requests in one (turns.py)
     /v1/control, /v1/runtime   the coordinator, from this machine; SuperLink asks for its secret
 """
 
@@ -22,6 +23,8 @@ from flwr.common.constant import SYSTEM_TIME_TOLERANCE, TIMESTAMP_HEADER, TIMEST
 from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER, FLEET_HTTP_SIGNATURE_HEADER
 from flwr.supercore.primitives.asymmetric import bytes_to_public_key, verify_signature
 
+from fedns.transports.flower.turns import TURN_PATH, Counter, Turns
+
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -31,9 +34,10 @@ ENVELOPE_BYTES = 1 << 16  # what Flower puts around a message
 _MESSAGES = ("push-messages", "pull-messages", "push-object", "pull-object", "confirm-message-received")
 _FLEET = ("activate-node", "deactivate-node", "send-node-heartbeat", "get-run", "get-fab", *_MESSAGES)
 _RUNTIME = ("acquire-task", "send-task-heartbeat", "pull-task-input", "push-task-output", "get-nodes", *_MESSAGES)
-SITE_PATHS = {f"/v1/fleet/{name}" for name in _FLEET}
+SITE_PATHS = {f"/v1/fleet/{name}" for name in _FLEET} | {TURN_PATH}
 COORDINATOR_PATHS = {f"/v1/runtime/{name}" for name in _RUNTIME} | {"/v1/control/register-node", "/v1/control/start-run"}
 HEALTH = "/health"
+COLLECT_SECONDS = 0.5  # how long the coordinator is kept waiting for a new answer before it looks again
 
 
 class Door:
@@ -45,6 +49,9 @@ class Door:
         self._own_addresses = {"127.0.0.1", "::1", host}
         self._room = 2 * self._largest
         self._freed = asyncio.Condition()
+        self._asked, self._answered = Counter(), Counter()  # times that the coordinator, or a site, has pushed something
+        self._pushed, self._collected = False, 0  # since the coordinator last looked for answers; how many there were then
+        self._turns = Turns(superlink, self._asked, self._answered)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -59,11 +66,28 @@ class Door:
             await self._freed.wait_for(lambda: self._room >= length)
             self._room -= length
         try:
-            await self._superlink(scope, receive, send)
+            await self._pass_on(scope, receive, send)
         finally:
             async with self._freed:
                 self._room += length
                 self._freed.notify_all()
+
+    async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """To SuperLink; those who wait for each other's messages are told when to look."""
+        path = scope["path"]
+        if path == TURN_PATH:
+            await self._turns(scope, receive, send)
+            return
+        if path == "/v1/runtime/pull-messages":
+            if self._pushed:  # all that the coordinator had to say is there: it looks for answers now
+                self._pushed = False
+                await self._asked.add()
+            await self._answered.beyond(self._collected, COLLECT_SECONDS)
+            self._collected = self._answered.now
+        await self._superlink(scope, receive, send)
+        if path == "/v1/fleet/push-object":
+            await self._answered.add()
+        self._pushed |= path == "/v1/runtime/push-messages"
 
     def _look(self, scope: Scope) -> tuple[int, int]:
         """The HTTP status of a refusal, or nothing, and the announced length."""

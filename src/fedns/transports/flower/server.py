@@ -60,14 +60,14 @@ from flwr.supercore.runtime import RuntimeHttpClient
 
 from fedns.federation.processes import LARGEST_MESSAGE, LOOPBACK, EngineError
 from fedns.federation.protocol.transport import Arrival, Transport
-from fedns.transports.flower.client import MESSAGE_TYPE, leaf, pack, payload_of
+from fedns.transports.flower.client import MESSAGE_TYPE
+from fedns.transports.flower.connection import pack, payload_of
 from fedns.transports.flower.credentials import CoordinatorCredentials
 from fedns.transports.flower.processes import Child, SuperLink, start_superlink
+from fedns.transports.flower.turns import AFTERLIFE_SECONDS, leaf
 
 HEARTBEAT_SECONDS = 10.0  # Flower gives a task up after 60
-SHORTEST_PAUSE_SECONDS = 0.02
-LONGEST_PAUSE_SECONDS = 0.1
-AFTERLIFE_SECONDS = 5.0  # a message outlives its exchange by this: asking for one that has expired is an error at SuperLink
+PAUSE_SECONDS = 0.02
 ACQUIRE = "/flwr.proto.Runtime/AcquireTask"
 FAILURES = {
     ErrorCode.NODE_UNAVAILABLE: "is not connected",
@@ -142,19 +142,15 @@ class FlowerTransport(Transport):
         for site in sent.keys() - self._here:
             yield Arrival(site, failure=f"{site} is not connected")
         replies: list[_Reply] = []
-        pause = SHORTEST_PAUSE_SECONDS
         try:
             while waiting or replies:
                 arrivals = self._poll(waiting, replies, sizes)
                 yield from arrivals
                 self._superlink.check()
-                if arrivals:
-                    pause = SHORTEST_PAUSE_SECONDS
-                elif time.monotonic() >= deadline:
+                if not arrivals and time.monotonic() >= deadline:
                     break
-                else:
-                    time.sleep(min(pause, max(0.0, deadline - time.monotonic())))
-                    pause = min(1.3 * pause, LONGEST_PAUSE_SECONDS)
+                if not arrivals:  # the door has kept us waiting already, but for parts that are still on their way
+                    time.sleep(PAUSE_SECONDS)
         finally:  # also when the caller has seen enough
             self._forget([*waiting, *(reply.message_id for reply in replies)])
         for site in [*waiting.values(), *(reply.site for reply in replies)]:

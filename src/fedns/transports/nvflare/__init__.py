@@ -28,8 +28,9 @@ def _serve(credentials: Path, service: str, config: Path) -> None:
 def _open(credentials: Path, listen: str, logs: Path) -> Iterator[Transport]:
     from fedns.transports.nvflare.server import NVFlareTransport
 
-    refuse_taken_port(int(listen.rpartition(":")[2]))  # NVFlare would only say so in its log
-    with closing(NVFlareTransport(credentials)) as transport:
+    host, _, port = listen.rpartition(":")
+    refuse_taken_port(int(port))  # NVFlare would only say so in its log
+    with closing(NVFlareTransport(credentials, host=host)) as transport:
         yield transport
 
 
@@ -39,4 +40,12 @@ def _contact(credentials: Path) -> Contact:
     return contact(credentials)
 
 
-NVFLARE = Engine("nvflare", "nvflare", _provision, _serve, _open, _contact)
+def _forget(folder: Path, site: str | None) -> None:
+    """All of it: NVFlare lets in whoever its authority has signed, so a key is taken back by a new authority alone."""
+    number = 1
+    while (old := folder.with_name(f"{folder.name}.old-{number}")).exists():
+        number += 1
+    folder.rename(old)
+
+
+NVFLARE = Engine("nvflare", "nvflare", _provision, _serve, _open, _contact, forget=_forget)

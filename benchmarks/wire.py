@@ -1,0 +1,87 @@
+"""A wire between sites and coordinator, in user space: it delays, throttles, stalls and breaks what goes over it."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+import threading
+from contextlib import suppress
+from dataclasses import dataclass
+
+CHUNK = 1 << 14
+RETRANSMISSION_SECONDS = 0.2  # what a lost packet costs a TCP connection
+
+
+@dataclass
+class Quality:
+    """What the wire is like now; may be changed while it is used."""
+
+    delay_seconds: float = 0.0  # one way
+    bytes_per_second: float = float("inf")
+    loss: float = 0.0  # of chunks, each of which then comes later
+    down: bool = False
+
+
+class Wire:
+    """Listens on one loopback address and passes everything on to another, port for port, until the block ends."""
+
+    def __init__(self, port: int, here: str = "127.0.0.2", there: str = "127.0.0.1") -> None:
+        self.quality = Quality()
+        self._there, self._port = there, port
+        self._socket = socket.socket()
+        # The server may listen on all addresses: the more particular listener gets the connection.
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._socket.bind((here, port))
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Wire:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._socket.close()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_until_complete(asyncio.start_server(self._connect, sock=self._socket))
+        self._loop.run_forever()
+
+    async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while self.quality.down:
+            await asyncio.sleep(0.1)
+        try:
+            onward = await asyncio.open_connection(self._there, self._port)
+        except OSError:
+            writer.close()
+            return
+        await asyncio.gather(self._carry(reader, onward[1]), self._carry(onward[0], writer))
+
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One direction: what is read is due after the delay, in order, and no faster than the line."""
+        queue: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(maxsize=64)
+        writing = asyncio.ensure_future(self._deliver(queue, writer))
+        with suppress(OSError):
+            while chunk := await reader.read(CHUNK):
+                late = RETRANSMISSION_SECONDS if random.random() < self.quality.loss else 0.0
+                await queue.put((self._loop.time() + self.quality.delay_seconds + late, chunk))
+                await asyncio.sleep(len(chunk) / self.quality.bytes_per_second)
+        await queue.put((self._loop.time(), b""))
+        await writing
+
+    async def _deliver(self, queue: asyncio.Queue[tuple[float, bytes]], writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            while True:
+                due, chunk = await queue.get()
+                await asyncio.sleep(max(0.0, due - self._loop.time()))
+                while self.quality.down:
+                    await asyncio.sleep(0.1)
+                if not chunk:
+                    break
+                writer.write(chunk)
+                await writer.drain()
+        writer.close()

@@ -1,0 +1,150 @@
+"""The passes over rows for a loss with several margins per row, on processors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.special import softmax
+
+from fedns.numerics import parallel
+from fedns.numerics.backend import Batch, FloatArray, Keys, LocalSteps, SketchPlan
+from fedns.numerics.cpu import kernels
+from fedns.numerics.cpu import softmax as passes
+from fedns.numerics.cpu.backend import CpuBackend, data_of, merged_curvatures, rows_as_root, whole_clients
+from fedns.numerics.cpu.pointwise import loss_code
+from fedns.numerics.cpu.sketching import sketch_code
+from fedns.numerics.formulas import Formulas
+from fedns.numerics.linalg import packed_size
+from fedns.numerics.parallel import Segments
+from fedns.numerics.rows import DenseRows
+
+
+@dataclass(frozen=True)
+class SoftmaxBackend:
+    """Passes for classes 0, 1, ...; the first has no coefficients where it is the reference."""
+
+    classes: int
+    reference: bool
+
+    @property
+    def outputs(self) -> int:
+        return self.classes - int(self.reference)
+
+    def derivatives(self, loss: Formulas, targets: FloatArray, margins: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Margins and slopes (rows, outputs), curvatures (rows, outputs, outputs)."""
+        full = np.pad(margins, ((0, 0), (int(self.reference), 0)))
+        p = softmax(full, axis=1)[:, int(self.reference) :]
+        classes = np.arange(int(self.reference), self.classes)
+        curvature = p[:, :, None] * (np.eye(self.outputs) - p[:, None, :])
+        return p - (targets[:, None] == classes), curvature
+
+    def losses_along(
+        self, loss: Formulas, batch: Batch, w: FloatArray, direction: FloatArray, steps: FloatArray
+    ) -> FloatArray:
+        segments = parallel.cut(batch.starts, batch.stops)
+        out = np.zeros((segments.number, steps.size))
+        before = (np.atleast_2d(w), np.atleast_2d(direction), steps)
+        self._launch(passes.losses_along, batch, segments, w.shape[-1], before, (out,))
+        return parallel.merge(out, segments, batch.starts.size)
+
+    def gradient(self, loss: Formulas, batch: Batch, w: FloatArray) -> FloatArray:
+        return self.value_and_gradient(loss, batch, w)[1]
+
+    def value_and_gradient(self, loss: Formulas, batch: Batch, w: FloatArray) -> tuple[FloatArray, FloatArray]:
+        segments = parallel.cut(batch.starts, batch.stops)
+        value, gradient = np.zeros(segments.number), np.zeros((segments.number, w.shape[-1]))
+        self._launch(passes.value_and_gradient, batch, segments, w.shape[-1], (np.atleast_2d(w),), (value, gradient))
+        clients = batch.starts.size
+        return parallel.merge(value, segments, clients), parallel.merge(gradient, segments, clients)
+
+    def value_gradient_and_curvatures(
+        self, loss: Formulas, batch: Batch, w: FloatArray, norms: FloatArray
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
+        sums = self.curvatures_along(loss, batch, w, np.zeros_like(w), np.zeros(1), norms)[:, 0]
+        return (*self.value_and_gradient(loss, batch, w), sums)
+
+    def curvatures_along(
+        self, loss: Formulas, batch: Batch, w: FloatArray, direction: FloatArray, steps: FloatArray, norms: FloatArray
+    ) -> FloatArray:
+        segments = parallel.cut(batch.starts, batch.stops)
+        sums = np.zeros((segments.number, steps.size, 4))
+        before = (np.atleast_2d(w), np.atleast_2d(direction), steps)
+        self._launch(passes.curvatures_along, batch, segments, w.shape[-1], before, (norms, sums))
+        return merged_curvatures(sums, segments, batch.starts.size)
+
+    def gradient_and_hessian(self, loss: Formulas, batch: Batch, w: FloatArray) -> tuple[FloatArray, FloatArray]:
+        segments = parallel.cut(batch.starts, batch.stops)
+        packed = np.zeros((segments.number, packed_size(w.shape[-1])))
+        self._launch(passes.hessian, batch, segments, w.shape[-1] ** 2, (np.atleast_2d(w),), (packed,))
+        return self.gradient(loss, batch, w), parallel.merge(packed, segments, batch.starts.size)
+
+    def hessian_times(self, loss: Formulas, batch: Batch, w: FloatArray, vectors: FloatArray) -> FloatArray:
+        segments = parallel.cut(batch.starts, batch.stops)
+        out = np.zeros((segments.number, *vectors.shape[1:]))
+        cost = w.shape[-1] * (1 + vectors.shape[1])
+        self._launch(passes.hessian_times, batch, segments, cost, (np.atleast_2d(w),), (vectors, out))
+        return parallel.merge(out, segments, batch.starts.size)
+
+    def gradient_and_sketch(
+        self, loss: Formulas, batch: Batch, w: FloatArray, plan: SketchPlan, keys: Keys
+    ) -> tuple[FloatArray, FloatArray]:
+        points, offsets = np.atleast_2d(w), np.concatenate([[0], np.cumsum(plan.sizes)])
+        out = np.zeros((int(offsets[-1]), w.shape[-1]))
+
+        def sketch(client: int) -> None:
+            own = points[client if len(points) > 1 else 0]
+            self._add_sketch(batch, client, own, plan, keys, out[offsets[client] : offsets[client + 1]])
+
+        parallel.map_clients(sketch, batch.starts.size)
+        return self.gradient(loss, batch, w), out
+
+    def _add_sketch(self, batch: Batch, client: int, w: FloatArray, plan: SketchPlan, keys: Keys, out: FloatArray) -> None:
+        """The sketch of a client's root, of which so many rows at a time are written out."""
+        rows, y, s, totals = data_of(batch)
+        count = int(batch.stops[client] - batch.starts[client]) * self.classes
+        chunk = max(parallel.SEGMENT_ROWS // self.outputs, plan.block_length)
+        chunk = 1 << (chunk - 1).bit_length()  # blocks that a sketch transforms must not be cut
+        fill, add = _plain(passes.fill_root), _plain(kernels.gradient_and_sketch)
+        one = plan._replace(sizes=plan.sizes[client : client + 1])
+        for low in range(0, count, chunk):
+            high = min(low + chunk, count)
+            root, table = np.empty((high - low, w.size)), np.zeros_like(out)
+            begin = int(batch.starts[client])
+            fill(rows, y, s, 1.0 / totals[client], begin, low, high, w, int(self.reference), self.outputs, root)
+            place = [np.array([value], dtype=np.int64) for value in (0, 0, high - low, -low, count)]
+            add(
+                DenseRows.of(root), np.zeros(len(root)), np.empty(0), np.ones(1), Segments(*place), 0, 1,
+                np.zeros((1, w.size)), loss_code(rows_as_root), np.zeros((1, w.size)), sketch_code(one),
+                keys[client : client + 1], table, np.array([0, len(out)]),
+            )  # fmt: skip
+            out += table
+
+    def sketched_rows(self, batch: Batch, plan: SketchPlan, keys: Keys) -> FloatArray:
+        return CpuBackend().sketched_rows(batch, plan, keys)
+
+    def local_steps(self, loss: Formulas, batch: Batch, w: FloatArray, local: LocalSteps, keys: Keys) -> FloatArray:
+        segments = whole_clients(batch)
+        out = np.empty((segments.number, w.shape[-1]))
+        after = (local.diagonal, local.proximal, local.rate, local.steps, local.batch_size, keys, out)
+        self._launch(passes.minibatch_steps, batch, segments, w.shape[-1], (np.atleast_2d(w),), after)
+        return out
+
+    def _launch(
+        self, kernel: Any, batch: Batch, segments: Segments, row_cost: int, before: tuple[Any, ...], after: tuple[Any, ...]
+    ) -> None:
+        """Run a kernel over parts of the segments, on Python's threads."""
+        data = data_of(batch)
+
+        def part(low: int, high: int) -> None:
+            kernel(*data, segments, low, high, *before, int(self.reference), self.outputs, *after)
+
+        parallel.for_each_part(segments, part, row_cost)
+
+
+def _plain(kernel: Any) -> Callable[..., None]:
+    """A compiled function as one that a type checker can call."""
+    called: Callable[..., None] = kernel
+    return called

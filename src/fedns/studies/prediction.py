@@ -1,0 +1,191 @@
+"""Predictions from a model's file: with intervals, and with a reason for every row that the model cannot speak of."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.stats
+from numpy.typing import NDArray
+
+from fedns.core.errors import ConfigError, DataError, unknown
+from fedns.data.files.frames import Column, Frame, read_frame
+from fedns.studies.model.coding import code
+from fedns.studies.model.design import Design
+from fedns.studies.model.formula import Factor
+from fedns.studies.schema.agreement import MISSING_LEVEL, Agreement
+from fedns.studies.schema.site_table import SiteTable, evaluate
+from fedns.studies.study import Study
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """One entry for each row of the table; NaN where it is refused."""
+
+    means: FloatArray  # (rows,) expected outcomes; of an event, its probability
+    standard_errors: FloatArray  # (rows,) of the means, by the delta method
+    low: FloatArray  # (rows,)
+    high: FloatArray  # (rows,)
+    refusals: tuple[str, ...]  # (rows,) a sentence, or nothing
+
+    @property
+    def refused(self) -> int:
+        return sum(map(bool, self.refusals))
+
+    def to_csv(self) -> str:
+        """Lines in the order of the table."""
+        text = io.StringIO()
+        lines = csv.writer(text, lineterminator="\n")
+        lines.writerow(["row", "prediction", "std_error", "low", "high", "refused"])
+        columns = zip(self.means, self.standard_errors, self.low, self.high, self.refusals, strict=True)
+        for row, (*numbers, refusal) in enumerate(columns, start=1):
+            lines.writerow([row, *("" if np.isnan(number) else repr(float(number)) for number in numbers), refusal])
+        return text.getvalue()
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A fitted model as its file has it.
+
+    - design: the study and the agreed coding.
+    - coefficients: on the original scale, 0 for a column that was left out.
+    - covariances: by kind of standard errors.
+    - residual_df: of the t distribution; None where it is the normal one.
+    """
+
+    design: Design
+    coefficients: FloatArray  # (names,)
+    covariances: dict[str, FloatArray]  # (names, names) each
+    residual_df: float | None = None
+
+    @classmethod
+    def load(cls, path: str | Path) -> Model:
+        """Read `model.json`."""
+        try:
+            values: Any = json.loads(Path(path).read_text(encoding="utf-8"))
+            study, agreement = Study.from_dict(values["study"]), Agreement.from_json(json.dumps(values["schema"]))
+            told, inference = values["coefficients"], values["inference"] or {"covariance": {}, "names": []}
+            design = Design(study, agreement)
+            coefficients = np.array([float(told[name] or 0.0) for name in design.names])
+            places = [design.names.index(name) for name in inference["names"]]
+            covariances = {str(kind): _spread(v, places, len(design.names)) for kind, v in inference["covariance"].items()}
+            df = float(inference["residual_df"]) if inference.get("statistic") == "t" else None
+        except (ValueError, TypeError, KeyError, RecursionError, IndexError) as error:
+            raise DataError(
+                f"{path} is no model of fedns: it is the model.json that `fedns fit` writes ({error!r})"
+            ) from None
+        if agreement.study != study.digest:
+            raise DataError(f"{path}: its coding was agreed on for another study")
+        return cls(design, coefficients, covariances, df)
+
+    def predict(self, table: Any, *, level: float = 0.95, kind: str = "model") -> Predictions:
+        """Expected outcomes of these rows, with intervals.
+
+        - table: a path, a pandas or polars frame, an Arrow table; a column of the outcome is not needed.
+        - level: of the intervals.
+        - kind: of standard errors: model, HC0, HC1 or site.
+        """
+        if not 0 < level < 1:
+            raise ConfigError(f"the level of an interval must be above 0 and below 1, got {level}")
+        if self.covariances and kind not in self.covariances:
+            raise ConfigError(unknown("kind of standard errors", kind, tuple(self.covariances)))
+        frame = self._frame(read_frame(table))
+        refusals = self._refusals(frame)
+        keep = np.array([not reason for reason in refusals], dtype=np.bool_)
+        found = np.full((4, frame.num_rows), np.nan)
+        if keep.any():
+            found[:, keep] = self._predicted(frame.rows(keep, frame.source), level, kind)
+        return Predictions(found[0], found[1], found[2], found[3], tuple(refusals))
+
+    @cached_property
+    def _fitted(self) -> FloatArray:
+        """From the original scale to that of the coded rows, the intercept last: (fitted, names)."""
+        return np.asarray(np.linalg.inv(self.design.to_original), dtype=np.float64)
+
+    def _predicted(self, frame: Frame, level: float, kind: str) -> FloatArray:
+        rows = code(self.design, SiteTable(self.design.study, frame))
+        family = self.design.study.distribution
+        constant = [np.ones((frame.num_rows, 1))] if self.design.intercept else []
+        x = np.hstack([rows.features, *constant]) @ self._fitted  # (rows, names): columns on the original scale
+        margins = x @ self.coefficients + (0.0 if rows.offsets is None else rows.offsets)
+        means = family.mean(margins)
+        if not self.covariances:
+            return np.stack([means, *np.full((3, len(means)), np.nan)])
+        errors = np.sqrt(np.maximum(np.einsum("rn,nm,rm->r", x, self.covariances[kind], x), 0.0))
+        robust = kind != "model" or self.residual_df is None
+        half = errors * (scipy.stats.norm() if robust else scipy.stats.t(self.residual_df)).ppf(0.5 + level / 2)
+        ends = np.sort(np.stack([family.mean(margins - half), family.mean(margins + half)]), axis=0)
+        step = 1e-5 * np.maximum(1.0, np.abs(margins))
+        slopes = (family.mean(margins + step) - family.mean(margins - step)) / (2.0 * step)
+        return np.stack([means, np.abs(slopes) * errors, *ends])
+
+    def _frame(self, frame: Frame) -> Frame:
+        """The table with what the study needs and predicting does not: outcome and weights, which nobody looks at."""
+        study = self.design.study
+        names = dict.fromkeys([*study.parsed.columns, *([study.parsed.offset.column] if study.parsed.offset else [])])
+        absent = [name for name in names if name not in frame.columns]
+        if absent:
+            raise DataError(f"{frame.source} has no column '{absent[0]}', which the model needs")
+        columns = {name: frame.columns[name] for name in names}
+        ones = Column("number", np.ones(frame.num_rows))
+        event = np.full(frame.num_rows, study.event[0] if study.event else "", dtype=object)
+        columns[study.parsed.outcome] = Column("text", event) if study.has_events else ones
+        if study.weights:
+            columns[study.weights] = ones
+        return replace(frame, columns=columns)
+
+    def _refusals(self, frame: Frame) -> list[str]:
+        study, agreement = self.design.study, self.design.agreement
+        table = SiteTable(study, frame)
+        found = [""] * frame.num_rows
+        offset = [study.parsed.offset] if study.parsed.offset else []
+        for factor in dict.fromkeys([*study.parsed.factors, *offset]):
+            column = table.columns[factor.column]
+            levels = agreement.levels.get(factor.column)
+            reasons = _wrong_levels(factor, column, levels) if levels else self._wrong_numbers(factor, column)
+            found = [old or new for old, new in zip(found, reasons, strict=True)]
+        return found
+
+    def _wrong_numbers(self, factor: Factor, column: Column) -> Iterable[str]:
+        """Why each value cannot be used, or nothing."""
+        name = factor.column
+        if column.kind not in ("number", "bool", "empty"):
+            return [f"'{name}' is not a number"] * len(column.values)
+        values = np.asarray(column.values, dtype=np.float64)
+        filled = np.where(np.isnan(values), self.design.agreement.fills.get(name, np.nan), values)
+        with np.errstate(all="ignore"):
+            made = evaluate(factor, filled)
+        low, high = self.design.study.rule(name).range or (-np.inf, np.inf)
+        reasons = []
+        for value, result in zip(filled.tolist(), made.tolist(), strict=True):
+            if np.isnan(value):
+                reasons.append(f"'{name}' is missing")
+            elif not low <= value <= high:
+                reasons.append(f"'{name}' is {value:g}, outside the study's range of {low:g} to {high:g}")
+            else:
+                reasons.append("" if np.isfinite(result) else f"{factor.text} is not defined at {value:g}")
+        return reasons
+
+
+def _wrong_levels(factor: Factor, column: Column, levels: tuple[str, ...]) -> Iterable[str]:
+    for label in column.labels():
+        if label is None:
+            yield "" if MISSING_LEVEL in levels else f"'{factor.column}' is missing"
+        else:
+            yield "" if label in levels else f"'{factor.column}' has the level '{label}', which no site had in the fit"
+
+
+def _spread(values: Any, places: list[int], size: int) -> FloatArray:
+    """A covariance with zeros for columns that were left out."""
+    found = np.zeros((size, size))
+    found[np.ix_(places, places)] = np.asarray(values, dtype=np.float64)
+    return found
