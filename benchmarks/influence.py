@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from scipy.special import expit
 
-from fedns.federation.coordinator.influence import FinalAnswers, influences
+from fedns.federation.coordinator.influence import FinalAnswers, SiteInfluence, influences
 
 STRENGTH, REPEATS = 1e-3, 20
 FEDERATIONS = [  # sites, rows of each, features, and how unlike the sites are
@@ -64,8 +64,8 @@ def fit(sites: list[Site], rows: Array, features: int) -> tuple[Array, list[tupl
 
 def one(
     kind: str, sites: int, count: int, features: int, unlike: float, draw: np.random.Generator
-) -> tuple[float, bool, bool]:
-    """By how many standard errors the first site moves the model, whether it is named, and whether another is."""
+) -> tuple[float, SiteInfluence, bool]:
+    """By how many standard errors the first site moves the model, what is said of it, and whether another is named."""
     truth, data = 0.7 * draw.normal(size=features), []
     for _ in range(sites):
         rows = draw.normal(size=(count, features)) + 0.5 * unlike * draw.normal(size=features)
@@ -83,18 +83,19 @@ def one(
     final = FinalAnswers([str(j) for j in range(sites)], totals, losses, gradients, curvatures, growths)
     found = influences(final, after, np.full(features, STRENGTH), squared=False, agreed=False)
     moved = float(np.max(np.abs(after - before) / errors))
-    return moved, bool(found[0].named), any(site.named for site in found[1:])
+    return moved, found[0], any(site.named for site in found[1:])
 
 
 def main() -> None:
     draw = np.random.default_rng(0)
-    print(f"{'the site':<20}{'moved more than one standard error':>36}{'named of these':>16}{'another named':>15}")
+    print("| the site | moves a coefficient by a standard error, of 120 | named of these | among several | another named |")
+    print("|---|---|---|---|---|")
     for kind in KINDS:
         results = [one(kind, *federation, draw) for federation in FEDERATIONS for _ in range(REPEATS)]
-        moving = [result for result in results if result[0] > 1.0]
-        named, others = sum(result[1] for result in moving), sum(result[2] for result in results)
-        wrongly = f"{sum(result[1] for result in results)} named" if kind == "honest" else f"{named}"
-        print(f"{kind:<20}{f'{len(moving)} of {len(results)}':>36}{wrongly:>16}{others:>15}", flush=True)
+        said = [found for moved, found, _ in results if moved > 1.0 or kind == "honest"]
+        named, apart = sum(bool(found.named) for found in said), sum(found.apart for found in said)
+        moving = "none" if kind == "honest" else len(said)
+        print(f"| {kind} | {moving} | {named} | {apart} | {sum(other for *_, other in results)} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 """Federations of real processes over a bad wire: network round trips of an exchange, and what outages cost.
 
-    python benchmarks/outages.py --engine flower            # round trips by the slope over added delay, and the table
-    python benchmarks/outages.py --engine nvflare --only round-trips
+    python benchmarks/outages.py                            # round trips by the slope over added delay, and the table
+    python benchmarks/outages.py --only round-trips
 
+On Flower: NVFlare's server listens on the very address that its sites are told, which leaves no place for the wire.
 Every row says whether the coefficients are the simulator's to the last bit. The bound is what the wire itself takes: one
 round trip for every exchange, its bytes at the line's rate, and the time that it was down.
 """
@@ -27,6 +28,7 @@ from wire import Quality, Wire
 from fedns.comparison.federation_demo import Demo, _simulated, prepare, site_processes, start_site
 from fedns.federation.config import EXPERIMENT_FILE, read_experiment
 from fedns.federation.coordinator.coordinate import Watcher, coordinate, open_transport
+from fedns.federation.processes import ended_by_sigterm
 from fedns.federation.protocol.transport import Arrival, Transport
 from fedns.runs.policy import Policy
 
@@ -142,13 +144,13 @@ def engine_child() -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--engine", default="flower")
     parser.add_argument("--sites", type=int, default=3)
     parser.add_argument("--only", choices=["round-trips", "outages"])
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        trial = Trial(given.engine, Path(folder), given.sites)
+        trial = Trial("flower", Path(folder), given.sites)
         with (
+            ended_by_sigterm(),
             Wire(trial.port) as wire,
             site_processes(trial.folder) as processes,
             open_transport(trial.experiment, logs=Path(folder) / "logs") as transport,

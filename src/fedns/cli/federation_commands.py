@@ -14,6 +14,7 @@ from fedns.core.errors import ConfigError
 from fedns.core.termination import Ending
 from fedns.federation.config import EXPERIMENT_FILE, read_experiment
 from fedns.federation.coordinator.coordinate import Watcher, coordinate, open_transport
+from fedns.federation.coordinator.influence_report import apart_sentence
 from fedns.federation.coordinator.metrics import serve_metrics
 from fedns.federation.coordinator.report import write_report
 from fedns.federation.coordinator.view import site_table, view_on
@@ -45,6 +46,8 @@ def run_coordinator(path: Path, *, resume: bool, metrics_port: int | None, quiet
             say(console, note)
         for site in result.deciding:
             say(console, f"{site}: it decides this model", "bold red")
+        if sentence := apart_sentence(result.influences):
+            say(console, sentence, "bold")
         say(console, f"report: {report}")
     ending = result.history.ending
     return EXITS.get(ending, DECIDED if result.deciding else 0 if ending.converged else 1)

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -20,7 +21,7 @@ from fedns.federation.protocol.absence import FederationError
 from fedns.federation.protocol.packets import ASK, OPEN, OVERFLOW, Packet
 from fedns.federation.site.permissions import Permissions
 from fedns.problems.evaluation import EvaluationPoint
-from fedns.runs.builder import algorithm_of, caution, problem_of
+from fedns.runs.builder import algorithm_of, caution, caution_of_size, problem_of
 from fedns.runs.policy import Policy
 from fedns.simulation.simulator import simulate
 
@@ -116,3 +117,20 @@ def test_sketches_with_too_few_rows_for_the_columns_get_a_sentence():
     algorithm = algorithm_of(run_of("fedns", 2, sketch_size=16))
     assert "take sketch_size >= 35" in caution(algorithm, 2, 69)
     assert caution(algorithm, 5, 69) == caution(algorithm_of(run_of("auto", 2)), 2, 69) == ""
+
+
+@pytest.mark.parametrize(
+    ("method", "changes", "rows", "words"),
+    [
+        ("fedndes", {"sketch_size": 16}, 110, "more than 27 .* fedndes asks for 32: take sketch_size <= 13"),
+        ("fedndes:second_size=40", {"sketch_size": 16}, 110, "asks for 40: take sketch_size <= 27"),
+        ("fedns", {"sketch_size": 16}, 40, "fedns asks for 16: take sketch_size <= 10"),
+        ("fedns", {"sketch_size": 16, "sketch": "sjlt"}, 180, "more than 15 .* take sketch_size <= 15"),
+        ("fedns", {"sketch_size": 16}, 64, ""),
+        ("fedndes", {"sketch_size": 16}, 128, ""),
+        ("fednewton", {}, 20, ""),
+    ],
+)
+def test_sketches_that_a_small_site_refuses_are_told_before_the_run(method, changes, rows, words):
+    found = caution_of_size(algorithm_of(run_of(method, **changes)), rows)
+    assert re.search(words, found) if words else found == ""

@@ -20,6 +20,7 @@ from fedns.core.errors import ConfigError, MessageError
 from fedns.core.messages import Discloses, decode, encode
 from fedns.core.shards import Shards
 from fedns.federation.coordinator.influence import FinalAnswers, geometric_median, influences
+from fedns.federation.coordinator.influence_report import apart_sentence, influence_table
 from fedns.federation.coordinator.robust import RULES, combined, trimmed_mean
 from fedns.federation.protocol.absence import FederationError
 from fedns.federation.protocol.packets import ANSWER, Packet
@@ -214,6 +215,20 @@ def test_two_sites_that_contradict_each_other_are_both_named():
     answers = FinalAnswers(["a", "b"], np.array([100.0, 100.0]), np.ones(2), np.array([[1.0, 0.0], [-1.0, 0.0]]), bowl)
     found = influences(answers, np.zeros(2), np.zeros(2), squared=False, agreed=False)
     assert all(site.named for site in found) and found[0].without.tolist() == [1.0, 0.0]
+
+
+def test_sites_that_differ_beyond_chance_are_all_told_where_none_stands_out():
+    names, gradients = ["a", "b", "c", "d", "e"], np.zeros((5, 2))
+    gradients[0], gradients[1] = (0.5, 0.0), (-0.45, 0.0)
+    bowl = np.eye(2)[None].repeat(5, axis=0)
+    answers = FinalAnswers(names, np.full(5, 400.0), np.ones(5), gradients, bowl)
+    found = influences(answers, np.zeros(2), np.zeros(2), squared=False, agreed=False)
+    assert [site.apart for site in found] == [True, True, False, False, False]
+    assert not any(site.named for site in found)
+    sentence = apart_sentence(found)
+    assert f"'a' ({found[0].change:.3g}), 'b' ({found[1].change:.3g})" in sentence
+    assert influence_table(found).count("perhaps") == 2
+    assert apart_sentence([replace(site, apart=False) for site in found]) == ""
 
 
 def test_report_log_and_exit_status_name_the_site(tmp_path, monkeypatch, capsys):

@@ -19,15 +19,16 @@ from fedns.core.termination import Stop
 from fedns.federation.config import CREDENTIALS_FOLDER, engine_named, warn_of_expiry
 from fedns.federation.coordinator.cohort import NetworkedCohort
 from fedns.federation.coordinator.influence import SiteInfluence
-from fedns.federation.coordinator.link import Link, SiteStatus
+from fedns.federation.coordinator.link import Link
 from fedns.federation.coordinator.recorder import Recorder
 from fedns.federation.coordinator.state import RunState
+from fedns.federation.coordinator.status import SiteStatus
 from fedns.federation.coordinator.supervised import Supervised
 from fedns.federation.processes import EngineLost
 from fedns.federation.protocol.absence import FederationError
 from fedns.federation.protocol.transport import Transport
 from fedns.numerics.linalg import single_threaded_blas
-from fedns.runs.builder import algorithm_of, caution
+from fedns.runs.builder import algorithm_of, caution, caution_of_size
 from fedns.runs.spec import Spec
 
 HISTORY_FILE, SITES_FILE = "history.jsonl", "sites.json"
@@ -68,9 +69,14 @@ def coordinate(spec: Spec, transport: Transport, *, resume: bool = False, watche
     try:
         with single_threaded_blas():
             cohort = NetworkedCohort(link)
-            if sentence := caution(algorithm, cohort.num_clients, cohort.num_features):
-                recorder.event("caution", reason=sentence)
-                log.warning("%s", sentence)
+            fewest = float(cohort.total_weights.min())
+            for sentence in (
+                caution(algorithm, cohort.num_clients, cohort.num_features),
+                caution_of_size(algorithm, fewest),
+            ):
+                if sentence:
+                    recorder.event("caution", reason=sentence)
+                    log.warning("%s", sentence)
             try:
                 history = train(algorithm, cohort, observers=[state, recorder, *watchers])
             except (FederationError, EngineLost) as error:

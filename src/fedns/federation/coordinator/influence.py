@@ -43,6 +43,7 @@ class SiteInfluence:
     growth: float | None = None  # of its gradient along the way of the run, over that of the median site
     without: FloatArray | None = None  # the coefficients of the others
     named: str = ""  # why it decides the model; nothing if it does not
+    apart: bool = False  # it moves the model beyond chance, but so do others, nearly as far: nothing tells which is right
 
     def __str__(self) -> str:
         return f"site '{self.name}' {self.named}"
@@ -121,7 +122,7 @@ def _inverse(hessian: FloatArray) -> FloatArray:
 
 
 def _judged(found: Sequence[SiteInfluence], j: int, features: int, agreed: bool) -> SiteInfluence:
-    site, reasons = found[j], []
+    site, reasons, apart = found[j], [], False
     if site.share > 0.5 and len(found) > 2 and not agreed:
         reasons.append(f"holds {100 * site.share:.3g} % of the weight")
     if site.growth is not None and not 1.0 / STEEP < site.growth < STEEP:
@@ -137,9 +138,11 @@ def _judged(found: Sequence[SiteInfluence], j: int, features: int, agreed: bool)
             site.chance > -float(ndtri(chances / (2 * features))) or site.distance**2 > chdtri(features, chances) / features
         )
         others = max(other.distance or 0.0 for k, other in enumerate(found) if k != j)
-        if site.change > 1.0 and unlikely and (len(found) == 2 or site.distance > LEAD * others):
+        leads = len(found) == 2 or site.distance > LEAD * others
+        if site.change > 1.0 and unlikely and leads:
             reasons.append(f"moves a coefficient by {site.change:.3g} standard errors")
-    return replace(site, named=" and ".join(reasons))
+        apart = site.change > 1.0 and unlikely and not leads
+    return replace(site, named=" and ".join(reasons), apart=apart and not reasons)
 
 
 def geometric_median(points: FloatArray, iterations: int = 100) -> FloatArray:

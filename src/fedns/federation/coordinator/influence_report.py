@@ -24,6 +24,17 @@ def deciding_sentence(site: SiteInfluence) -> str:
     return f"Site '{site.name}' decides this model: it {site.named}. Ask it why before the model is used."
 
 
+def apart_sentence(influences: Sequence[SiteInfluence]) -> str:
+    """What they say where sites differ so much that none of them stands out; nothing where they do not."""
+    apart = [f"'{site.name}' ({site.change:.3g})" for site in influences if site.apart]
+    if not apart:
+        return ""
+    return (
+        "The sites differ by more than chance, and none stands out. Leaving one out would move a coefficient by this many "
+        f"standard errors: {', '.join(apart)}. Ask these sites why before the model is used."
+    )
+
+
 def influence_table(influences: Sequence[SiteInfluence]) -> str:
     """A row for every site."""
     if not influences:
@@ -31,7 +42,8 @@ def influence_table(influences: Sequence[SiteInfluence]) -> str:
     rows = []
     for site in influences:
         measures = [_number(value) for value in (site.change, site.chance, site.distance, site.growth)]
-        rows.append([site.name, f"{100 * site.share:.3g} %", *measures, "yes" if site.named else "no"])
+        decides = "yes" if site.named else "perhaps" if site.apart else "no"
+        rows.append([site.name, f"{100 * site.share:.3g} %", *measures, decides])
     table = html_table(_HEADINGS, rows, text_columns={0, 6})
     return table + f"<p class='notes'>{_NOTES} The others' coefficients are in {LEFT_OUT_FILE}.</p>"
 

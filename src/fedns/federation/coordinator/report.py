@@ -10,7 +10,12 @@ from pathlib import Path
 
 from fedns.core.history import History
 from fedns.federation.coordinator.coordinate import Result
-from fedns.federation.coordinator.influence_report import deciding_sentence, influence_table, write_left_out
+from fedns.federation.coordinator.influence_report import (
+    apart_sentence,
+    deciding_sentence,
+    influence_table,
+    write_left_out,
+)
 from fedns.federation.coordinator.recorder import LEDGER_FILE, LOG_FILE
 from fedns.reporting.charts import Chart, Line, Scale
 from fedns.reporting.interactive import figure_html
@@ -33,6 +38,7 @@ def write_report(spec: Spec, result: Result) -> Path:
     body = [
         f"<h1>{escape(title)}</h1>",
         *(f'<p class="lead"><strong>{escape(deciding_sentence(site))}</strong></p>' for site in result.deciding),
+        *(f'<p class="lead"><strong>{escape(text)}</strong></p>' for text in [apart_sentence(result.influences)] if text),
         f'<p class="lead">{escape(_lead(spec, history))}</p>',
         section("What was optimised", f"<p>{escape(_objective(spec, history))}</p>"),
         section("Progress", figure_html(_chart(history))),

@@ -28,8 +28,9 @@ def _serve(credentials: Path, service: str, config: Path) -> None:
 def _open(credentials: Path, listen: str, logs: Path) -> Iterator[Transport]:
     from fedns.transports.nvflare.server import NVFlareTransport
 
-    refuse_taken_port(int(listen.rpartition(":")[2]))  # NVFlare would only say so in its log
-    with closing(NVFlareTransport(credentials)) as transport:
+    host, _, port = listen.rpartition(":")
+    refuse_taken_port(int(port))  # NVFlare would only say so in its log
+    with closing(NVFlareTransport(credentials, host=host)) as transport:
         yield transport
 
 

@@ -52,12 +52,17 @@ _FRAME = (STREAM_CHANNEL, STREAM_DATA_TOPIC)
 _PLAIN = {Encoding.BYTES, Encoding.NONE, None}  # what is decoded as anything else could name classes to be built
 
 
-def close_down(rule: Rule) -> None:
-    """Let the cells of this process, which are yet to be started, take only requests that `rule` admits."""
+def close_down(rule: Rule, host: str = "") -> None:
+    """Let the cells of this process, which are yet to be started, take only requests that `rule` admits.
+
+    host: the address to listen at, unless the credentials are for this machine alone; all of its addresses if none is given.
+    """
     start = CoreCell.start
 
     def start_closed(cell: CoreCell) -> None:
         cell.create_internal_listener = False
+        if host and isinstance(cell.root_url, list):  # NVFlare writes 0 for all addresses
+            cell.root_url = [url.replace("://0:", f"://{host}:", 1) for url in cell.root_url]
         cell.set_message_interceptor(_refuse_request, cell, rule)
         cell.add_incoming_filter("*", "*", _drop_reply, cell)
         start(cell)

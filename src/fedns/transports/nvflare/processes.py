@@ -133,9 +133,9 @@ def contact(credentials: Path) -> Contact:
     return Contact(host, int(port), startup / "rootCA.pem", (own,), startup / f"{role}.key", presented=role == "client")
 
 
-def start_server(credentials: Path, channel: int, listen_seconds: float = 600.0) -> subprocess.Popen[bytes]:
+def start_server(credentials: Path, channel: int, host: str = "", listen_seconds: float = 600.0) -> subprocess.Popen[bytes]:
     """The NVFlare server of these credentials, with the relay talking over the inherited socket `channel`."""
-    component = {"id": "fedns", "path": SERVER_COMPONENT, "args": {"channel": channel}}
+    component = {"id": "fedns", "path": SERVER_COMPONENT, "args": {"channel": channel, "host": host}}
     settings = {"max_num_clients": 10_000, "heart_beat_timeout": listen_seconds, "admin_storage": "transfer"}
     _configure(credentials, {"servers": [settings], "components": [component]})
     arguments = ["nvflare.private.fed.app.server.server_train", "-m", ".", "-s", "fed_server.json"]

@@ -80,13 +80,14 @@ class _Frames:
 class NVFlareTransport(Transport):
     """Starts the NVFlare server of these credentials, and asks the sites that connect to it."""
 
-    def __init__(self, credentials: Path, *, start_seconds: float = 60.0) -> None:
+    def __init__(self, credentials: Path, *, host: str = "", start_seconds: float = 60.0) -> None:
+        """host: the address to listen at; without one it is for the credentials to say."""
         ours, theirs = socket.socketpair()
         self._credentials = credentials
         self._frames = _Frames(ours)
         with theirs:
             try:
-                self._process = start_server(credentials, theirs.fileno())
+                self._process = start_server(credentials, theirs.fileno(), host)
             except BaseException:
                 self._frames.close()
                 raise
@@ -172,9 +173,9 @@ class NVFlareTransport(Transport):
 class Relay(FLComponent):  # type: ignore[misc]
     """Inside the NVFlare server: passes requests on to sites and answers back, and ends when the coordinator does."""
 
-    def __init__(self, channel: int) -> None:
+    def __init__(self, channel: int, host: str = "") -> None:
         super().__init__()
-        close_down(at_server)
+        close_down(at_server, host)
         self._session = secrets.token_hex(
             8
         )  # sites tell requests of this process from those of one before it: no clock is asked
