@@ -9,6 +9,7 @@ from tests.conftest import dense_features, make_shards
 import fedns
 from fedns.algorithms import METHODS
 
+pytestmark = pytest.mark.slow
 # A sketch without a line search may step too far; what is asked here is whether a method finds its way about the loss.
 CAREFUL = {"fedns": fedns.FedNS(fedns.SRHT(64), line_search=fedns.ArmijoSearch())}
 LOSSES = [fedns.Probit(), fedns.NegativeBinomial(0.5), fedns.Gamma(), fedns.Huber(1.0), fedns.Softmax(3)]

@@ -43,6 +43,7 @@ def expected(loss, shards, w):
         yield value, np.einsum("n,na,ni->ai", share, slope, x[a:b]).ravel(), hessian
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
 @pytest.mark.parametrize("loss", LOSSES, ids=str)
 def test_every_pass_is_numpys(loss, layout):
@@ -77,6 +78,7 @@ def test_the_root_has_a_row_for_each_class_and_squares_to_the_hessian(loss):
             np.testing.assert_allclose(root.T @ root, hessian, rtol=1e-9, atol=1e-11)
 
 
+@pytest.mark.slow
 def test_a_root_in_pieces_gives_the_same_sketch(monkeypatch):
     shards = drawn(3)
     problem = fedns.Problem(fedns.Softmax(3))

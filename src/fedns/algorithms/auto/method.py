@@ -15,7 +15,7 @@ from fedns.core.cohort import Cohort
 from fedns.core.errors import ConfigError
 from fedns.problems.problem import Problem
 
-BITS = {"bytes": (5, 10, 8), "balanced": (6, 14, 9), "rounds": (8, 14, 12)}  # of a sketch, a Hessian, a direction
+BITS = {"bytes": (5, 10, 8), "balanced": (6, 14, 9), "rounds": (8, 16, 12)}  # of a sketch, a Hessian, a direction
 
 
 @dataclass(frozen=True)
@@ -60,8 +60,8 @@ class Auto(Algorithm):
         if self.prefer not in ("bytes", "balanced", "rounds"):
             raise ConfigError(f"prefer must be bytes, balanced or rounds, got {self.prefer!r}")
         for name in ("gradient_bits", "sketch_bits", "hessian_bits", "direction_bits"):
-            if getattr(self, name) is not None and not 2 <= getattr(self, name) <= 14:
-                raise ConfigError(f"{name} must be from 2 to 14, got {getattr(self, name)}")
+            if getattr(self, name) is not None and not 2 <= getattr(self, name) <= 16:
+                raise ConfigError(f"{name} must be from 2 to 16, got {getattr(self, name)}")
 
     @property
     def client(self) -> ClientHalf:
