@@ -40,9 +40,9 @@ dist: $(STAMP)
 	$(BIN)/python -m hatchling build
 	cp constraints.txt dist/
 
+# CuPy is installed where there is a GPU alone: its line is kept.
 constraints: $(STAMP)
-	$(BIN)/python -m pip list --format=freeze --exclude-editable | grep -v -e '^fedns==' -e '^pip==' -e '^setuptools==' \
-	| $(BIN)/python -c 'import sys; sys.stdout.writelines(sorted(sys.stdin, key=str.lower))' > constraints.txt
+	kept=$$(grep '^cupy-' constraints.txt); { $(BIN)/python -m pip list --format=freeze --exclude-editable | grep -v -e '^fedns==' -e '^pip==' -e '^setuptools==' -e '^cupy-'; echo "$$kept"; } | LC_ALL=C sort -f > constraints.txt
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .
