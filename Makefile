@@ -40,8 +40,10 @@ dist: $(STAMP)
 	$(BIN)/python -m hatchling build
 	cp constraints.txt dist/
 
+# CuPy is installed where there is a GPU alone: its line is kept.
 constraints: $(STAMP)
-	$(BIN)/python -m pip list --format=freeze --exclude-editable | grep -v -e '^fedns==' -e '^pip==' -e '^setuptools==' \
+	kept=$$(grep '^cupy-' constraints.txt); \
+	{ $(BIN)/python -m pip list --format=freeze --exclude-editable | grep -v -e '^fedns==' -e '^pip==' -e '^setuptools==' -e '^cupy-'; echo "$$kept"; } \
 	| $(BIN)/python -c 'import sys; sys.stdout.writelines(sorted(sys.stdin, key=str.lower))' > constraints.txt
 
 format: $(STAMP)

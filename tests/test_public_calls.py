@@ -42,6 +42,7 @@ def needed():
     cohort = fedns.simulated_cohort(PROBLEM, SHARDS)
     history = fedns.simulate(fedns.GIANT(), PROBLEM, SHARDS, rounds=1, optimum="find")
     return {name: {"size": 4} for name in SIZED} | {
+        "MapRule": {"kind": "fourier", "size": 4},
         "Nystroem": {"landmarks": ROWS},
         "Study": {"formula": "y ~ x", "family": "gaussian"},
         "as_binary": {"targets": LABELS},

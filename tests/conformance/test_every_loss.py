@@ -13,7 +13,7 @@ LAYOUTS = [{}, {"sparse": True}, {"columns": 70}, {"dtype": np.float32, "weighte
 MARGINS = np.linspace(-4.0, 4.0, 42)  # none of them where a loss changes its formula
 
 
-@pytest.fixture(params=list(LOSSES))
+@pytest.fixture(params=[name for name in LOSSES if LOSSES[name].has_root])  # Cox's is no sum over rows: it has its own tests
 def loss(request):
     return LOSSES[request.param]()
 

@@ -40,6 +40,18 @@ def test_one_number_at_the_end_decides():
     assert narrowed(rows) is rows
 
 
+def test_a_mapped_table_is_read_where_it_lies(tmp_path):
+    matrix = np.arange(60.0).reshape(20, 3)
+    np.save(tmp_path / "rows.npy", matrix)
+    mapped = np.load(tmp_path / "rows.npy", mmap_mode="c")
+    targets = np.where(np.arange(20) % 2, 1.0, -1.0)
+    shards = Shards.from_arrays(mapped, targets, [8, 12])
+    assert shards.narrowed is shards and np.shares_memory(shards.rows.flat, mapped)
+    in_memory = Shards.from_arrays(matrix, targets, [8, 12])
+    w = np.array([0.01, -0.02, 0.005])
+    np.testing.assert_array_equal(fedns.Problem().gradient(w, shards), fedns.Problem().gradient(w, in_memory.narrowed))
+
+
 def table(kind, columns, sparse=False):
     """Shards of numbers drawn from those of a type, many of them zero."""
     random = np.random.default_rng(columns)

@@ -4,8 +4,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import statsmodels.api as sm
+from tests.studies.situations import save
+from tests.studies.test_federated import OPEN, Federation
 
 import fedns
+from fedns.federation.site.permissions import Permissions
 from fedns.problems.family import Outcomes
 from fedns.studies.fit import fit_study
 from fedns.studies.study import Study
@@ -83,3 +86,53 @@ def test_what_a_family_does_not_have_is_refused_with_a_sentence(values, word):
     with pytest.raises(fedns.ConfigError, match=word) as refusal:
         Study.from_dict({"formula": "y ~ x", **values})
     assert "\n" not in str(refusal.value)
+
+
+def survival(seed, rows=180):
+    random = np.random.default_rng(seed)
+    found = pd.DataFrame({"age": random.normal(60, 10, rows), "arm": random.choice(["a", "b", "c"], rows)})
+    z = 0.04 * (found["age"] - 60) + found["arm"].map({"a": 0.0, "b": 0.5, "c": -0.5})
+    found["months"] = np.ceil(random.exponential(12 * np.exp(-z)))  # many ties
+    found["died"] = np.where(random.uniform(size=rows) < 0.7, "yes", "no")
+    return found
+
+
+def test_cox_regression_is_that_of_statsmodels_with_sites_as_strata():
+    study = Study("months ~ age + arm", "cox", status="died", event=("yes",), non_event=("no",))
+    assert Study.from_json(study.to_json()) == study
+    tables = {name: survival(seed) for seed, name in enumerate(("north", "south", "west"))}
+    fit = fit_study(study, tables)
+    rows = pd.concat(tables.values())
+    x = np.column_stack([(rows["age"] - 60) / 10, rows["arm"] == "b", rows["arm"] == "c"]).astype(float)
+    status, strata = (rows["died"] == "yes").astype(int).to_numpy(), np.repeat([0, 1, 2], 180)
+    rival = sm.PHReg(rows["months"].to_numpy(), x, status=status, strata=strata, ties="efron")
+    rival = rival.fit(method="newton", disp=0, tol=1e-14, maxiter=100)
+    scale = np.array([10.0, 1.0, 1.0])
+    assert fit.converged and fit.names == ("age", "arm[b]", "arm[c]")
+    np.testing.assert_allclose(fit.coefficients, rival.params / scale, atol=1e-8)
+    assert fit.inference.family.ratio == "hazard ratio"
+    np.testing.assert_allclose(fit.inference.standard_errors(), rival.bse / scale, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("changed", "word"),
+    [
+        ({"status": ""}, "status"),
+        ({"status": "age"}, "one role"),
+        ({"family": "poisson"}, "status"),
+        ({"event": ()}, "died"),
+    ],
+)
+def test_a_cox_study_says_what_is_missing(changed, word):
+    values = {"formula": "months ~ age", "family": "cox", "status": "died", "event": ("yes",), "non_event": ("no",)}
+    with pytest.raises(fedns.ConfigError, match=word):
+        Study(**(values | changed))
+
+
+def test_real_sites_give_the_simulators_bits_of_cox_regression_under_their_own_rules(tmp_path):
+    """The guard's default limits on rows and concentration are on: honest runs are not refused."""
+    study = Study("months ~ age + arm", "cox", status="died", event=("yes",), non_event=("no",))
+    paths = save({name: survival(seed, rows=400) for seed, name in enumerate(("north", "south", "west"))}, tmp_path)
+    limits = {name: getattr(Permissions(), name) for name in OPEN if "effective" in name or "largest_record" in name}
+    there = Federation(paths, tmp_path, **limits).fit(study)
+    assert there.coefficients.tobytes() == fit_study(study, paths).coefficients.tobytes()

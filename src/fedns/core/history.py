@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field, fields
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,23 @@ class History:
     def first_round_below(self, gap: float) -> Record | None:
         """The first record whose suboptimality is at most `gap`."""
         return next((r for r in self.records if r.suboptimality is not None and r.suboptimality <= gap), None)
+
+    def to_frame(self) -> Any:
+        """The records as a pandas frame, a row for each round."""
+        try:
+            import pandas as pd
+        except ImportError:
+            raise DataError("to_frame needs pandas: install it, or use the arrays of the history") from None
+        return pd.DataFrame([record.as_dict() for record in self.records]).set_index("round")
+
+    def _repr_html_(self) -> str:
+        """The last records for a notebook."""
+        rows = "".join(
+            f"<tr><td>{r.round}</td><td>{r.objective:.10g}</td><td>{r.gradient_norm:.2e}</td><td>{r.uplink_bytes}</td></tr>"
+            for r in self.records[-20:]
+        )
+        head = "<tr><th>round</th><th>objective</th><th>gradient norm</th><th>uplink bytes</th></tr>"
+        return f"<p>{escape(self.method)}: {escape(self.stop_reason)}</p><table>{head}{rows}</table>"
 
     def save(self, path: str | Path) -> None:
         """Write the run as JSON lines: a line about the run, then a line per round."""

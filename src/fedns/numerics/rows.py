@@ -1,5 +1,6 @@
 """Rows of a matrix, dense or compressed: what passes over rows read."""
 
+import mmap
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -55,12 +56,23 @@ Rows = DenseRows | SparseRows
 
 
 def narrowed(rows: Rows) -> Rows:
-    """The same rows with their numbers in the smallest type that holds each of them exactly; themselves where none does."""
+    """The same rows with their numbers in the smallest type that holds each of them exactly; themselves where none does.
+
+    Rows that are mapped from a file stay there: they may be more than the memory holds.
+    """
     values = rows.flat if isinstance(rows, DenseRows) else rows.data
+    if _is_mapped(values):
+        return rows
     for kind in NARROW_TYPES:
         if np.dtype(kind).itemsize < values.itemsize and (copy := _in_type(values, kind)) is not None:
             return rows._replace(flat=copy) if isinstance(rows, DenseRows) else rows._replace(data=copy)
     return rows
+
+
+def _is_mapped(values: Any) -> bool:
+    while isinstance(values, np.ndarray):
+        values = values.base
+    return isinstance(values, mmap.mmap)
 
 
 def _in_type(values: NDArray[Any], kind: Any) -> NDArray[Any] | None:

@@ -11,6 +11,7 @@ import numpy as np
 from scipy.special import expit, gammaln, logit, ndtr, ndtri, xlogy
 
 from fedns.core.registry import Registry
+from fedns.problems.cox import Cox
 from fedns.problems.family import Family, FloatArray, Outcomes
 from fedns.problems.link_losses import ComplementaryLogLog, Gamma, NegativeBinomial, Probit
 from fedns.problems.loss import Loss
@@ -202,6 +203,30 @@ class SquaredHingeEvents(Binomial):
         return 2.0 * mean - 1.0
 
 
+@dataclass(frozen=True)
+class CoxTimes(Family):
+    """Times until an event, compared among the rows of one site; hazards are proportional.
+
+    - link: log.
+    """
+
+    name: ClassVar[str] = "cox"
+    outcomes: ClassVar[Outcomes] = Outcomes.TIME
+    links: ClassVar[Mapping[str, type[Loss]]] = {"log": Cox}
+    ratios: ClassVar[Mapping[str, str]] = {"log": "hazard ratio"}
+    by_row: ClassVar[bool] = False
+
+    def mean(self, z: FloatArray) -> FloatArray:
+        """The hazard in units of that at margin 0: what the outcome itself is expected to be is not known."""
+        return np.exp(z)
+
+    def margin(self, mean: float) -> float:
+        return math.log(mean)
+
+    def variance(self, mean: FloatArray) -> FloatArray:
+        return np.full_like(mean, np.nan)
+
+
 _OWN: tuple[type[Family], ...] = (
     Gaussian,
     Binomial,
@@ -210,5 +235,6 @@ _OWN: tuple[type[Family], ...] = (
     GammaNumbers,
     HuberNumbers,
     SquaredHingeEvents,
+    CoxTimes,
 )
 FAMILIES: Registry[type[Family]] = Registry("family", "fedns.families", Family, _OWN)

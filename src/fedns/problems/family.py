@@ -32,6 +32,7 @@ class Outcomes(Enum):
     POSITIVE = "a number above 0"
     COUNT = "a count: a whole number of at least 0"
     EVENT = "an event or none: targets +1 and -1"
+    TIME = "the time until an event; until when there was none, with a minus"
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,7 @@ class Family(Checked, ABC):
     ratios: ClassVar[Mapping[str, str]] = {}  # by link: what exp(coefficient) is called
     dispersion_is_known: ClassVar[bool] = True  # it is 1; else it is estimated from the rows
     has_likelihood: ClassVar[bool] = True
+    by_row: ClassVar[bool] = True  # the loss is a sum over rows, and a row's residual is its own
     starts_anywhere: ClassVar[bool] = True  # the loss has curvature wherever a fit may begin, so that a study can be fitted
 
     link: str = ""

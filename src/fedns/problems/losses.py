@@ -10,6 +10,7 @@ from fedns.core.errors import ConfigError
 from fedns.core.registry import Registry
 from fedns.core.shards import Shards
 from fedns.numerics.formulas import exp, exp_of_nonpositive, log1p_of_unit, where_positive
+from fedns.problems.cox import Cox
 from fedns.problems.link_losses import ComplementaryLogLog, Gamma, NegativeBinomial, Probit
 from fedns.problems.loss import Loss, refuse_other_labels, refuse_targets_below_zero
 
@@ -78,6 +79,8 @@ class Poisson(Loss):
 class Huber(Loss):
     """r^2 / 2 for |r| <= c and c (|r| - c / 2) beyond, with r = z - y.
 
+    Rows beyond have no curvature: where there are many of them, Newton steps need a line search.
+
     - threshold: c, above 0, in units of the targets.
     """
 
@@ -135,5 +138,6 @@ _OWN: tuple[type[Loss], ...] = (
     Gamma,
     Huber,
     SquaredHinge,
+    Cox,
 )
 LOSSES: Registry[type[Loss]] = Registry("loss", "fedns.losses", Loss, _OWN)

@@ -68,7 +68,7 @@ def _rows(table: SiteTable) -> list[str]:
                 study.missing, "the mean is filled in, with an indicator"
             )
             lines.append(f"'{name}' is missing in {missing} rows: {what}")
-    outcome = table.columns.get(study.parsed.outcome)
+    outcome = table.columns.get(study.event_column)
     if study.has_events and outcome is not None:
         labels = outcome.rows(table.used).counts()
         events, others = (sum(labels[label] for label in which) for which in (study.event, study.non_event))

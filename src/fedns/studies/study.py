@@ -69,6 +69,7 @@ class Study(Checked):
     - title: for people.
     - link: of the family; its first unless given.
     - parameters: numbers that the family needs to know, by name.
+    - status: of family cox, the column that says whether the time is that of the event.
     - event: outcomes that count as the event, as the tables write them.
     - non_event: outcomes that do not.
     - columns: a fedns.ColumnRule by column.
@@ -89,6 +90,7 @@ class Study(Checked):
     title: str = ""
     link: str = ""  # the family's first unless given
     parameters: Mapping[str, float] = field(default_factory=dict)  # that the family needs to know
+    status: str = ""  # of family cox, the column that says whether the time is that of the event
     event: tuple[str, ...] = ()  # outcomes that count as the event, as the tables write them
     non_event: tuple[str, ...] = ()
     columns: Mapping[str, ColumnRule] = field(default_factory=dict)
@@ -122,8 +124,8 @@ class Study(Checked):
     @property
     def needed(self) -> tuple[str, ...]:
         """The columns that a table must have: the outcome, those of the formula, the weights."""
-        named = (self.parsed.outcome, *self.parsed.columns, *([self.weights] if self.weights else []))
-        return tuple(dict.fromkeys(named))
+        named = (self.parsed.outcome, self.status, *self.parsed.columns, self.weights)
+        return tuple(name for name in dict.fromkeys(named) if name)
 
     def rule(self, column: str) -> ColumnRule:
         return self.columns.get(column, _NO_RULE)
@@ -134,9 +136,16 @@ class Study(Checked):
         return FAMILIES[self.family](link=self.link, **self.parameters)
 
     @property
+    def event_column(self) -> str:
+        """The column that says by labels whether there was an event; empty where there is none."""
+        if self.distribution.outcomes is Outcomes.TIME:
+            return self.status
+        return self.parsed.outcome if self.distribution.outcomes is Outcomes.EVENT else ""
+
+    @property
     def has_events(self) -> bool:
-        """Whether the outcome is an event or none, named by labels."""
-        return self.distribution.outcomes is Outcomes.EVENT
+        """Whether a row has an event or none, named by labels."""
+        return bool(self.event_column)
 
     def strength_of(self, term: str) -> float:
         return self.strengths.get(term, self.strength)
@@ -149,6 +158,8 @@ class Study(Checked):
                 values[name] = getattr(self, name)
         if self.event:
             values["outcome"] = {"event": list(self.event), "non_event": list(self.non_event)}
+        if self.status:
+            values["outcome"]["status"] = self.status
         rules = {name: _changed(rule) for name, rule in sorted(self.columns.items())}
         values["columns"] = {name: rule for name, rule in rules.items() if rule}
         values["penalty"] = {"strength": self.strength, "terms": dict(sorted(self.strengths.items()))}
@@ -194,8 +205,9 @@ class Study(Checked):
         parameters = _parameters(given["family"])
         _refuse_unknown("setting", given, (*_SETTINGS, *parameters))
         found: dict[str, Any] = {"parameters": {name: _number(name, given[name]) for name in parameters if name in given}}
-        outcome = _table(given, "outcome", ("event", "non_event"))
-        found |= {name: _labels(f"outcome.{name}", outcome[name]) for name in outcome}
+        outcome = _table(given, "outcome", ("event", "non_event", "status"))
+        found |= {name: _labels(f"outcome.{name}", outcome[name]) for name in outcome if name != "status"}
+        found["status"] = outcome.get("status", "")
         columns = _table(given, "columns", None)
         rules = {name: _rule(name, rule) for name, rule in columns.items()}
         found["columns"] = {name: rule for name, rule in rules.items() if rule != _NO_RULE}
@@ -219,7 +231,7 @@ _SETTINGS = (*_TEXTS, "outcome", "columns", "penalty", "fit", "policy", "feature
 
 
 def _check_names(study: Study) -> None:
-    for name in (*_TEXTS, "method", "aliased"):
+    for name in (*_TEXTS, "status", "method", "aliased"):
         if not isinstance(getattr(study, name), str):
             raise ConfigError(f"{name} must be a text, got {getattr(study, name)!r}")
     for name, known in (("family", FAMILIES), ("missing", MISSING_RULES), ("aliased", ALIASED_RULES)):
@@ -249,13 +261,19 @@ def _check_names(study: Study) -> None:
 
 
 def _check_outcome(study: Study) -> None:
+    timed = study.distribution.outcomes is Outcomes.TIME
+    if timed != bool(study.status):
+        where = f"which column says whether '{study.parsed.outcome}' is the time of the event: [outcome] status"
+        raise ConfigError(f"say {where}" if timed else f"status belongs to family cox, not to {study.family}")
+    if study.status and study.status in (study.parsed.outcome, study.weights, *study.parsed.columns):
+        raise ConfigError(f"the status '{study.status}' is in the formula too: a column has one role")
     if not study.has_events:
         if study.event or study.non_event:
             raise ConfigError(f"event and non_event belong to family binomial, not to {study.family}")
         return
     if not (study.event and study.non_event):
         raise ConfigError(
-            f"say which values of '{study.parsed.outcome}' are the event and which are not: [outcome] event and non_event"
+            f"say which values of '{study.event_column}' are the event and which are not: [outcome] event and non_event"
         )
     both = set(study.event) & set(study.non_event)
     if both:

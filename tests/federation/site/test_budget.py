@@ -65,3 +65,9 @@ def test_every_number_of_the_rows_is_in_their_fingerprint():
     }
     assert len(marks) == 4
     assert fingerprint(Shards.from_arrays(x.copy(), y.copy(), [5])) in marks
+
+
+def test_a_fingerprint_is_that_of_the_numbers_not_of_how_they_are_stored():
+    shards = Shards.from_arrays(np.arange(12.0).reshape(4, 3), np.ones(4), [4])
+    assert shards.narrowed.rows.flat.dtype == np.uint8
+    assert fingerprint(shards.narrowed) == fingerprint(shards)

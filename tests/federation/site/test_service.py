@@ -212,7 +212,7 @@ def test_a_method_on_pooled_data_is_refused(tmp_path):
         ({"loss": "auto"}, "unknown loss 'auto'"),
         ({"wire": "float16"}, "unknown wire 'float16'"),
         ({"strength": -1.0}, "strength must be a finite number >= 0, got -1"),
-        ({"seed": 2**63}, "seed must be below 2^63"),
+        ({"seed": 2**63}, "seed must be a whole number >= 0 and < 2^63"),
         ({"rounds": 0}, "rounds must be a whole number >= 1, got 0"),
         ({"sketch_size": 1.5}, "sketch_size must be a whole number, got 1.5"),
         ({"sites": ["site-0", "site-1", "site-0"]}, "sites must be names, each once"),

@@ -18,7 +18,7 @@ pytest.importorskip("flwr", reason="the Flower engine needs flwr: pip install 'f
 import httpx
 
 from fedns.federation.processes import free_port
-from fedns.transports.flower import client
+from fedns.transports.flower import client, connection
 from fedns.transports.flower.client import serve
 from fedns.transports.flower.credentials import CoordinatorCredentials, SiteCredentials, provision
 from fedns.transports.flower.door import COORDINATOR_PATHS, ENVELOPE_BYTES, SITE_PATHS
@@ -106,7 +106,7 @@ def test_an_answer_that_is_too_long_costs_its_site_alone(
 ) -> None:
     port, stop = free_port(), threading.Event()
     provision(tmp_path, ["north", "south"], f"127.0.0.1:{port}")
-    monkeypatch.setattr(client, "LARGEST_MESSAGE", 2 * LARGEST)  # so that what is longer still is caught at the site
+    monkeypatch.setattr(connection, "LARGEST_MESSAGE", 2 * LARGEST)  # so that what is longer still is caught at the site
     lengths = {"north": 0, "south": 100}
     sites = [
         threading.Thread(

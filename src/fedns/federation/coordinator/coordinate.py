@@ -19,9 +19,10 @@ from fedns.core.termination import Stop
 from fedns.federation.config import CREDENTIALS_FOLDER, engine_named, warn_of_expiry
 from fedns.federation.coordinator.cohort import NetworkedCohort
 from fedns.federation.coordinator.influence import SiteInfluence
-from fedns.federation.coordinator.link import Link, SiteStatus
+from fedns.federation.coordinator.link import Link
 from fedns.federation.coordinator.recorder import Recorder
 from fedns.federation.coordinator.state import RunState
+from fedns.federation.coordinator.status import SiteStatus
 from fedns.federation.coordinator.supervised import Supervised
 from fedns.federation.processes import EngineLost
 from fedns.federation.protocol.absence import FederationError

@@ -16,6 +16,7 @@ from fedns.core.errors import MessageError, NonFiniteError
 from fedns.core.messages import Message, decode
 from fedns.federation.coordinator import plausibility
 from fedns.federation.coordinator.state import RunState
+from fedns.federation.coordinator.status import SiteStatus
 from fedns.federation.protocol.absence import FederationError, SiteRefuses
 from fedns.federation.protocol.opening import opening, read_introduction
 from fedns.federation.protocol.packets import ANSWER, ASK, KINDS, OPEN, OVERFLOW, REFUSAL, Packet, VersionError
@@ -24,51 +25,9 @@ from fedns.numerics.linalg import packed_size
 from fedns.runs.policy import Policy
 
 PAUSE_SECONDS = 0.2  # between two looks at whether a site is back
-SILENT_SECONDS = 10.0  # a site that is asked and says nothing for so long is called silent
 REPEATED_SECONDS = 60.0  # how often the same trouble of a site is a line of the log again
 LONGEST_SENTENCE = 1000  # of a refusal, in bytes
 UNREADABLE = (bytes(16), 0, 0, 0)  # run, epoch, exchange and site of a refusal of a request that could not be read
-
-
-@dataclass
-class SiteStatus:
-    """What the coordinator knows of a site."""
-
-    name: str
-    state: str = "not heard of"  # ready, asked, answered, away, refused, rejected
-    detail: str = ""
-    seconds: float = 0.0  # its last answer took
-    answers: int = 0
-    rejected: int = 0
-    uplink_bytes: int = 0
-    downlink_bytes: int = 0
-    envelope_bytes: int = 0  # what engine and packets add to the messages
-    blanked_columns: int = 0  # in which its owner's limits have replaced rare levels
-    runs: str = ""  # the versions that it computes with, in its own words
-    heard: float = 0.0  # when it last spoke, in seconds since 1970; 0: never
-    asked: float = 0.0  # since when it has been asked without a word; 0: it is not
-
-    @property
-    def waiting_seconds(self) -> float:
-        """How long it has been asked without a word."""
-        return max(0.0, time.time() - self.asked) if self.asked else 0.0
-
-    @property
-    def up(self) -> bool:
-        """Whether it can be taken to be there: it spoke last, or was asked a moment ago."""
-        return self.state in ("asked", "answered") and bool(self.heard) and self.waiting_seconds < SILENT_SECONDS
-
-    @property
-    def last_heard(self) -> str:
-        return f"{max(0.0, time.time() - self.heard):.0f} s ago" if self.heard else "never"
-
-    @property
-    def note(self) -> str:
-        """What a reader of the result must know of this site; nothing for most."""
-        if not self.blanked_columns:
-            return ""
-        done = f"site '{self.name}' replaces rare levels in {self.blanked_columns} columns, as its owner's limits say"
-        return f"{done}: the answer is not quite the pooled one"
 
 
 @dataclass

@@ -10,7 +10,7 @@ from typing import Any
 
 from fedns.core.history import Record
 from fedns.federation.coordinator.coordinate import Watcher
-from fedns.federation.coordinator.link import SiteStatus
+from fedns.federation.coordinator.status import SiteStatus
 
 _ROUND = {
     "round": ("gauge", "rounds finished"),

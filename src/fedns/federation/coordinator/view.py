@@ -14,7 +14,7 @@ from rich.text import Text
 
 from fedns.core.history import History, Record
 from fedns.federation.coordinator.coordinate import Watcher
-from fedns.federation.coordinator.link import SiteStatus
+from fedns.federation.coordinator.status import SiteStatus
 from fedns.reporting.numbers import bytes_text
 from fedns.reporting.terminal import say, text_table
 

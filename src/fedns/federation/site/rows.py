@@ -28,7 +28,7 @@ def site_shards(config: SiteConfig) -> Shards:
     source = _located(config)
     path = Path(source.dataset)
     if not path.is_file():  # a named set has no one file to be recognised by
-        return _parse(source)
+        return _parse(source).narrowed
     folder = config.folder / config.state / "rows" / _key(path, source)
     return _mapped(folder, lambda: _parse(source))
 

@@ -35,7 +35,10 @@ def infer(
         if not questions.is_canonical:
             told = _part(ask_curvature(cohort, w, questions.expected_information), kept)
             expected = told.weights @ told.packed_hessians / told.weights.sum()
-        sums = ask_sums(cohort, questions, w, intercept=design.intercept)
+        if questions.family.by_row:
+            sums = ask_sums(cohort, questions, w, intercept=design.intercept)
+        else:
+            missing = f"family {questions.family.name} has no residuals row by row"
     except REFUSALS as refusal:
         missing = str(refusal)
     diagonal = np.concatenate([design.strengths, [0.0] * int(design.intercept)])

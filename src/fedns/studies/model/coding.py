@@ -114,15 +114,20 @@ def spline(values: FloatArray, knots: tuple[float, ...], degree: int) -> FloatAr
 
 def _targets(table: SiteTable) -> FloatArray:
     study = table.study
-    column = table.columns[study.parsed.outcome]
+    column, signs = table.columns[study.parsed.outcome], np.ones(1)
     if study.has_events:
-        labels = column.labels()[table.used]
+        labels = table.columns[study.event_column].labels()[table.used]
         if any(label not in study.event and label not in study.non_event for label in labels):
-            raise DataError(f"the outcome '{study.parsed.outcome}' has values that are neither event nor non-event")
-        return np.where([label in study.event for label in labels], 1.0, -1.0)
+            raise DataError(f"the outcome '{study.event_column}' has values that are neither event nor non-event")
+        signs = np.where([label in study.event for label in labels], 1.0, -1.0)
+    if study.event_column == study.parsed.outcome:
+        return signs
     if not column.numeric:
         raise DataError(f"the outcome '{study.parsed.outcome}' does not hold numbers")
-    return np.asarray(column.values, dtype=np.float64)[table.used]
+    values = np.asarray(column.values, dtype=np.float64)[table.used]
+    if study.has_events and not (values > 0).all():
+        raise DataError(f"the times '{study.parsed.outcome}' must be above 0: correct those rows, or leave them out")
+    return signs * values
 
 
 def _weights(table: SiteTable) -> FloatArray | None:

@@ -82,7 +82,8 @@ class Design:
 
     @property
     def intercept(self) -> bool:
-        return self.study.parsed.intercept
+        """Whether there is a coefficient for a constant; in Cox regression a constant says nothing."""
+        return self.study.parsed.intercept and self.study.distribution.loss.takes_intercept
 
     @cached_property
     def feature_map(self) -> FeatureMap | None:
@@ -127,7 +128,7 @@ class Design:
 
     def _plain(self) -> Iterable[DesignColumn]:
         study, terms = self.study, [frozenset(term) for term in self.study.parsed.terms]
-        spanned: set[frozenset[Factor]] = {*terms, *([frozenset()] if self.intercept else [])}
+        spanned: set[frozenset[Factor]] = {*terms, *([frozenset()] if self.study.parsed.intercept else [])}
         for term in study.parsed.terms:
             choices = []
             for factor in term:

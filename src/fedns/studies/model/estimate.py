@@ -59,7 +59,7 @@ def method_text(study: Study, num_features: int, num_sites: int) -> str:
         return study.method
     if isinstance(study.distribution.loss, Squared):
         return "fednewton"
-    if num_features <= FEW_COLUMNS["balanced"]:
+    if num_features <= FEW_COLUMNS["balanced"] or not study.distribution.loss.has_root:
         return "fednewton:line_search=aggregate"
     sketch_size = max(SMALLEST_SKETCH, math.ceil(4 * num_features / num_sites))
     return "auto:prefer=rounds" if packed_size(num_features) <= sketch_size * num_features else "auto"
@@ -103,7 +103,7 @@ def estimate(
     except FednsError as refusal:  # the coefficients are not lost for that, but nobody knows whether they are the maximum
         return _named(agreed, found, history, math.nan, algorithm.name, cohort.session.meter, str(refusal))
     uphill = history.records[-1].objective > history.records[0].objective  # where steps overshoot the Hessian fades, too
-    if outcomes in (Outcomes.EVENT, Outcomes.COUNT) and not uphill:
+    if outcomes in (Outcomes.EVENT, Outcomes.COUNT, Outcomes.TIME) and not uphill:
         hessian = curvature.hessian + np.diag(problem.penalty_diagonal(w.size))
         _refuse_separation(start, hessian, rows, design, found)
     left = problem.newton_step(w, curvature.gradient, curvature.hessian).newton_decrement * math.sqrt(rows) / unit

@@ -35,7 +35,7 @@ def conflicts(study: Study, sites: Sequence[Summary]) -> list[str]:
     for name in study.needed:
         facts = {summary.site: summary.columns[name] for summary in sites}
         found += _units(study, name, facts)
-        if name == study.parsed.outcome:
+        if name in (study.parsed.outcome, study.status):
             found += _outcome(study, name, facts)
         elif name == study.weights:
             found += [f"the weights '{name}' are not numbers at site '{s}'" for s, f in facts.items() if f.kind != "number"]
@@ -156,7 +156,7 @@ def _levels(study: Study, name: str, facts: dict[str, ColumnFacts]) -> Iterator[
 
 
 def _outcome(study: Study, name: str, facts: dict[str, ColumnFacts]) -> Iterator[str]:
-    if study.has_events:
+    if name == study.event_column:
         yield from _labels(study, name, facts)
         return
     for site, column in facts.items():

@@ -68,7 +68,7 @@ class SiteTable:
     def _never_filled(self) -> set[str]:
         study = self.study
         offset = [study.parsed.offset.column] if study.parsed.offset else []
-        return {study.parsed.outcome, study.weights, *offset}
+        return {study.parsed.outcome, study.status, study.weights, *offset}
 
     @property
     def numbers(self) -> FloatArray:
@@ -91,8 +91,8 @@ class SiteTable:
     def as_category(self, name: str) -> bool:
         """Whether the values of this column here are levels."""
         study = self.study
-        if name == study.parsed.outcome:
-            return study.has_events
+        if name in (study.parsed.outcome, study.status):
+            return name == study.event_column
         if study.rule(name).kind != "auto" or study.rule(name).levels:
             return study.rule(name).kind != "number"
         asked = any(factor == Factor(name, "C") for factor in study.parsed.factors)
@@ -123,7 +123,7 @@ class SiteTable:
         facts: dict[str, Any] = {"kind": column.kind, "unit": column.unit, "levels": [], "rare": False, "category": False}
         facts["hidden"] = self.hides_rare and self._has_rare(name)
         category = self.as_category(name)
-        looks = looks_like(column, category) if name != self.study.parsed.outcome else ""
+        looks = looks_like(column, category) if name not in (self.study.parsed.outcome, self.study.status) else ""
         if category and not looks:
             named, rare = self._levels(name)
             facts |= {"levels": named, "rare": rare, "category": True}
@@ -141,14 +141,14 @@ class SiteTable:
     def _levels(self, name: str) -> tuple[list[str], bool]:
         """Levels that may be named, and whether there are others that the study does not list. How often is not told."""
         found = self.columns[name].counts()
-        is_outcome = name == self.study.parsed.outcome
+        is_outcome = name == self.study.event_column
         listed = (*self.study.event, *self.study.non_event) if is_outcome else self.study.rule(name).levels
         named = sorted(label for label, count in found.items() if count >= self.smallest_count)
         rare = any(count < self.smallest_count and label not in listed for label, count in found.items())
         return named, rare
 
     def _has_rare(self, name: str) -> bool:
-        if not self.as_category(name) or name == self.study.parsed.outcome:
+        if not self.as_category(name) or name == self.study.event_column:
             return False
         return any(count < self.smallest_count for count in self.columns[name].rows(self.used).counts().values())
 
@@ -158,8 +158,8 @@ class SiteTable:
         return values.tolist() if 1 <= values.size <= 2 and counts.min() >= self.smallest_count else []
 
     def _told_events(self) -> list[int]:
-        outcome = self.study.parsed.outcome
-        if not self.study.has_events or outcome not in self.columns:
+        outcome = self.study.event_column
+        if outcome not in self.columns:
             return [HIDDEN, HIDDEN]
         labels = self.columns[outcome].labels()[self.used]
         events = [sum(label in which for label in labels) for which in (self.study.event, self.study.non_event)]
@@ -211,7 +211,7 @@ def numeric_expressions(study: Study) -> tuple[Factor, ...]:
     """What may be a number in this study: columns as they are, functions of them, and the outcome."""
     plain = [factor for factor in study.parsed.factors if factor.function in ("", *FUNCTIONS)]
     bases = [Factor(factor.column) for factor in study.parsed.factors if factor.function in ("poly", "bs")]
-    outcome = [Factor(study.parsed.outcome)] if not study.has_events else []
+    outcome = [Factor(study.parsed.outcome)] if study.parsed.outcome != study.event_column else []
     return tuple(dict.fromkeys([*plain, *bases, *outcome]))
 
 

@@ -14,53 +14,19 @@ import importlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
 from email.utils import parsedate_to_datetime
-from pathlib import Path
 from typing import cast
 
 from fedns.transports.flower import settings as flower_settings  # noqa: F401  (before flwr)
 
 import httpx  # isort: skip
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import load_ssh_private_key
-from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
-from flwr.app.message import remove_content_from_message
+from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
-from flwr.common.constant import HEARTBEAT_MIN_INTERVAL, HEARTBEAT_PATIENCE, ErrorCode
-from flwr.common.serde import message_from_proto, message_to_proto
-from flwr.proto.fleet_pb2 import (
-    ActivateNodeRequest,
-    DeactivateNodeRequest,
-    PullMessagesRequest,
-    PullMessagesResponse,
-    PushMessagesRequest,
-)
-from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest
-from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest, ObjectTree, PushObjectRequest
-from flwr.proto.message_pb2 import Message as ProtoMessage
-from flwr.proto.node_pb2 import Node
-from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree, no_object_id_recompute
-from flwr.supercore.inflatable.inflatable_protobuf_utils import make_pull_object_fn_protobuf
-from flwr.supercore.inflatable.inflatable_utils import ObjectPullError, pull_objects
-from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
-from flwr.supercore.primitives.asymmetric import public_key_to_bytes
-from flwr.supercore.protobuf.client import ProtobufClientInterceptor
-from flwr.supernode.fleet_http_client import FleetHttpClient
-from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
-from google.protobuf.message import DecodeError
-from google.protobuf.wrappers_pb2 import BytesValue
 
-from fedns.federation.processes import LARGEST_MESSAGE, EngineError
+from fedns.federation.processes import EngineError
+from fedns.transports.flower.connection import PAYLOAD, Answer, Connection, payload_of, reply_to
 from fedns.transports.flower.credentials import SiteCredentials
-from fedns.transports.flower.turns import AFTERLIFE_SECONDS, HOLD_SECONDS, TURN_PATH, leaf, pack_parts, unpack_parts
 
-Answer = Callable[[bytes], bytes]
-
-PAYLOAD = "payload"
-LATE_SECONDS = 0.05  # between two looks for a part that is still on its way
-TURN_SECONDS = HOLD_SECONDS + 30.0  # the longest silence of the other end during a turn, on a slow line
 LEASE_SECONDS = 20.0  # how long a silent site counts as connected and a killed one's place is held; Flower's least
 DISTRUST = ("CERTIFICATE_VERIFY_FAILED", "WRONG_VERSION_NUMBER")  # OpenSSL's words; the second is for plain text
 MESSAGE_TYPE = "query"
@@ -68,16 +34,6 @@ CLOCK_SECONDS = 5.0  # Flower signs the time, and refuses what is signed so much
 
 log = logging.getLogger("fedns.site")
 app = ClientApp()
-
-
-def pack(payload: bytes) -> RecordDict:
-    """Bytes as Flower carries them: one record, since every further object costs two requests each way."""
-    return RecordDict({PAYLOAD: ConfigRecord({PAYLOAD: payload})})
-
-
-def payload_of(record: ConfigRecord) -> bytes:
-    """The bytes of the one record that `pack` makes."""
-    return cast(bytes, record[PAYLOAD])
 
 
 def load_service(service: str, config: str) -> Answer:
@@ -91,7 +47,7 @@ def handle(message: Message, context: Context) -> Message:
     """Answer one message under Flower's own SuperNode, which starts a process for it."""
     settings = context.node_config
     answer = load_service(str(settings["service"]), str(settings["config"]))
-    return _reply(message, payload_of(message.content.config_records[PAYLOAD]), answer)
+    return reply_to(message, payload_of(message.content.config_records[PAYLOAD]), answer)
 
 
 def serve(
@@ -125,7 +81,7 @@ def why_not_admitted(credentials: SiteCredentials) -> str:
         except BlockingIOError:
             return ""
         try:
-            with _Connection.open(credentials, LEASE_SECONDS):
+            with Connection.open(credentials, LEASE_SECONDS):
                 return ""
         except httpx.HTTPStatusError as error:
             return _reason(error)
@@ -142,7 +98,7 @@ def _serve(
     waiting = False
     while not stop.is_set():
         try:
-            with _Connection.open(credentials, lease_seconds) as connection:
+            with Connection.open(credentials, lease_seconds) as connection:
                 log.info("%s is connected to %s", credentials.site, credentials.server_address)
                 waiting = False
                 try:
@@ -167,187 +123,6 @@ def _serve(
                 log.info("%s waits for a coordinator at %s: %s", credentials.site, credentials.server_address, error)
             waiting = True
         stop.wait(0.5)
-
-
-class _Connection:
-    """An activated node: what Flower's SuperNode is to the SuperLink."""
-
-    def __init__(self, client: _Courier, node: Node, pending: Path) -> None:
-        self.client = client
-        self.node = node
-        self._pending = pending  # the file of a question whose answer has not left
-
-    @classmethod
-    @contextmanager
-    def open(cls, credentials: SiteCredentials, lease_seconds: float) -> Iterator[_Connection]:
-        key = load_ssh_private_key(credentials.key.read_bytes(), password=None)
-        if not isinstance(key, ec.EllipticCurvePrivateKey):
-            raise EngineError(f"{credentials.key} is no elliptic-curve key; provision the site again")
-        signing: list[ProtobufClientInterceptor] = [
-            RuntimeVersionHttpInterceptor(component_name="SuperNode"),
-            NodeAuthHttpInterceptor(key, key.public_key()),
-        ]
-        with _Courier.from_server_address(
-            credentials.server_address, False, credentials.authority.read_bytes(), signing
-        ) as client:
-            interval = max(float(HEARTBEAT_MIN_INTERVAL), lease_seconds / HEARTBEAT_PATIENCE)
-            node = cls._activate(client, key, interval, credentials.key.with_suffix(".id"))
-            over = threading.Event()
-            heart = threading.Thread(target=cls._beat, args=(client, node, interval, over), daemon=True)
-            heart.start()
-            try:
-                yield cls(client, node, credentials.key.with_suffix(".pending"))
-            finally:
-                over.set()
-                heart.join(1.0)
-                with suppress(httpx.HTTPError):  # so that the coordinator need not wait for the lease to run out
-                    client.DeactivateNode(DeactivateNodeRequest(node_id=node.node_id))
-
-    @staticmethod
-    def _activate(client: FleetHttpClient, key: ec.EllipticCurvePrivateKey, interval: float, remembered: Path) -> Node:
-        public = public_key_to_bytes(key.public_key())
-        request = ActivateNodeRequest(public_key=public, heartbeat_interval=interval)
-        try:
-            number = client.ActivateNode(request).node_id
-        except httpx.HTTPStatusError:
-            if not remembered.exists() or not remembered.read_text().isdigit():
-                raise
-            # An earlier process of this site was killed, and Flower still holds its place: take it.
-            number = int(remembered.read_text())
-            beat = SendNodeHeartbeatRequest(node=Node(node_id=number), heartbeat_interval=interval)
-            if not client.SendNodeHeartbeat(beat).success:
-                raise
-        with suppress(OSError):  # a folder that cannot be written costs a lease's time after a crash, no more
-            remembered.write_text(str(number))
-        return Node(node_id=number)
-
-    @staticmethod
-    def _beat(client: FleetHttpClient, node: Node, interval: float, over: threading.Event) -> None:
-        request = SendNodeHeartbeatRequest(node=node, heartbeat_interval=interval)
-        while not over.wait(interval / 2):
-            try:
-                client.SendNodeHeartbeat(request)
-            except httpx.HTTPError as error:  # the working thread meets the same trouble and deals with it
-                log.debug("heartbeat: %s", error)
-
-    def work(self, answer: Answer, stop: threading.Event) -> None:
-        """Take turns: answer what was asked and wait for the next question."""
-        reply = self._left_over(answer)
-        while reply is not None or not stop.is_set():
-            try:
-                found = self._turn(reply, wait=not stop.is_set())
-            except ObjectPullError as error:
-                log.info("the coordinator has given this request up: %s", error)
-                found = None
-            reply = None
-            if found is not None:
-                self._remember(*found)
-                reply = _reply(*found, answer)
-
-    def _turn(self, reply: Message | None, *, wait: bool) -> tuple[Message, bytes] | None:
-        """Send a reply, if there is one, and get the next message with its payload, if one comes."""
-        pull = PullMessagesRequest(node=self.node).SerializeToString() if wait else b""
-        try:
-            head, part = self.client.turn(*self._pushed(reply), pull)
-        except httpx.HTTPStatusError as error:
-            self._pending.unlink(missing_ok=True)  # to be refused again would be no use
-            if error.response.status_code != httpx.codes.GONE:
-                raise
-            log.info("the coordinator has given this request up")
-            return None
-        if reply is not None:
-            self._pending.unlink(missing_ok=True)
-        if not head:
-            return None
-        response = PullMessagesResponse.FromString(head)
-        message = message_from_proto(response.messages_list[0])
-        tree = response.message_object_trees[0]
-        message.metadata.__dict__["_message_id"] = tree.object_id
-        return message, payload_of(ConfigRecord.inflate(part or self._late_part(message, tree)))
-
-    def _late_part(self, head: Message, tree: ObjectTree) -> bytes:
-        """What the coordinator had not handed over yet when the turn ended, as Flower itself gets it."""
-        run_id, part = head.metadata.run_id, leaf(tree)
-        contents = pull_objects(
-            [part],
-            make_pull_object_fn_protobuf(self.client.PullObject, self.node, run_id),
-            max_time=head.metadata.ttl,
-            max_tries_per_object=None,
-            initial_backoff=LATE_SECONDS,
-            backoff_cap=10 * LATE_SECONDS,
-        )
-        self.client.ConfirmMessageReceived(
-            ConfirmMessageReceivedRequest(node=self.node, run_id=run_id, message_object_id=tree.object_id)
-        )
-        return contents[part]
-
-    def _pushed(self, reply: Message | None) -> tuple[bytes, bytes]:
-        """The two requests that hand a reply over."""
-        if reply is None:
-            return b"", b""
-        with no_object_id_recompute():
-            reply.metadata.__dict__["_message_id"] = reply.object_id
-            tree = get_object_tree(reply)
-            messages = PushMessagesRequest(
-                node=self.node,
-                messages_list=[message_to_proto(remove_content_from_message(reply))],
-                message_object_trees=[tree],
-                clientapp_runtime_list=[0.0],
-            )
-            content = get_all_nested_objects(reply)[leaf(tree)].deflate()
-            part = PushObjectRequest(
-                node=self.node, run_id=reply.metadata.run_id, object_id=leaf(tree), object_content=content
-            )
-        return messages.SerializeToString(), part.SerializeToString()
-
-    def _remember(self, message: Message, payload: bytes) -> None:
-        """Keep a question until its answer has left: Flower hands it out once, and this process may be killed."""
-        head = message_to_proto(remove_content_from_message(message)).SerializeToString()
-        with suppress(OSError):  # a folder that cannot be written costs a timeout after a crash, no more
-            self._pending.touch(mode=0o600)
-            self._pending.write_bytes(pack_parts([head, message.metadata.message_id.encode(), payload]))
-
-    def _left_over(self, answer: Answer) -> Message | None:
-        """The answer to what an earlier process of this site was asked, and did not come to send."""
-        try:
-            head, number, payload = unpack_parts(self._pending.read_bytes(), 3)
-            message = message_from_proto(ProtoMessage.FromString(head))
-            message.metadata.__dict__["_message_id"] = number.decode()
-        except (OSError, ValueError, DecodeError):
-            return None
-        self._pending.unlink(missing_ok=True)
-        facts = message.metadata
-        waited_for = time.time() < facts.created_at + facts.ttl - AFTERLIFE_SECONDS
-        if not waited_for or facts.dst_node_id != self.node.node_id:  # the latter: another SuperLink's
-            return None
-        return _reply(message, payload, answer)
-
-
-class _Courier(FleetHttpClient):
-    """Flower's client, with one request more."""
-
-    def turn(self, push: bytes, part: bytes, pull: bytes) -> list[bytes]:
-        """Push a reply, if any, and wait for the next message: its head and its part, both empty if none came."""
-        answer = self._unary_unary(
-            path=TURN_PATH,
-            rpc_method="/flwr.proto.Fleet/PullMessages",
-            request=BytesValue(value=pack_parts([push, part, pull])),
-            response_type=BytesValue,
-            timeout=TURN_SECONDS,
-        )
-        return unpack_parts(answer.value, 2)
-
-
-def _reply(message: Message, payload: bytes, answer: Answer) -> Message:
-    try:
-        content = answer(payload)
-        if len(content) > LARGEST_MESSAGE:
-            raise EngineError(f"the answer has {len(content)} bytes, and a message at most {LARGEST_MESSAGE}")
-        return Message(pack(content), reply_to=message)
-    except Exception as error:
-        log.exception("the service failed")
-        # The text of an exception may hold data; its class does not.
-        return Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, type(error).__name__), reply_to=message)
 
 
 def _clock_difference(response: httpx.Response) -> float:

@@ -60,7 +60,8 @@ from flwr.supercore.runtime import RuntimeHttpClient
 
 from fedns.federation.processes import LARGEST_MESSAGE, LOOPBACK, EngineError
 from fedns.federation.protocol.transport import Arrival, Transport
-from fedns.transports.flower.client import MESSAGE_TYPE, pack, payload_of
+from fedns.transports.flower.client import MESSAGE_TYPE
+from fedns.transports.flower.connection import pack, payload_of
 from fedns.transports.flower.credentials import CoordinatorCredentials
 from fedns.transports.flower.processes import Child, SuperLink, start_superlink
 from fedns.transports.flower.turns import AFTERLIFE_SECONDS, leaf

@@ -1,0 +1,97 @@
+"""From rows, targets and the site of each row to coefficients, with what they are worth."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedns.core.cohort import Session
+from fedns.core.errors import DataError, FednsError
+from fedns.core.history import History
+from fedns.core.run import run
+from fedns.core.shards import Shards
+from fedns.core.termination import Stop
+from fedns.numerics.linalg import single_threaded_blas
+from fedns.problems.family import Family
+from fedns.problems.penalties import Ridge
+from fedns.problems.problem import Problem
+from fedns.runs.methods import parse_method
+from fedns.simulation.simulator import SimulatedCohort
+from fedns.studies.inference.estimates import Inference
+from fedns.studies.inference.exchange import Questions, ask_curvature, ask_sums
+
+FloatArray = NDArray[np.float64]
+
+
+class Fitted(NamedTuple):
+    """What a fit gives."""
+
+    coefficients: FloatArray  # (columns,)
+    intercept: float
+    history: History
+    inference: Inference | None
+
+
+class Settings(NamedTuple):
+    """What is fitted, and how."""
+
+    family: Family
+    strength: float  # of the penalty, relative to the mean loss
+    intercept: bool
+    method: str
+    tolerance: float
+    rounds: int
+
+
+def fit_rows(settings: Settings, features: Any, targets: FloatArray, weights: FloatArray | None, sites: Any) -> Fitted:
+    """Fit over rows that belong to sites; all of them to one where none are named."""
+    shards = shards_of(features, targets, weights, sites)
+    problem = Problem(settings.family.loss, Ridge(settings.strength), settings.intercept)
+    problem.loss.check_targets(shards)
+    algorithm = parse_method(settings.method).algorithm
+    with single_threaded_blas():
+        cohort = SimulatedCohort(shards, Session(problem, 0))
+        stop = Stop(settings.rounds, newton_decrement=settings.tolerance)
+        history = run(algorithm, problem, cohort, stop=stop, evaluate=lambda w: problem.evaluate(w, shards))
+        inference = _inference(settings, problem, cohort, history.coefficients)
+    w = history.coefficients
+    columns, intercept = (w[:-1], float(w[-1])) if settings.intercept else (w, 0.0)
+    return Fitted(columns.copy(), intercept, history, inference)
+
+
+def shards_of(features: Any, targets: FloatArray, weights: FloatArray | None, sites: Any) -> Shards:
+    """Rows in the order of their sites; those of no weight say nothing and are left out."""
+    rows = len(targets)
+    labels = np.zeros(rows, dtype=np.int64) if sites is None else np.asarray(sites)
+    if labels.shape != (rows,):
+        raise DataError(f"sites must name the site of each of {rows} rows, got an array of shape {labels.shape}")
+    names, which = np.unique(labels, return_inverse=True)
+    kept = np.arange(rows) if weights is None else np.flatnonzero(weights > 0)
+    order = kept[np.argsort(which[kept], kind="stable")]
+    sizes = np.bincount(which[order], minlength=names.size)
+    chosen = None if weights is None else weights[order]
+    there = [str(name) for name, size in zip(names, sizes, strict=True) if size]
+    return Shards.from_arrays(features[order], targets[order], sizes[sizes > 0], sample_weights=chosen, names=there)
+
+
+def _inference(settings: Settings, problem: Problem, cohort: SimulatedCohort, w: FloatArray) -> Inference | None:
+    """What the coefficients are worth; nothing where rows do not determine them."""
+    names = [f"x{place}" for place in range(w.size - int(settings.intercept))]
+    questions = Questions(settings.family)
+    try:
+        curvature = ask_curvature(cohort, w)
+        sums = ask_sums(cohort, questions, w, intercept=settings.intercept)
+        return Inference(
+            (*names, *(["Intercept"] if settings.intercept else [])),
+            w,
+            settings.family,
+            np.eye(w.size),
+            curvature,
+            w,
+            problem.penalty_diagonal(w.size),
+            sums=sums,
+        )
+    except (FednsError, ArithmeticError, ValueError):
+        return None

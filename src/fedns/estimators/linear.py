@@ -1,0 +1,233 @@
+"""Estimators in the manner of scikit-learn: the rows belong to sites, the answer is that of all rows together."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
+from sklearn.utils.validation import check_array, check_is_fitted, validate_data
+
+from fedns.core.errors import ConfigError, DataError, unknown
+from fedns.estimators.fitting import Fitted, Settings, fit_rows
+from fedns.problems.families import FAMILIES
+from fedns.studies.inference.table import coefficient_text, rows_of
+
+FloatArray = NDArray[np.float64]
+
+
+class _Linear(BaseEstimator):  # type: ignore[misc]
+    """What all of them share: checking, fitting, and what is known afterwards."""
+
+    def _settled(self, rows: float) -> Settings:
+        raise NotImplementedError
+
+    def _fit(self, X: Any, y: FloatArray, sample_weight: Any, sites: Any) -> Self:
+        weights = None if sample_weight is None else check_array(sample_weight, ensure_2d=False, dtype=np.float64)
+        if weights is not None and weights.shape != (len(y),):
+            raise ValueError(f"sample_weight must have one number for each of {len(y)} rows, got shape {weights.shape}")
+        if weights is not None and not weights.any():
+            raise ValueError("Sample weights must contain at least one non-zero number.")
+        rows = float(len(y)) if weights is None else float(weights.sum())
+        found: Fitted = fit_rows(self._settled(rows), X, y, weights, sites)
+        self.history_, self.inference_ = found.history, found.inference
+        self.coef_: FloatArray = found.coefficients
+        self.intercept_: Any = found.intercept
+        self.n_iter_ = max(1, found.history.records[-1].round)
+        return self
+
+    def _margins(self, X: Any) -> FloatArray:
+        check_is_fitted(self)
+        X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
+        return np.asarray(X @ np.ravel(self.coef_) + np.ravel(self.intercept_)[0])
+
+    def summary(self, kind: str = "model", level: float = 0.95) -> str:
+        """The table of coefficients with standard errors.
+
+        - kind: model, HC0 or HC1 (robust), or site (clustered by site).
+        - level: of the intervals.
+        """
+        check_is_fitted(self)
+        if self.inference_ is None:
+            raise DataError("the rows do not determine the coefficients: there are no standard errors")
+        inference = self.inference_
+        own = getattr(self, "feature_names_in_", None)  # scikit-learn sets it where the columns have names
+        if own is not None:
+            inference = replace(inference, names=(*map(str, own), *inference.names[len(own) :]))
+        rows = rows_of(inference, kind, level)
+        return "\n".join(coefficient_text(rows, inference.statistic_name(kind), level, inference.family.ratio))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+
+class FederatedLogisticRegression(ClassifierMixin, _Linear):  # type: ignore[misc]
+    """Logistic regression of two classes over sites, with scikit-learn's penalty.
+
+    - C: the inverse of the penalty's strength; numpy.inf for none.
+    - fit_intercept: whether there is an intercept, which is not penalised.
+    - method: how it is found, as `fedns methods` lists them.
+    - tol: the Newton decrement at which it ends.
+    - max_iter: most rounds.
+    """
+
+    def __init__(
+        self,
+        C: float = 1.0,
+        *,
+        fit_intercept: bool = True,
+        method: str = "fednewton:line_search=aggregate",
+        tol: float = 1e-10,
+        max_iter: int = 100,
+    ) -> None:
+        self.C = C
+        self.fit_intercept = fit_intercept
+        self.method = method
+        self.tol = tol
+        self.max_iter = max_iter
+
+    def _settled(self, rows: float) -> Settings:
+        if not self.C > 0:
+            raise ConfigError(f"C must be above 0, got {self.C}")
+        family = FAMILIES["binomial"]()
+        return Settings(family, 1.0 / (self.C * rows), self.fit_intercept, self.method, self.tol, self.max_iter)
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, sites: Any = None) -> Self:
+        """Fit over rows; sites: the site of each."""
+        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64)
+        check_classification_targets(y)
+        if type_of_target(y, input_name="y", raise_unknown=True) != "binary":
+            raise ValueError(f"Only binary classification is supported. The type of the target is {type_of_target(y)}.")
+        self.classes_ = np.unique(y)
+        if self.classes_.size < 2:
+            raise ValueError("Classifier can't train when only one class is present.")
+        self._fit(X, np.where(y == self.classes_[1], 1.0, -1.0), sample_weight, sites)
+        self.coef_, self.intercept_ = self.coef_[None, :], np.array([self.intercept_])
+        return self
+
+    def decision_function(self, X: Any) -> FloatArray:
+        """Margins of the second class."""
+        return self._margins(X)
+
+    def predict_proba(self, X: Any) -> FloatArray:
+        """Probabilities of both classes: (rows, 2)."""
+        likely = FAMILIES["binomial"]().mean(self._margins(X))
+        return np.stack([1.0 - likely, likely], axis=1)
+
+    def predict(self, X: Any) -> Any:
+        """The likelier class of each row."""
+        second = self._margins(X) > 0
+        return self.classes_[second.astype(int)]
+
+    def to_sklearn(self) -> Any:
+        """The same model as scikit-learn's own."""
+        check_is_fitted(self)
+        model = LogisticRegression(C=self.C, fit_intercept=self.fit_intercept)
+        model.classes_, model.coef_, model.intercept_ = self.classes_, self.coef_, self.intercept_
+        model.n_features_in_, model.n_iter_ = self.n_features_in_, np.array([self.n_iter_], dtype=np.int32)
+        return model
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        return tags
+
+
+class FederatedRidge(RegressorMixin, _Linear):  # type: ignore[misc]
+    """Ridge regression over sites, with scikit-learn's penalty.
+
+    - alpha: the penalty's strength, on the sum of squares.
+    - fit_intercept: whether there is an intercept, which is not penalised.
+    - method: how it is found, as `fedns methods` lists them.
+    - tol: the Newton decrement at which it ends.
+    - max_iter: most rounds.
+    """
+
+    def __init__(
+        self,
+        alpha: float = 1.0,
+        *,
+        fit_intercept: bool = True,
+        method: str = "fednewton",
+        tol: float = 1e-10,
+        max_iter: int = 20,
+    ) -> None:
+        self.alpha = alpha
+        self.fit_intercept = fit_intercept
+        self.method = method
+        self.tol = tol
+        self.max_iter = max_iter
+
+    def _settled(self, rows: float) -> Settings:
+        strength = self.alpha / rows
+        return Settings(FAMILIES["gaussian"](), strength, self.fit_intercept, self.method, self.tol, self.max_iter)
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, sites: Any = None) -> Self:
+        """Fit over rows; sites: the site of each."""
+        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, y_numeric=True)
+        return self._fit(X, np.asarray(y, dtype=np.float64), sample_weight, sites)
+
+    def predict(self, X: Any) -> FloatArray:
+        """Expected outcomes."""
+        return self._margins(X)
+
+    def to_sklearn(self) -> Any:
+        """The same model as scikit-learn's own."""
+        check_is_fitted(self)
+        model = Ridge(alpha=self.alpha, fit_intercept=self.fit_intercept)
+        model.coef_, model.intercept_, model.n_features_in_ = self.coef_, self.intercept_, self.n_features_in_
+        return model
+
+
+class FederatedGLM(RegressorMixin, _Linear):  # type: ignore[misc]
+    """A generalised linear model over sites.
+
+    - family: gaussian, poisson, gamma, or another of fedns.FAMILIES whose outcome is a number.
+    - link: of the family; its first unless given.
+    - alpha: the penalty's strength, on the mean loss.
+    - fit_intercept: whether there is an intercept, which is not penalised.
+    - method: how it is found, as `fedns methods` lists them.
+    - tol: the Newton decrement at which it ends.
+    - max_iter: most rounds.
+    """
+
+    def __init__(
+        self,
+        family: str = "gaussian",
+        *,
+        link: str = "",
+        alpha: float = 0.0,
+        fit_intercept: bool = True,
+        method: str = "fednewton:line_search=aggregate",
+        tol: float = 1e-10,
+        max_iter: int = 100,
+    ) -> None:
+        self.family = family
+        self.link = link
+        self.alpha = alpha
+        self.fit_intercept = fit_intercept
+        self.method = method
+        self.tol = tol
+        self.max_iter = max_iter
+
+    def _settled(self, rows: float) -> Settings:
+        if self.family not in FAMILIES:
+            raise ConfigError(unknown("family", self.family, tuple(FAMILIES)))
+        family = FAMILIES[self.family](link=self.link)
+        return Settings(family, self.alpha, self.fit_intercept, self.method, self.tol, self.max_iter)
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, sites: Any = None) -> Self:
+        """Fit over rows; sites: the site of each."""
+        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, y_numeric=True)
+        return self._fit(X, np.asarray(y, dtype=np.float64), sample_weight, sites)
+
+    def predict(self, X: Any) -> FloatArray:
+        """Expected outcomes."""
+        margins = self._margins(X)
+        return FAMILIES[self.family](link=self.link).mean(margins)

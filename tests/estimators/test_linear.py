@@ -1,0 +1,85 @@
+"""The estimators are scikit-learn's in manner, and in their answers, whatever site a row belongs to."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import statsmodels.api as sm
+from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression, PoissonRegressor, Ridge
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import estimator_checks_generator
+
+from fedns.core.errors import FednsError
+from fedns.estimators import FederatedGLM, FederatedLogisticRegression, FederatedRidge
+
+RANDOM = np.random.default_rng(0)
+X = RANDOM.normal(size=(300, 4))
+MARGINS = X @ [0.5, -0.3, 0.2, 0.0] + 0.3
+EVENTS = (RANDOM.random(300) < 1 / (1 + np.exp(-MARGINS))).astype(int)
+NUMBERS = MARGINS + RANDOM.normal(size=300)
+COUNTS = RANDOM.poisson(np.exp(MARGINS)).astype(float)
+SITES = RANDOM.choice(["a", "b", "c"], 300)
+ESTIMATORS = [FederatedLogisticRegression(), FederatedRidge(), FederatedGLM()]
+CHECKS = [
+    pytest.param(estimator, check, id=f"{type(estimator).__name__}-{getattr(check, 'func', check).__name__}")
+    for one in ESTIMATORS
+    for estimator, check in estimator_checks_generator(one)
+]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("estimator", "check"), CHECKS)
+def test_scikit_learns_own_checks(estimator, check):
+    check(estimator)
+
+
+def test_logistic_regression_is_scikit_learns():
+    ours = FederatedLogisticRegression(C=0.5).fit(X, EVENTS, sites=SITES)
+    theirs = LogisticRegression(C=0.5, tol=1e-12, max_iter=1000).fit(X, EVENTS)
+    assert ours.coef_ == pytest.approx(theirs.coef_, abs=1e-6) and ours.intercept_ == pytest.approx(
+        theirs.intercept_, abs=1e-6
+    )
+    assert ours.predict_proba(X) == pytest.approx(theirs.predict_proba(X), abs=1e-6)
+    assert np.array_equal(ours.to_sklearn().predict_proba(X), ours.predict_proba(X))
+    assert ours.history_.converged and ours.n_iter_ >= 1
+
+
+def test_ridge_and_counts_are_scikit_learns():
+    weights = RANDOM.integers(0, 3, 300).astype(float)
+    ours = FederatedRidge(alpha=2.0).fit(X, NUMBERS, sample_weight=weights, sites=SITES)
+    theirs = Ridge(alpha=2.0).fit(X, NUMBERS, sample_weight=weights)
+    assert ours.coef_ == pytest.approx(theirs.coef_, rel=1e-9) and ours.intercept_ == pytest.approx(
+        theirs.intercept_, rel=1e-9
+    )
+    assert ours.to_sklearn().predict(X) == pytest.approx(ours.predict(X), rel=1e-12)
+    counts = FederatedGLM("poisson", alpha=0.1).fit(X, COUNTS, sites=SITES)
+    theirs = PoissonRegressor(alpha=0.1, tol=1e-10, max_iter=1000).fit(X, COUNTS)
+    assert counts.predict(X) == pytest.approx(theirs.predict(X), rel=1e-5)
+
+
+def test_names_and_standard_errors():
+    frame = pd.DataFrame(X, columns=["age", "dose", "time", "size"])
+    ours = FederatedGLM("poisson").fit(frame, COUNTS, sites=SITES)
+    theirs = sm.GLM(COUNTS, sm.add_constant(X), sm.families.Poisson()).fit(tol=1e-14)
+    assert ours.inference_.standard_errors() == pytest.approx([*theirs.bse[1:], theirs.bse[0]], rel=1e-6)
+    assert "dose" in ours.summary() and "rate ratio" in ours.summary("HC0") and list(ours.feature_names_in_) == list(frame)
+
+
+def test_pipelines_and_clones():
+    model = make_pipeline(StandardScaler(), FederatedLogisticRegression(C=0.3))
+    model.fit(X, EVENTS, federatedlogisticregression__sites=SITES)
+    assert model.score(X, EVENTS) > 0.6
+    assert clone(model)[-1].C == 0.3
+
+
+def test_what_cannot_be_fitted_is_refused():
+    with pytest.raises(FednsError, match="site of each of 300 rows"):
+        FederatedRidge().fit(X, NUMBERS, sites=["a"])
+    with pytest.raises(FednsError, match="family"):
+        FederatedGLM("cauchy").fit(X, NUMBERS)
+    with pytest.raises(FednsError, match="C must be above 0"):
+        FederatedLogisticRegression(C=0.0).fit(X, EVENTS)
