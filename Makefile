@@ -42,7 +42,9 @@ dist: $(STAMP)
 
 # CuPy is installed where there is a GPU alone: its line is kept.
 constraints: $(STAMP)
-	kept=$$(grep '^cupy-' constraints.txt); { $(BIN)/python -m pip list --format=freeze --exclude-editable | grep -v -e '^fedns==' -e '^pip==' -e '^setuptools==' -e '^cupy-'; echo "$$kept"; } | LC_ALL=C sort -f > constraints.txt
+	kept=$$(grep '^cupy-' constraints.txt); \
+	{ $(BIN)/python -m pip list --format=freeze --exclude-editable | grep -v -e '^fedns==' -e '^pip==' -e '^setuptools==' -e '^cupy-'; echo "$$kept"; } \
+	| $(BIN)/python -c 'import sys; sys.stdout.writelines(sorted(sys.stdin, key=str.lower))' > constraints.txt
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .

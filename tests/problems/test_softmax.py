@@ -64,6 +64,25 @@ def test_every_pass_is_numpys(loss, layout):
     np.testing.assert_allclose(along, np.column_stack([values, later]), rtol=1e-10)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("loss", LOSSES, ids=str)
+def test_the_guard_sees_the_trace_of_every_rows_curvature(loss):
+    """What rule R4 of a site goes by: with d the trace of a row's curvature, d |x|^2 is its part of the Hessian's trace."""
+    shards = drawn(loss.classes)
+    problem = fedns.Problem(loss, intercept=True)
+    w = np.random.default_rng(2).normal(size=problem.num_features(shards.num_columns)) / 3
+    x = np.column_stack([dense_features(shards), np.ones(shards.num_samples)])
+    norms = (x[:, :-1] ** 2).sum(axis=1)
+    sums = problem.passes.value_gradient_and_curvatures(loss, shards, w, norms)[2]
+    for client, (a, b) in enumerate(zip(shards.starts, shards.stops, strict=True)):
+        z = x[a:b] @ w.reshape(loss.outputs, -1).T
+        traces = np.trace(loss.curvature(shards.targets[a:b], z), axis1=1, axis2=2) / (b - a)
+        parts = traces * (norms[a:b] + 1)
+        wanted = [traces.sum(), (traces**2).sum(), parts.sum(), parts.max()]
+        np.testing.assert_allclose(sums[client], wanted, rtol=1e-9)
+        assert sums[client, 2] == pytest.approx(np.trace(problem.hessian(w, shards)[client]), rel=1e-9)
+
+
 @pytest.mark.parametrize("loss", LOSSES, ids=str)
 def test_the_root_has_a_row_for_each_class_and_squares_to_the_hessian(loss):
     shards = drawn(loss.classes)

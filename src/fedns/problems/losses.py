@@ -79,6 +79,8 @@ class Poisson(Loss):
 class Huber(Loss):
     """r^2 / 2 for |r| <= c and c (|r| - c / 2) beyond, with r = z - y.
 
+    Rows beyond have no curvature: where there are many of them, Newton steps need a line search.
+
     - threshold: c, above 0, in units of the targets.
     """
 
