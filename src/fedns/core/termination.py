@@ -84,7 +84,7 @@ class Stop(Checked):
         )
         for ending, name, value, tolerance in looked_at:
             if value is not None and tolerance is not None and value <= tolerance:
-                return Verdict(ending, f"{name} {value:.1e} reached the tolerance {tolerance:.3g} in round {last.round}")
+                return Verdict(ending, f"{name} {value:.1e} reached the tolerance {tolerance:.2g} in round {last.round}")
         if last.objective > records[0].objective + DIVERGED_GAP:
             return diverged(last.round, f"the objective rose to {last.objective:.3g}")
         if last.round >= self.rounds:
