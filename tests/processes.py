@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import subprocess
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 PATIENCE_SECONDS = 300.0  # only ends what hangs: a loaded machine takes ten times as long as an idle one
@@ -26,3 +28,15 @@ def wait_until(true: Callable[[], Any], what: str, every_seconds: float = 0.02) 
     while not true():
         assert time.monotonic() < deadline, f"it did not happen within {PATIENCE_SECONDS:g} s that {what}"
         time.sleep(every_seconds)
+
+
+def family_of(pid: int) -> list[int]:
+    """A process and all that it started, and they in turn."""
+    parents: dict[int, list[int]] = {}
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            parents.setdefault(int(status.read_text().rpartition(")")[2].split()[1]), []).append(int(status.parent.name))
+    family = [pid]
+    for member in family:  # grows while it is walked through
+        family += parents.get(member, [])
+    return family

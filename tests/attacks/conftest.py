@@ -11,9 +11,9 @@ def passes(monkeypatch):
     made = []
     start = backend.on_threads
 
-    def noting(kernel, *arguments):
+    def noting(kernel, *arguments, **settings):
         made.append(kernel)
-        return start(kernel, *arguments)
+        return start(kernel, *arguments, **settings)
 
     monkeypatch.setattr(backend, "on_threads", noting)
     return made

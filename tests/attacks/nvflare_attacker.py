@@ -88,9 +88,9 @@ class OpenSite(client.SiteAnswers):
 class OpenServer(server.Relay):
     """A hostile coordinator's server: it passes anything on, and sends what it is told to."""
 
-    def __init__(self, channel: int) -> None:
-        server.close_down = lambda rule: None
-        super().__init__(channel)
+    def __init__(self, channel: int, host: str = "") -> None:
+        server.close_down = lambda rule, host: None
+        super().__init__(channel, host)
 
     def _answer(self, site: str, number: int, payload: bytes, seconds: float) -> tuple[bytes, str]:
         if site == "server" and payload == b"registered":

@@ -15,7 +15,7 @@ import fedns
 
 ROOT = Path(__file__).parents[2]
 PYTEST = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-ALIKE = [("heavyball", "gd"), ("pseudohuber", "squared"), ("sparsesigns", "gaussian")]  # theirs, and one of ours
+ALIKE = [("heavyball", "gd"), ("pseudohuber", "probit"), ("sparsesigns", "gaussian")]  # theirs, and one of ours
 SWEEP = """
 methods = ["heavyball", "heavyball:momentum=0", "fedns:sketch=sparsesigns"]
 split = ["iid", "sorted"]
@@ -103,7 +103,7 @@ import fedns
 from fedns.numerics.rng import stream_keys
 from fedns.problems.losses import LOSSES
 
-huber, random = LOSSES["huber"](delta=0.7), np.random.default_rng(0)
+capped, random = LOSSES["capped"](delta=0.7), np.random.default_rng(0)
 x, y = random.normal(size=(240, 6)), random.normal(size=240) * 2.0
 w, keys = random.normal(size=6), stream_keys(0, "sketch", 1, np.arange(2))
 for features in (x, x * (np.abs(x) > 1.3), scipy.sparse.csr_matrix(x * (np.abs(x) > 1.3))):
@@ -111,7 +111,7 @@ for features in (x, x * (np.abs(x) > 1.3), scipy.sparse.csr_matrix(x * (np.abs(x
     r = dense @ w - y
     slope, curvature = np.clip(r, -0.7, 0.7), (np.abs(r) <= 0.7) * 1.0
     shards = fedns.Shards.from_arrays(features, y, [100, 140])
-    problem = fedns.Problem(huber)
+    problem = fedns.Problem(capped)
     value = np.where(np.abs(r) <= 0.7, r * r / 2, 0.7 * (np.abs(r) - 0.35))
     np.testing.assert_allclose(problem.value(w, shards), [value[:100].mean(), value[100:].mean()], rtol=1e-13)
     root = np.sqrt(curvature)[:, None] * dense
@@ -122,7 +122,7 @@ for features in (x, x * (np.abs(x) > 1.3), scipy.sparse.csr_matrix(x * (np.abs(x
         expected = sketch.matrix(100, keys[0]) @ root[:100] / 10.0
         np.testing.assert_allclose(table[: offsets[1]], expected, atol=1e-13)
 for method in (fedns.FedAvg(batch_size=16), fedns.FedNS(fedns.SKETCHES["sparsesigns"](30)), fedns.FedNewton()):
-    history = fedns.simulate(method, fedns.Problem(huber, fedns.Ridge(1e-2)), shards, rounds=5)
+    history = fedns.simulate(method, fedns.Problem(capped, fedns.Ridge(1e-2)), shards, rounds=5)
     assert history.objective[-1] < history.objective[0]
 print("as it should be")
 """

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 WORDS = {
     "full": r"OSError: [Errno 27] File too large|site 'site-",
     "coordinator read-only": r"PermissionError: [Errno 13] Permission denied",
-    "site read-only": "FederationError: ",
+    "site read-only": "SiteRefuses: site 'site-",
 }
 
 

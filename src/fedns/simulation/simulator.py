@@ -106,7 +106,7 @@ def simulate(
     participation: float = 1.0,
     wire: str = "float64",
     threads: int | None = None,
-    device: str | None = None,
+    device: Literal["cpu", "cuda"] | None = None,
     chunk_clients: int | None = None,
     memory_budget_bytes: int = MEMORY_BUDGET_BYTES,
     observers: Sequence[Observer] = (),

@@ -59,7 +59,7 @@ def test_a_checkpoint_continues():
 
 
 def test_settings_are_checked():
-    with pytest.raises(fedns.ConfigError, match="local_steps must be"):
+    with pytest.raises(fedns.ConfigError, match="local_steps of Scaffold must be"):
         fedns.Scaffold(local_steps=0)
-    with pytest.raises(fedns.ConfigError, match="learning_rate must be"):
+    with pytest.raises(fedns.ConfigError, match="learning_rate of Scaffold must be"):
         fedns.Scaffold(learning_rate=-1.0)

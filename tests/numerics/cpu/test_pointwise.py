@@ -57,7 +57,12 @@ def test_a_caller_that_reorders_sums_does_not_change_the_exponential():
     np.testing.assert_allclose(slope, -y * expit(-y * z), rtol=2e-15)
 
 
-@pytest.mark.parametrize("loss", [kind() for kind in LOSSES.values()], ids=lambda loss: loss.name)
+ROW_BY_ROW = [
+    kind() for kind in LOSSES.values() if kind.has_root
+]  # Cox's likelihood is no sum over rows: tests/problems/test_cox.py
+
+
+@pytest.mark.parametrize("loss", ROW_BY_ROW, ids=lambda loss: loss.name)
 def test_derivatives_match_finite_differences(loss):
     random = np.random.default_rng(2)
     z, y = random.normal(size=200), np.where(random.random(200) < 0.5, -1.0, 1.0)
@@ -68,8 +73,9 @@ def test_derivatives_match_finite_differences(loss):
     np.testing.assert_allclose(curvature, (above - below) / (2 * step), atol=1e-9)
 
 
-@pytest.mark.parametrize("loss", [kind() for kind in LOSSES.values()], ids=lambda loss: loss.name)
+@pytest.mark.parametrize("loss", ROW_BY_ROW, ids=lambda loss: loss.name)
 def test_formulas_mean_the_same_in_python_and_compiled(loss):
     z, y = margins_and_labels(999, 5.0)
-    np.testing.assert_allclose(values(loss, y, z), loss.value(y, z), rtol=1e-14)
-    np.testing.assert_allclose(derivatives(loss, y, z), (loss.slope(y, z), loss.curvature(y, z)), rtol=1e-14)
+    digits = 1e-13 if loss.name == "probit" else 1e-14  # exp(-z^2 / 2) makes z^2 / 2 roundings of one, up to 160 here
+    np.testing.assert_allclose(values(loss, y, z), loss.value(y, z), rtol=digits)
+    np.testing.assert_allclose(derivatives(loss, y, z), (loss.slope(y, z), loss.curvature(y, z)), rtol=digits)

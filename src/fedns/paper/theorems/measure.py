@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.stats
 from numpy.typing import ArrayLike, NDArray
 
 from fedns.core.algorithm import Algorithm
@@ -101,8 +100,15 @@ class PowerLaw:
 
 def fit_power(x: Sequence[float] | FloatArray, y: Sequence[float] | FloatArray) -> PowerLaw:
     """Least squares on logarithms."""
-    line = scipy.stats.linregress(np.log(x), np.log(y))
-    return PowerLaw(float(line.slope), float(np.exp(line.intercept)), float(line.stderr))
+    horizontal, vertical = np.log(np.asarray(x, dtype=np.float64)), np.log(np.asarray(y, dtype=np.float64))
+    centred = horizontal - horizontal.mean()
+    spread = float(centred @ centred)
+    exponent = float(centred @ vertical) / spread
+    residuals = (
+        vertical - vertical.mean() - exponent * centred
+    )  # scipy's error is that of a correlation, 2e-8 where there is none
+    error = float(np.sqrt(residuals @ residuals / max(1, len(residuals) - 2) / spread))
+    return PowerLaw(exponent, float(np.exp(vertical.mean() - exponent * horizontal.mean())), error)
 
 
 def geometric_mean(values: Sequence[float] | FloatArray) -> float:

@@ -9,12 +9,12 @@ import fedns
 
 
 @dataclass(frozen=True)
-class Huber(fedns.Loss):
+class Capped(fedns.Loss):
     """(z - y)^2 / 2 up to |z - y| = delta, and a straight line from there."""
 
     delta: float = 1.5
 
-    name: ClassVar[str] = "huber"
+    name: ClassVar[str] = "capped"
     curvature_bound: ClassVar[float] = 1.0
 
     def value(self, y: Any, z: Any) -> Any:
