@@ -35,6 +35,17 @@ def expanded(problem: RandomProblem, fit):
     return model, back, rows["site"].to_numpy()[chosen], [fit.names.index(name) for name in kept]
 
 
+def sandwich(model, rival, groups):
+    """The robust covariance of a canonical link by its formula; rows by themselves, or in groups with the usual factor."""
+    x, (count, size) = model.exog, model.exog.shape
+    bread = np.linalg.inv((x * model.family.variance(rival.mu)[:, None]).T @ x)
+    scores = np.zeros((groups.max() + 1, size))
+    np.add.at(scores, groups, (model.endog - rival.mu)[:, None] * x)
+    number = len(scores)
+    factor = 1.0 if number == count else number / (number - 1) * (count - 1) / (count - size)
+    return factor * bread @ scores.T @ scores @ bread
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_standard_errors_likelihood_and_tests(seed):
     problem = random_problem(seed)
@@ -51,8 +62,15 @@ def test_standard_errors_likelihood_and_tests(seed):
     for kind, theirs, factor in (
         ("model", rival, 1.0), ("HC0", robust, 1.0), ("HC1", robust, count / (count - size)), ("site", clustered, 1.0),
     ):  # fmt: skip
-        expected = np.sqrt(factor * np.diag(back @ theirs.cov_params() @ back.T))
-        assert fit.standard_errors(kind)[kept] == pytest.approx(expected, rel=1e-6), kind
+        covariance = theirs.cov_params()
+        if problem.near_separated and np.isnan(covariance).any():  # statsmodels divides 0 by 0 where a probability is 1
+            covariance = sandwich(
+                model, rival, np.arange(count) if theirs is robust else np.unique(sites, return_inverse=True)[1]
+            )
+        expected = np.sqrt(factor * np.diag(back @ covariance @ back.T))
+        # Of a coefficient that one site alone tells of, the clustered error is 0: what is left there is rounding.
+        scale = expected + (0.1 * fit.standard_errors()[kept] if kind == "site" else 0.0)
+        assert (np.abs(fit.standard_errors(kind)[kept] - expected) <= 1e-6 * scale).all(), kind
     found = fit.goodness
     assert found.log_likelihood == pytest.approx(rival.llf, rel=1e-8)
     assert (found.aic, found.bic) == pytest.approx((rival.aic, rival.bic_llf), rel=1e-8)
