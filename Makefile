@@ -15,7 +15,7 @@ demo-federation: $(STAMP)
 # Three processes on two cores: tests of sites spend much of their time waiting.
 test: $(STAMP)
 	$(BIN)/python tests/browser/install_browser.py
-	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile
+	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 # What every edit deserves: no processes, no downloaded data. The first run after a change of a kernel compiles it.
 QUICK := tests/test_architecture.py tests/core tests/numerics tests/sketches tests/problems tests/runs tests/data tests/algorithms tests/federation/site

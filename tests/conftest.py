@@ -18,6 +18,11 @@ def pytest_report_header() -> str:
     return f"real data: {'FEDNS_DATA is set' if folder else 'FEDNS_DATA is not set, tests on real data are skipped'}"
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that start processes first: they take minutes, and one of them at the end would have a core to itself."""
+    items.sort(key=lambda item: not item.path.name.startswith(("test_real_processes", "test_sweep")))
+
+
 def make_shards(
     rows: int = 300,
     columns: int = 13,
