@@ -98,8 +98,14 @@ def as_plain_text(_app: Any, _what: str, _name: str, _obj: Any, _options: Any, l
     lines[:] = [re.sub(r"(?<=\w)_(?=\W|$)|[|*]", lambda mark: "\\" + mark[0], line) for line in lines]
 
 
+def skips(_app: Any, _what: str, name: str, _obj: Any, skip: bool, _options: Any) -> bool:
+    """What scikit-learn writes into its estimators is described there."""
+    return skip or (name.startswith("set_") and name.endswith("_request"))
+
+
 write_reference()
 
 
 def setup(app: Any) -> None:
+    app.connect("autodoc-skip-member", skips)
     app.connect("autodoc-process-docstring", as_plain_text)
