@@ -12,8 +12,6 @@ from scipy.special import softmax
 from fedns.numerics import parallel
 from fedns.numerics.backend import Batch, FloatArray, Keys, LocalSteps, SketchPlan
 from fedns.numerics.cpu import kernels
-<<<<<<< HEAD:src/fedns/numerics/cpu/softmax_backend.py
-from fedns.numerics.cpu import softmax as passes
 from fedns.numerics.cpu.backend import (
     NO_NORMS,
     CpuBackend,
@@ -23,9 +21,6 @@ from fedns.numerics.cpu.backend import (
     rows_as_root,
     whole_clients,
 )
-=======
-from fedns.numerics.cpu.backend import CpuBackend, data_of, merged_curvatures, rows_as_root, whole_clients
->>>>>>> main:src/fedns/numerics/cpu/softmax/backend.py
 from fedns.numerics.cpu.pointwise import loss_code
 from fedns.numerics.cpu.sketching import sketch_code
 from fedns.numerics.cpu.softmax import kernels as passes
