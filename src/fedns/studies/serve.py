@@ -14,6 +14,7 @@ from fedns.core.shards import Shards
 from fedns.data.files.frames import SUFFIXES, Frame, read_frame
 from fedns.data.files.opening import format_suffix
 from fedns.federation.config import SITE_FILE, SiteConfig
+from fedns.federation.site.metrics import watched
 from fedns.federation.site.rows import site_shards
 from fedns.federation.site.serve import prepare
 from fedns.federation.site.service import SiteService
@@ -123,7 +124,8 @@ def _prepare(spec: Spec, problem: Problem, shards: Shards) -> None:
 
 def service(path: str | Path) -> Callable[[bytes], bytes]:
     """The same from the path of the site's file."""
-    return site_service(SiteConfig.read(Path(path))).answer
+    config = SiteConfig.read(Path(path))
+    return watched(config.name, site_service(config).answer, config.metrics_port)
 
 
 def _design(spec: Spec) -> Design:
