@@ -29,7 +29,7 @@ def infer(
     found: the columns that were left out. coefficients: on the original scale.
     """
     questions = questions_of(design.study)
-    kept = _kept(design, found)
+    kept = kept_places(design, found)
     expected, sums, missing = None, None, ""
     try:
         if not questions.is_canonical:
@@ -57,7 +57,7 @@ def infer(
     )
 
 
-def _kept(design: Design, found: Sequence[Alias]) -> list[int]:
+def kept_places(design: Design, found: Sequence[Alias]) -> list[int]:
     """Fitted coefficients, the intercept last, that were not left out."""
     names = [*design.names[int(design.intercept) :], *design.names[: int(design.intercept)]]
     gone = {alias.name for alias in found}
