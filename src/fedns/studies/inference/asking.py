@@ -33,8 +33,7 @@ def infer(
     expected, sums, missing = None, None, ""
     try:
         if not questions.is_canonical:
-            told = _part(ask_curvature(cohort, w, questions.expected_information), kept)
-            expected = told.weights @ told.packed_hessians / told.weights.sum()
+            expected = _part(ask_curvature(cohort, w, questions.expected_information), kept).packed
         if questions.family.by_row:
             sums = ask_sums(cohort, questions, w, intercept=design.intercept)
         else:
