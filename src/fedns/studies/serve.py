@@ -23,6 +23,7 @@ from fedns.problems.problem import Problem
 from fedns.runs.builder import at_site
 from fedns.runs.methods import parse_method
 from fedns.runs.spec import Spec
+from fedns.studies.diagnostics.exchange import scoring_of
 from fedns.studies.fit import coded_shards
 from fedns.studies.inference.exchange import questions_of
 from fedns.studies.model.design import Design
@@ -94,6 +95,7 @@ class StudySite:
             register,
             evaluate_locally,
             *questions_of(design.study).handlers(),
+            *scoring_of(design, self._config.permit.smallest_cell).handlers(),
             *algorithm.handlers(),
         )
         return problem_of(design.study, design), _named(*asked)
