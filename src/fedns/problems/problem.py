@@ -147,6 +147,9 @@ class Problem(Checked):
             weights = np.ones(len(values)) if shards.sample_weights is None else shards.sample_weights[start:stop]
             yield CodedBlock(features, features @ w + offsets, shards.targets[start:stop], weights)
 
+    def before_counts_leave(self, counts: NDArray[np.int64]) -> None:
+        """Handlers call it with the rows in every cell of their tables, (tables, ...); a site's guard may refuse here."""
+
     def penalty_diagonal(self, num_features: int) -> FloatArray:
         """The Hessian of the penalty, which is diagonal; 0 for the intercept of every output."""
         diagonal = np.full(num_features // self.loss.outputs, self.penalty.strength)
