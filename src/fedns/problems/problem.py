@@ -17,9 +17,9 @@ from fedns.core.shards import Shards
 from fedns.numerics.backend import Backend, Keys, LocalSteps, SketchPlan, default
 from fedns.numerics.linalg import LowRank, solve_shifted, unpack_symmetric
 from fedns.numerics.parallel import offsets_of
-from fedns.problems.feature_maps import FeatureMap, Identity
 from fedns.problems.loss import Loss
 from fedns.problems.losses import Logistic
+from fedns.problems.maps.feature_map import FeatureMap, Identity
 from fedns.problems.offset import OffsetBackend
 from fedns.problems.penalties import Ridge
 

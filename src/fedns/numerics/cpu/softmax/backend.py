@@ -12,10 +12,10 @@ from scipy.special import softmax
 from fedns.numerics import parallel
 from fedns.numerics.backend import Batch, FloatArray, Keys, LocalSteps, SketchPlan
 from fedns.numerics.cpu import kernels
-from fedns.numerics.cpu import softmax as passes
 from fedns.numerics.cpu.backend import CpuBackend, data_of, merged_curvatures, rows_as_root, whole_clients
 from fedns.numerics.cpu.pointwise import loss_code
 from fedns.numerics.cpu.sketching import sketch_code
+from fedns.numerics.cpu.softmax import kernels as passes
 from fedns.numerics.formulas import Formulas
 from fedns.numerics.linalg import packed_size
 from fedns.numerics.parallel import Segments
