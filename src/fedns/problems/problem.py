@@ -154,6 +154,9 @@ class Problem(Checked):
         for block in self.coded_blocks(w, shards):
             yield self.loss.row_scores(*block), block.weights
 
+    def before_counts_leave(self, counts: NDArray[np.int64]) -> None:
+        """Handlers call it with the rows in every cell of their tables, (tables, ...); a site's guard may refuse here."""
+
     def penalty_diagonal(self, num_features: int) -> FloatArray:
         """The Hessian of the penalty, which is diagonal; 0 for the intercept of every output."""
         diagonal = np.full(num_features // self.loss.outputs, self.penalty.strength)

@@ -29,12 +29,11 @@ def infer(
     found: the columns that were left out. coefficients: on the original scale.
     """
     questions = questions_of(design.study)
-    kept = _kept(design, found)
+    kept = kept_places(design, found)
     expected, sums, missing = None, None, ""
     try:
         if not questions.is_canonical:
-            told = _part(ask_curvature(cohort, w, questions.expected_information), kept)
-            expected = told.weights @ told.packed_hessians / told.weights.sum()
+            expected = _part(ask_curvature(cohort, w, questions.expected_information), kept).packed
         sums = ask_sums(cohort, questions, w, intercept=design.intercept)
     except REFUSALS as refusal:
         missing = str(refusal)
@@ -54,7 +53,7 @@ def infer(
     )
 
 
-def _kept(design: Design, found: Sequence[Alias]) -> list[int]:
+def kept_places(design: Design, found: Sequence[Alias]) -> list[int]:
     """Fitted coefficients, the intercept last, that were not left out."""
     gone = {alias.name for alias in found}
     return [fitted for fitted, place in enumerate(design.places) if design.names[place] not in gone]

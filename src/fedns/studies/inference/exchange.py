@@ -84,7 +84,7 @@ class Questions:
     family: Family
 
     def handlers(self) -> tuple[Handler, ...]:
-        fit = self.look_at_fit if self.family.has_residuals else self.look_at_scores
+        fit = self.look_at_fit if self.family.has_residuals else self.look_at_row_scores
         classes = (self.look_at_classes,) if self.has_classes else ()
         return information, self.expected_information, fit, *classes, self.look_at_null
 
@@ -124,7 +124,7 @@ class Questions:
         return as_batch(answers)
 
     @on_client(Point, Scores)
-    def look_at_scores(self, problem: Problem, clients: Clients, request: Point) -> Scores:
+    def look_at_row_scores(self, problem: Problem, clients: Clients, request: Point) -> Scores:
         """The same where a row has several residuals, or none of its own: likelihood and robust standard errors."""
         answers = []
         for client in range(clients.shards.num_clients):
@@ -172,9 +172,14 @@ class Curvature:
         return np.asarray(self.weights @ self.gradients / self.weights.sum())
 
     @property
+    def packed(self) -> FloatArray:
+        """The Hessian's mean over all rows: (entries,)."""
+        return np.asarray(self.weights @ self.packed_hessians / self.weights.sum())
+
+    @property
     def hessian(self) -> FloatArray:
         """The mean over all rows: (features, features)."""
-        return unpack_symmetric(self.weights @ self.packed_hessians / self.weights.sum(), self.gradients.shape[1])
+        return unpack_symmetric(self.packed, self.gradients.shape[1])
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,7 +211,7 @@ def ask_sums(cohort: Cohort, questions: Questions, w: FloatArray, *, intercept: 
         start = questions.family.margin(float(cohort.weights @ fit.outcome)) if intercept else 0.0
         null_loss = _null_loss(cohort, questions, start, w.size, intercept=intercept)
         return Sums(fit.loss, fit.pearson, fit.constants, fit.packed_scores, null_loss)
-    fit = _joined(cohort, questions.look_at_scores, w)
+    fit = _joined(cohort, questions.look_at_row_scores, w)
     if questions.has_classes and intercept:  # then it has the shares of the classes for probabilities
         null_loss = float(entr(cohort.weights @ _joined(cohort, questions.look_at_classes, w).shares).sum())
     else:
