@@ -33,6 +33,7 @@ ALLOWED = {
 OWNERS = {
     "matplotlib": {"reporting/plots.py"},
     "cupy": {f"numerics/gpu/{part}.py" for part in ("backend", "kernels", "resident")},
+    "distributed": {"simulation/cluster.py"},
     "llvmlite": {f"numerics/cpu/{part}.py" for part in ("formulas", "pointwise", "simd")},
     "flwr": {f"transports/flower/{part}.py" for part in ("client", "connection", "door", "server", "superlink", "turns")},
     "nvflare": {f"transports/nvflare/{part}.py" for part in ("client", "incoming", "processes", "server")},

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fedns.cli.options import INTERRUPTED_EXIT, Quiet, make_console, option, with_settings
+from fedns.cli.options import INTERRUPTED_EXIT, Cluster, Quiet, make_console, option, with_settings
 from fedns.runs.settings import read_toml
 from fedns.runs.spec import Spec
 
@@ -40,13 +40,18 @@ def methods(
 
 
 @with_settings
-def compare(dataset: Annotated[str, typer.Argument(hidden=True)], settings: dict[str, Any], quiet: Quiet = False) -> None:
+def compare(
+    dataset: Annotated[str, typer.Argument(hidden=True)],
+    settings: dict[str, Any],
+    cluster: Cluster = None,
+    quiet: Quiet = False,
+) -> None:
     """Compare methods on the same data: rounds, bytes, seconds.
 
     DATASET is a name that `fedns datasets` lists, the path of a file (LIBSVM text, .npz, .csv, .parquet, ...) or
     synthetic:rows=...,columns=...
     """
-    run_comparison(Spec.from_dict({"dataset": dataset, **settings}), quiet)
+    run_comparison(Spec.from_dict({"dataset": dataset, **settings}), quiet, cluster)
 
 
 @with_settings
@@ -54,6 +59,7 @@ def run(
     config: Annotated[Path, typer.Argument(hidden=True)],
     settings: dict[str, Any],
     dataset: Annotated[str | None, option("Another data set.")] = None,
+    cluster: Cluster = None,
     quiet: Quiet = False,
 ) -> None:
     """Compare as a file says; flags override it.
@@ -65,9 +71,9 @@ def run(
 
     overrides = settings if dataset is None else {"dataset": dataset, **settings}
     if is_sweep(read_toml(config)):
-        run_sweep(config, overrides, quiet)
+        run_sweep(config, overrides, quiet, cluster)
     else:
-        run_comparison(Spec.from_toml(config, overrides), quiet)
+        run_comparison(Spec.from_toml(config, overrides), quiet, cluster)
 
 
 def reproduce(
@@ -75,6 +81,7 @@ def reproduce(
         bool, typer.Option("--quick", help="Few trials and rounds: a few minutes instead of a quarter of an hour or more.")
     ] = False,
     out: Annotated[str, option("Folder of the results.", "runs/reproduce")] = "runs/reproduce",
+    cluster: Cluster = None,
     quiet: Quiet = False,
 ) -> None:
     """Run the paper's figures, tables and theorems, and say what became of each claim.
@@ -86,7 +93,7 @@ def reproduce(
     from fedns.paper.command import verdict_table
 
     folder = Path(out) / "quick" if quick else Path(out)
-    reproduction = run_everything(folder, quick, board_for(make_console(stderr=True), quiet))
+    reproduction = run_everything(folder, quick, board_for(make_console(stderr=True), quiet), cluster=cluster)
     if reproduction.report is None:
         typer.echo("fedns: interrupted; the same command goes on from here", err=True)
         raise typer.Exit(INTERRUPTED_EXIT)
@@ -97,7 +104,7 @@ def reproduce(
         typer.echo(f"report: {reproduction.report}")
 
 
-def run_comparison(spec: Spec, quiet: bool) -> None:
+def run_comparison(spec: Spec, quiet: bool, cluster: str | None) -> None:
     """Compare, write the results, and show them."""
     from fedns.comparison.compare import compare as run_all
     from fedns.comparison.compare import earlier_results
@@ -107,7 +114,7 @@ def run_comparison(spec: Spec, quiet: bool) -> None:
 
     if earlier_results(spec.folder) and not quiet:
         typer.echo(f"{spec.folder} holds an earlier run, which this one replaces", err=True)
-    comparison = run_all(spec, display_for(make_console(stderr=True), quiet))
+    comparison = run_all(spec, display_for(make_console(stderr=True), quiet), cluster=cluster)
     if not comparison.runs:
         typer.echo("fedns: interrupted before the first round", err=True)
         raise typer.Exit(INTERRUPTED_EXIT)
@@ -120,14 +127,14 @@ def run_comparison(spec: Spec, quiet: bool) -> None:
         raise typer.Exit(INTERRUPTED_EXIT)
 
 
-def run_sweep(config: Path, overrides: dict[str, Any], quiet: bool) -> None:
+def run_sweep(config: Path, overrides: dict[str, Any], quiet: bool, cluster: str | None) -> None:
     """Run what is left of a sweep, and show all of it."""
     from fedns.comparison.board import board_for
     from fedns.comparison.sweep import read_sweep, sweep_table
     from fedns.comparison.sweep import run_sweep as run_all
 
     sweep = read_sweep(config, overrides)
-    done, interrupted = run_all(sweep, board_for(make_console(stderr=True), quiet))
+    done, interrupted = run_all(sweep, board_for(make_console(stderr=True), quiet), cluster=cluster)
     if done and not quiet:
         make_console().print(sweep_table(done))
         typer.echo(f"table and reports: {sweep.folder}")

@@ -44,6 +44,15 @@ SETTINGS = {
 }
 _LEFT_OPEN = {"clients": DEFAULT_CLIENTS, "threads": "all cores", "device": "cpu", "out": "runs/DATASET"}
 
+Cluster = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster",
+        metavar="dask://HOST:PORT",
+        help="Compute on the workers of this Dask scheduler: the clients of a comparison, or the cases of many.",
+        show_default=False,
+    ),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing; the results are in the files.")]
 
 

@@ -48,19 +48,20 @@ class Comparison:
 
 
 @checked
-def compare(spec: Spec, display: Display | None = None, *, resume: bool = False) -> Comparison:
+def compare(spec: Spec, display: Display | None = None, *, resume: bool = False, cluster: str | None = None) -> Comparison:
     """Run a spec into its folder. After Ctrl-C, what was finished is still there and is returned.
 
     - spec: fedns.Spec(...): data, problem, methods and when to stop.
     - display: is told of every round; nothing is shown unless given.
     - resume: keep the runs that an earlier process with the same settings finished there, and make only the others.
+    - cluster: dask://HOST:PORT, the scheduler of a Dask cluster whose workers hold the clients; this process unless given.
     """
     display = display or Display()
     methods = parse_methods(spec.methods, spec.sketch, spec.sketch_size)
     comparison = Comparison(spec, spec.folder)
     with display.open([method.label for method in methods], spec.trials):
         try:
-            _run_all(comparison, methods, display, resume)
+            _run_all(comparison, methods, display, resume, cluster)
         except KeyboardInterrupt:
             comparison.interrupted = True
     if (comparison.folder / ROUNDS_FILE).is_file() and comparison.num_clients:
@@ -68,7 +69,7 @@ def compare(spec: Spec, display: Display | None = None, *, resume: bool = False)
     return comparison
 
 
-def _run_all(comparison: Comparison, methods: list[Method], display: Display, resume: bool) -> None:
+def _run_all(comparison: Comparison, methods: list[Method], display: Display, resume: bool, cluster: str | None) -> None:
     spec = comparison.spec
     display.stage(f"loading {spec.dataset}")
     dataset, problem = load_data(spec)
@@ -110,6 +111,7 @@ def _run_all(comparison: Comparison, methods: list[Method], display: Display, re
                     participation=spec.participation,
                     wire=spec.wire,
                     threads=spec.threads,
+                    cluster=cluster,
                     observers=(writer, display.watch(method.label, trial.number)),
                 )
 

@@ -91,8 +91,10 @@ def _combinations(path: Path, values: dict[str, Any], folder: Path) -> list[Case
     return cases
 
 
-def run_sweep(sweep: Sweep, board: Board | None = None, processes: int | None = None) -> tuple[Finished, bool]:
-    """Run what is not finished yet, on all cores; what was, with the same settings, is read back.
+def run_sweep(
+    sweep: Sweep, board: Board | None = None, processes: int | None = None, cluster: str | None = None
+) -> tuple[Finished, bool]:
+    """Run what is not finished yet, on all cores or on a Dask cluster; what was, with the same settings, is read back.
 
     Also whether Ctrl-C cut it short. The results do not depend on the number of processes.
     """
@@ -101,19 +103,24 @@ def run_sweep(sweep: Sweep, board: Board | None = None, processes: int | None = 
     if before:
         board.say(f"finished before: {', '.join(before)}")
     sweep.folder.mkdir(parents=True, exist_ok=True)
-    interrupted = not run_all(tasks_of(sweep), board, processes, lambda: write_table(sweep.folder, read_finished(sweep)))
+    after_each = lambda: write_table(sweep.folder, read_finished(sweep))  # noqa: E731
+    interrupted = not run_all(tasks_of(sweep), board, processes, after_each, cluster)
     done = read_finished(sweep)
     write_table(sweep.folder, done)
     return done, interrupted
 
 
 def run_all(
-    tasks: Sequence[Task], board: Board, processes: int | None = None, after_each: Callable[[], None] = lambda: None
+    tasks: Sequence[Task],
+    board: Board,
+    processes: int | None = None,
+    after_each: Callable[[], None] = lambda: None,
+    cluster: str | None = None,
 ) -> bool:
     """Run tasks with progress on the board; False where Ctrl-C ended it."""
     try:
         with board.open(len(tasks)):
-            for task, _ in run_tasks(tasks, lambda task, text: board.working(task.label, text), processes):
+            for task, _ in run_tasks(tasks, lambda task, text: board.working(task.label, text), processes, cluster):
                 after_each()
                 board.finished(task.label)
     except KeyboardInterrupt:

@@ -17,6 +17,7 @@ from typing import Any
 from fedns.core.errors import FednsError
 from fedns.numerics import parallel
 from fedns.numerics.errors import BackendError
+from fedns.simulation.cluster import spread
 
 Say = Callable[[str], None]
 
@@ -37,12 +38,17 @@ class _Worker:
 
 
 def run_tasks(
-    tasks: Sequence[Task], heard: Callable[[Task, str], None], processes: int | None = None
+    tasks: Sequence[Task], heard: Callable[[Task, str], None], processes: int | None = None, cluster: str | None = None
 ) -> Iterator[tuple[Task, Any]]:
     """Each task with what it gave, as they finish; they are begun in order, and a single one stays in this process.
 
-    The cores are shared out evenly. Leaving the iterator early, as Ctrl-C does, ends what is still running.
+    The cores are shared out evenly; where a Dask cluster is given, its workers take the tasks and say nothing. Leaving the
+    iterator early, as Ctrl-C does, ends what is still running.
     """
+    if cluster is not None:
+        for at, value in spread(cluster, [partial(task.work, *task.arguments, say_nothing) for task in tasks]):
+            yield tasks[at], value
+        return
     cores = os.cpu_count() or 1
     count = min(processes or cores, len(tasks))
     if count <= 1:
@@ -65,6 +71,10 @@ def run_tasks(
             worker.process.terminate()
             worker.process.join()
             worker.connection.close()
+
+
+def say_nothing(text: str) -> None:
+    """For tasks whose words nobody hears."""
 
 
 def _share_out(

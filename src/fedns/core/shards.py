@@ -125,6 +125,20 @@ class Shards:
         names = tuple(self.names[j] for j in chosen) if self.names is not None else None
         return replace(self, starts=self.starts[chosen], stops=self.stops[chosen], names=names)
 
+    def extract(self, low: int, high: int) -> Shards:
+        """Clients low:high with a view of their rows alone, for whoever is to get no others."""
+        first, last = int(self.starts[low]), int(self.stops[high - 1])
+        if isinstance(self.rows, SparseRows):
+            begin, end = self.rows.indptr[first], self.rows.indptr[last]
+            entries = {name: getattr(self.rows, name)[begin:end] for name in ("data", "indices")}
+            rows: Rows = self.rows._replace(**entries, indptr=self.rows.indptr[first : last + 1] - begin)
+        else:
+            rows = DenseRows.of(self.rows.values[first:last])
+        weights = None if self.sample_weights is None else self.sample_weights[first:last]
+        starts, stops = self.starts[low:high] - first, self.stops[low:high] - first
+        names = None if self.names is None else self.names[low:high]
+        return Shards(rows, self.targets[first:last], starts, stops, weights, names, self.columns)
+
     @cached_property
     def narrowed(self) -> Shards:
         """The same numbers in the smallest type that holds each of them exactly: every pass gives the same bits."""

@@ -36,7 +36,9 @@ class Reproduction:
         return in_order(verdict for part in self.parts for verdict in part.verdicts)
 
 
-def reproduce(folder: Path, quick: bool, board: Board | None = None, processes: int | None = None) -> Reproduction:
+def reproduce(
+    folder: Path, quick: bool, board: Board | None = None, processes: int | None = None, cluster: str | None = None
+) -> Reproduction:
     """Run what is not there yet, then judge every claim; started again after any end, it goes on where it stopped."""
     board = board or Board()
     plan = make_plan(folder, quick)
@@ -47,7 +49,7 @@ def reproduce(folder: Path, quick: bool, board: Board | None = None, processes: 
     if tasks:
         board.say(f"{len(tasks)} tasks, expected to take about {_duration(plan.expected_seconds())} on this machine's cores")
     began = time.monotonic()
-    if not run_all(tasks, board, processes):
+    if not run_all(tasks, board, processes, cluster=cluster):
         return Reproduction([], None, plan.left_out)
     board.say(f"ran for {_duration(time.monotonic() - began)}; drawing the figures")
     parts = build(plan)

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedns.core.algorithm import Algorithm
 from fedns.core.checked import checked
-from fedns.core.clients import ClientMemory, Clients, Handler, Ids, messages_of
+from fedns.core.clients import Handler, Ids
 from fedns.core.cohort import Cohort, Session
-from fedns.core.encoding import decode
 from fedns.core.errors import ConfigError
 from fedns.core.history import History, Observer
-from fedns.core.messages import Message, Ragged
-from fedns.core.run import run
+from fedns.core.messages import Message
+from fedns.core.run import Evaluation, run
 from fedns.core.shards import Shards
 from fedns.core.termination import Stop
 from fedns.numerics import parallel
@@ -25,8 +25,8 @@ from fedns.numerics.backend import on_device
 from fedns.numerics.linalg import single_threaded_blas
 from fedns.problems.problem import Problem
 from fedns.problems.reference import Optimum, pooled_optimum
-
-MEMORY_BUDGET_BYTES = 128 * 2**20
+from fedns.simulation.answering import MEMORY_BUDGET_BYTES, LocalClients
+from fedns.simulation.cluster import ClusterCohort
 
 
 class SimulatedCohort(Cohort):
@@ -41,40 +41,13 @@ class SimulatedCohort(Cohort):
         memory_budget_bytes: int = MEMORY_BUDGET_BYTES,
     ) -> None:
         super().__init__(session, np.arange(shards.num_clients, dtype=np.int64))
-        if chunk_clients is not None and chunk_clients < 1:
-            raise ConfigError(f"chunk_clients must be >= 1, got {chunk_clients}")
-        if memory_budget_bytes < 1:
-            raise ConfigError(f"memory_budget_bytes must be >= 1, got {memory_budget_bytes}")
         self.shards = shards
-        self.memory = ClientMemory(self.ids)
-        self._chunk_clients = chunk_clients
-        self._budget = memory_budget_bytes
-        self._reply_bytes: dict[str, int] = {}  # the largest reply of one client seen so far, per handler
+        self._clients = LocalClients(shards, self.ids, chunk_clients, memory_budget_bytes)
+        self.memory = self._clients.memory
         self.register_clients()
 
     def _deliver(self, handler: Handler, frame: bytes, ids: Ids) -> Iterator[tuple[Ids, Message]]:
-        request, envelope = decode(messages_of(handler)[0], frame)
-        session = self.session
-        start = 0
-        while start < ids.size:
-            chunk = ids[start : start + self._chunk_size(handler)]
-            clients = Clients(self.shards.select(chunk), chunk, session.seed, envelope.round, self.memory)
-            batch = handler(session.problem, clients, request)
-            self._note_size(handler, batch, chunk.size)
-            yield chunk, batch
-            start += chunk.size
-
-    def _chunk_size(self, handler: Handler) -> int:
-        if self._chunk_clients is not None:
-            return self._chunk_clients
-        known = self._reply_bytes.get(handler.__name__)
-        # Nothing is known of the first reply: a few clients tell what the others will need.
-        return 16 if known is None else max(1, self._budget // max(1, known))
-
-    def _note_size(self, handler: Handler, batch: Message, clients: int) -> None:
-        values = [getattr(batch, name) for name in batch.specs()]
-        size = sum(v.values.nbytes if isinstance(v, Ragged) else np.asarray(v).nbytes for v in values) // clients
-        self._reply_bytes[handler.__name__] = max(size, self._reply_bytes.get(handler.__name__, 0))
+        return self._clients.answer(self.session.problem, self.session.seed, handler, frame, ids)
 
 
 @checked
@@ -110,6 +83,7 @@ def simulate(
     device: Literal["cpu", "cuda"] | None = None,
     chunk_clients: int | None = None,
     memory_budget_bytes: int = MEMORY_BUDGET_BYTES,
+    cluster: str | None = None,
     observers: Sequence[Observer] = (),
 ) -> History:
     """Run a method over these shards in this process; its history, with the coefficients.
@@ -130,6 +104,7 @@ def simulate(
     - device: "cpu" or "cuda", what passes over the rows; the problem's own backend unless given.
     - chunk_clients: clients that are answered at once; by memory unless given.
     - memory_budget_bytes: for replies that are held at once.
+    - cluster: dask://HOST:PORT, the scheduler of a Dask cluster whose workers hold the clients; this process unless given.
     - observers: see every round, and end the run by returning a reason.
     """
     problem.loss.check_targets(shards)
@@ -144,22 +119,26 @@ def simulate(
         first = None if start is None else _checked_start(start, problem.num_features(shards.num_columns))
         best = _optimum(optimum, tol is not None, problem, shards)
         visible = shards.pooled() if algorithm.pooled else shards
-        cohort = SimulatedCohort(
-            visible,
-            Session(problem, seed, wire, metered=not algorithm.pooled, start=first),
-            chunk_clients=chunk_clients,
-            memory_budget_bytes=memory_budget_bytes,
-        )
-        return run(
-            algorithm,
-            problem,
-            cohort,
-            stop=stop,
-            evaluate=lambda w: problem.evaluate(w, shards),
-            optimal_value=None if best is None else best.value,
-            participation=participation,
-            observers=observers,
-        )
+        session = Session(problem, seed, wire, metered=not algorithm.pooled, start=first)
+        chunks: Any = {"chunk_clients": chunk_clients, "memory_budget_bytes": memory_budget_bytes}
+        evaluate: Callable[[NDArray[np.float64]], Evaluation] = lambda w: problem.evaluate(w, shards)  # noqa: E731
+        with contextlib.ExitStack() as stack:
+            cohort: Cohort
+            if cluster is None or algorithm.pooled:  # all rows as one client have nowhere to be spread to
+                cohort = SimulatedCohort(visible, session, **chunks)
+            else:
+                cohort = stack.enter_context(contextlib.closing(ClusterCohort(shards, session, cluster, **chunks)))
+                evaluate = cohort.evaluate
+            return run(
+                algorithm,
+                problem,
+                cohort,
+                stop=stop,
+                evaluate=evaluate,
+                optimal_value=None if best is None else best.value,
+                participation=participation,
+                observers=observers,
+            )
 
 
 def _optimum(given: Optimum | Literal["find"] | None, needed: bool, problem: Problem, shards: Shards) -> Optimum | None:

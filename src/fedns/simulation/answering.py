@@ -1,0 +1,58 @@
+"""Clients whose rows are in this process, asked in chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from fedns.core.clients import ClientMemory, Clients, Handler, Ids, messages_of
+from fedns.core.encoding import decode
+from fedns.core.errors import ConfigError
+from fedns.core.messages import Message, Ragged
+from fedns.core.shards import Shards
+
+MEMORY_BUDGET_BYTES = 128 * 2**20
+
+
+class LocalClients:
+    """Clients answered as many at a time as their replies fit into the memory budget."""
+
+    def __init__(
+        self, shards: Shards, ids: Ids, chunk_clients: int | None = None, memory_budget_bytes: int = MEMORY_BUDGET_BYTES
+    ) -> None:
+        if chunk_clients is not None and chunk_clients < 1:
+            raise ConfigError(f"chunk_clients must be >= 1, got {chunk_clients}")
+        if memory_budget_bytes < 1:
+            raise ConfigError(f"memory_budget_bytes must be >= 1, got {memory_budget_bytes}")
+        self.shards = shards
+        self.ids = ids  # (clients,) their numbers in the federation, increasing
+        self.memory = ClientMemory(ids)
+        self._chunk_clients = chunk_clients
+        self._budget = memory_budget_bytes
+        self._reply_bytes: dict[str, int] = {}  # the largest reply of one client seen so far, per handler
+
+    def answer(self, problem: Any, seed: int, handler: Handler, frame: bytes, ids: Ids) -> Iterator[tuple[Ids, Message]]:
+        """The replies of these clients to an encoded request, a chunk at a time."""
+        request, envelope = decode(messages_of(handler)[0], frame)
+        start = 0
+        while start < ids.size:
+            chunk = ids[start : start + self._chunk_size(handler)]
+            own = self.shards.select(np.searchsorted(self.ids, chunk))
+            batch = handler(problem, Clients(own, chunk, seed, envelope.round, self.memory), request)
+            self._note_size(handler, batch, chunk.size)
+            yield chunk, batch
+            start += chunk.size
+
+    def _chunk_size(self, handler: Handler) -> int:
+        if self._chunk_clients is not None:
+            return self._chunk_clients
+        known = self._reply_bytes.get(handler.__name__)
+        # Nothing is known of the first reply: a few clients tell what the others will need.
+        return 16 if known is None else max(1, self._budget // max(1, known))
+
+    def _note_size(self, handler: Handler, batch: Message, clients: int) -> None:
+        values = [getattr(batch, name) for name in batch.specs()]
+        size = sum(v.values.nbytes if isinstance(v, Ragged) else np.asarray(v).nbytes for v in values) // clients
+        self._reply_bytes[handler.__name__] = max(size, self._reply_bytes.get(handler.__name__, 0))
