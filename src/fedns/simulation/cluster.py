@@ -195,7 +195,7 @@ def spread(cluster: str, work: Sequence[Callable[[], Any]]) -> Iterator[tuple[in
     with connected(cluster) as client:
         futures = {client.submit(_work, Path.cwd(), piece, pure=False): at for at, piece in enumerate(work)}
         done: Any = as_completed
-        for future in done(list(futures)):
+        for future in done(list(futures), loop=client.loop):
             yield futures[future], future.result()
 
 
