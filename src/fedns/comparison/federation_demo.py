@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -26,7 +24,7 @@ from fedns.data.scaling import scale
 from fedns.federation.config import EXPERIMENT_FILE, SITE_FILE, read_experiment
 from fedns.federation.coordinator.coordinate import Result, Watcher, coordinate, open_transport
 from fedns.federation.coordinator.report import write_report
-from fedns.federation.processes import ended_by_sigterm, free_port
+from fedns.federation.processes import end_group, ended_by_sigterm, free_port
 from fedns.federation.provision import init_federation
 from fedns.numerics.rows import SparseRows
 from fedns.runs.builder import algorithm_of, problem_of
@@ -138,9 +136,9 @@ def site_processes(folder: Path) -> Iterator[dict[str, subprocess.Popen[bytes]]]
         yield running
     finally:
         for process in running.values():
-            _signal(process, signal.SIGTERM)
+            process.terminate()  # all at once, before the first of them is waited for
         for process in running.values():
-            _end(process)
+            end_group(process, GIVE_UP_SECONDS)
 
 
 def start_site(folder: Path) -> subprocess.Popen[bytes]:
@@ -153,20 +151,6 @@ def start_site(folder: Path) -> subprocess.Popen[bytes]:
             stderr=output,
             start_new_session=True,  # Ctrl-C reaches the demonstration alone, which then ends its sites
         )
-
-
-def _signal(process: subprocess.Popen[bytes], number: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, number)
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    _signal(process, signal.SIGCONT)  # a stopped process cannot end
-    try:
-        process.wait(GIVE_UP_SECONDS)
-    except subprocess.TimeoutExpired:
-        _signal(process, signal.SIGKILL)
-        process.wait()
 
 
 def _simulated(spec: Spec, shards: Shards) -> History:

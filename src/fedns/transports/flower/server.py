@@ -87,7 +87,7 @@ publisher = "fedns"
 
 [tool.flwr.app.components]
 serverapp = "fedns.transports.flower.server:FlowerTransport"
-clientapp = "fedns.transports.flower.client:app"
+clientapp = "fedns.transports.flower.client:serve"
 """
 
 
