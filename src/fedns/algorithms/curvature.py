@@ -114,8 +114,7 @@ def local_gradient(problem: Problem, clients: Clients, request: Model) -> LocalG
 def ask_gradient(problem: Problem, w: FloatArray, cohort: Cohort) -> FloatArray:
     """The gradient of the whole objective at w, penalty included."""
     (gradient,) = cohort.ask(local_gradient, Model(w)).fold(mean("gradient"))
-    total: FloatArray = gradient + problem.penalty_diagonal(w.size) * w
-    return total
+    return np.asarray(gradient + problem.penalty_diagonal(w.size) * w)
 
 
 def refuse_impossible_hessian(kind: str, packed: FloatArray, num_features: int) -> None:

@@ -133,8 +133,7 @@ class ADMMDirections(Algorithm):
             clients.remember("fednew_factor", pack_symmetric(factors.transpose(0, 2, 1)))
 
         def solve(client: int, right: FloatArray) -> FloatArray:
-            solution: FloatArray = scipy.linalg.cho_solve((factors[client], True), right, check_finite=False)
-            return solution
+            return np.asarray(scipy.linalg.cho_solve((factors[client], True), right, check_finite=False))
 
         return gradient, solve
 
@@ -263,8 +262,7 @@ def quantise(vectors: FloatArray, bits: int, uniform: FloatArray) -> tuple[NDArr
 def dequantise(codes: NDArray[np.uint16], radius: NDArray[np.floating], bits: int) -> FloatArray:
     """The levels of these codes, the same to the last bit at both ends."""
     wide = np.asarray(radius, dtype=np.float64)[:, None]
-    levels: FloatArray = codes * (2.0 * wide / (2**bits - 1)) - wide
-    return levels
+    return np.asarray(codes * (2.0 * wide / (2**bits - 1)) - wide)
 
 
 def pack_codes(codes: NDArray[np.uint16], bits: int) -> NDArray[np.uint8]:
@@ -276,5 +274,4 @@ def pack_codes(codes: NDArray[np.uint16], bits: int) -> NDArray[np.uint8]:
 def unpack_codes(packed: NDArray[np.uint8], bits: int, count: int) -> NDArray[np.uint16]:
     """The first `count` codes that `pack_codes` put there."""
     digits = np.unpackbits(packed, axis=1, count=bits * count).reshape(len(packed), count, bits).astype(np.uint16)
-    codes: NDArray[np.uint16] = (digits << np.arange(bits, dtype=np.uint16)).sum(axis=2, dtype=np.uint16)
-    return codes
+    return np.asarray((digits << np.arange(bits, dtype=np.uint16)).sum(axis=2, dtype=np.uint16))

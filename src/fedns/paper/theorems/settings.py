@@ -64,8 +64,7 @@ class Setting:
     def hessian(self) -> FloatArray:
         """At the optimum, with the penalty's."""
         data = self.problem.hessian(self.optimum.coefficients, self.shards.pooled())[0]
-        full: FloatArray = data + np.diag(self.problem.penalty_diagonal(self.features))
-        return full
+        return np.asarray(data + np.diag(self.problem.penalty_diagonal(self.features)))
 
     @cached_property
     def dimension(self) -> float:
@@ -130,8 +129,7 @@ def ridge_setting(clients: int, rows: int = 8192, columns: int = 64, seed: int =
 
 
 def known_spectrum(columns: int) -> FloatArray:
-    spectrum: FloatArray = np.arange(1.0, columns + 1) ** -2.0
-    return spectrum
+    return np.asarray(np.arange(1.0, columns + 1) ** -2.0)
 
 
 def known_dimension(columns: int) -> float:

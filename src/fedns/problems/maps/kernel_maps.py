@@ -151,8 +151,7 @@ class Nystroem(FeatureMap):
         whitening = (vectors / np.sqrt(np.maximum(values, _SMALLEST_EIGENVALUE))) @ vectors.T
 
         def phi(block: Block) -> FloatArray:
-            product: FloatArray = kernel_matrix(self.kernel, block, self.landmarks, self.width) @ whitening
-            return product
+            return np.asarray(kernel_matrix(self.kernel, block, self.landmarks, self.width) @ whitening)
 
         return phi
 

@@ -26,7 +26,7 @@ from fedns.numerics import parallel
 from fedns.numerics.linalg import single_threaded_blas
 from fedns.numerics.rng import generator
 from fedns.numerics.rows import DenseRows, Rows
-from fedns.problems.maps.feature_map import BLOCK_ENTRIES, as_csr, as_dense, row_block
+from fedns.problems.maps.feature_map import BLOCK_ENTRIES, as_dense
 from fedns.problems.maps.kernel_maps import KERNELS, check_kernel
 
 FloatArray = NDArray[np.float64]
@@ -272,22 +272,21 @@ def _some_rows(shards: Shards, client: int, most: int, random: np.random.Generat
     rows = shards.rows
     if isinstance(rows, DenseRows):
         return rows.values[start + chosen].astype(np.float64)
-    return as_dense(as_csr(rows, start, stop)[chosen])
+    return as_dense(rows.block(start, stop)[chosen])
 
 
 def _mean_and_variance(rows: Rows, start: int, stop: int) -> tuple[FloatArray, FloatArray]:
     step = max(1, BLOCK_ENTRIES // rows.shape[1])
-    blocks = [slice(first, min(first + step, stop)) for first in range(start, stop, step)]
-    mean = sum(as_dense(row_block(rows, run)).sum(axis=0) for run in blocks) / (stop - start)
-    variance = sum(((as_dense(row_block(rows, run)) - mean) ** 2).sum(axis=0) for run in blocks) / (stop - start)
+    blocks = [(first, min(first + step, stop)) for first in range(start, stop, step)]
+    mean = sum(rows.dense(*block).sum(axis=0) for block in blocks) / (stop - start)
+    variance = sum(((rows.dense(*block) - mean) ** 2).sum(axis=0) for block in blocks) / (stop - start)
     return np.asarray(mean), np.asarray(variance)
 
 
 def _bin_of(distances: FloatArray) -> IntArray:
     octaves = np.log2(np.maximum(distances, 2.0 ** -(_OCTAVES + 1)))
     bins = np.floor((octaves + _OCTAVES) * _BINS_PER_OCTAVE) + 1
-    clipped: IntArray = np.clip(bins, 0, 2 * _OCTAVES * _BINS_PER_OCTAVE + 1).astype(np.int64)
-    return clipped
+    return np.asarray(np.clip(bins, 0, 2 * _OCTAVES * _BINS_PER_OCTAVE + 1), dtype=np.int64)
 
 
 def _median_of(shares: FloatArray) -> float:
