@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from fedns.core.checked import Checked
+from fedns.core.checked import Checked, Count
 from fedns.core.errors import ConfigError
 from fedns.core.shards import Shards, as_rows
 from fedns.numerics import parallel
@@ -97,13 +97,9 @@ class Polynomial(FeatureMap):
     - bias: add a constant feature.
     """
 
-    degree: int = 2
+    degree: Count = 2
     interaction_only: bool = False
     bias: bool = False
-
-    def __post_init__(self) -> None:
-        if self.degree < 1:
-            raise ConfigError(f"Polynomial needs degree >= 1, got {self.degree}")
 
     def num_features(self, num_columns: int) -> int:
         if self.interaction_only:
