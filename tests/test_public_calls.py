@@ -103,7 +103,7 @@ def test_a_bad_value_is_refused_with_a_sentence(name, parameter, tmp_path, monke
     ("call", "sentence"),
     [
         (lambda: fedns.FedNS(sketch="srht"), "sketch of FedNS must be Sketch, such as fedns.SRHT(16), got 'srht'"),
-        (lambda: fedns.SRHT(2.5), "size of SRHT must be a whole number, got 2.5"),
+        (lambda: fedns.SRHT(2.5), "size of SRHT must be a whole number >= 1, got 2.5"),
         (lambda: fedns.SRHT(0), "size of SRHT must be a whole number >= 1, got 0"),
         (lambda: fedns.FedNewton(step_size=np.nan), "step_size of FedNewton must be a finite number > 0, got nan"),
         (lambda: fedns.FedNewton(step_size=-1), "step_size of FedNewton must be a finite number > 0, got -1"),

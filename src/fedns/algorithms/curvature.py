@@ -32,10 +32,9 @@ class Model(Message):
     coefficients: Payload = wire("features")
 
 
-class SketchRequest(Message):
+class SketchRequest(Model):
     """The current coefficients and how many rows to sketch to."""
 
-    coefficients: Payload = wire("features")
     size: Payload = wire(dtype="int32")
 
 
@@ -58,12 +57,9 @@ def sketched_curvature(
     return SketchedCurvature(gradient=gradient, sketched_root=Ragged(rows, offsets))
 
 
-class SampledCurvature(Message):
+class SampledCurvature(SketchedCurvature):
     """A client's gradient and rows of the root of its Hessian, drawn and scaled: both of the mean loss."""
 
-    fallback: ClassVar[str] = "last"
-
-    gradient: Payload = wire("features", discloses="gradient")
     sketched_root: Payload = wire("rows", "features", ragged=True, discloses="rows")
 
 

@@ -11,7 +11,8 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from fedns.core.algorithm import Algorithm, Outcome
+from fedns.algorithms.curvature import FloatArray, Model
+from fedns.core.algorithm import Algorithm, Outcome, State
 from fedns.core.checked import CountOrZero, Limit, NotNegative, Positive
 from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
@@ -20,14 +21,12 @@ from fedns.numerics import parallel
 from fedns.numerics.linalg import add_weighted_rows, pack_symmetric, packed_size, unpack_symmetric
 from fedns.problems.problem import Problem
 
-FloatArray = NDArray[np.float64]
 Bits = Annotated[int, Limit("from 1 to 16", lambda bits: 1 <= bits <= 16)]
 
 
-class DirectionRequest(Message):
+class DirectionRequest(Model):
     """The coefficients and the direction that led to them, by which clients settle their dual variables first."""
 
-    coefficients: Payload = wire("features")
     direction: Payload = wire("features", dtype="float64")  # never rounded: the duals have to add up to zero
     iteration: Payload = wire(dtype="int64")  # rounds made so far
     number_bytes: Payload = wire(dtype="uint8")  # of a real number in the replies
@@ -46,10 +45,9 @@ class QuantisedDirection(Message):
     radius: Payload = wire(dtype="float32", discloses="direction")
 
 
-class FedNewState(Message):
+class FedNewState(State):
     """Coefficients, the common direction y and the rounds made."""
 
-    coefficients: Payload = wire("features", dtype="float64")
     direction: Payload = wire("features", dtype="float64")
     iteration: Payload = wire(dtype="int64")
     total: Payload = wire(dtype="float64")  # the sum of all clients' weights in y, of whom a round may see a part

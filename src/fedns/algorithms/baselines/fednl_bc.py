@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fedns.algorithms.compressors import Compressed, Identity, RankR, add_compressed, mean_compressed, parse_compressor
 from fedns.algorithms.fednl import InitialHessian, LearnRequest
-from fedns.core.algorithm import Algorithm, Outcome
+from fedns.core.algorithm import Algorithm, Outcome, State
 from fedns.core.checked import Fraction
 from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
@@ -46,10 +46,9 @@ class LearntAtModel(Message):
     gradient: Payload = wire("sent", discloses="gradient")
 
 
-class BidirectionalState(Message):
+class BidirectionalState(State):
     """The server's model, the clients' model and its last step, the last point with a gradient, and the learnt Hessian."""
 
-    coefficients: Payload = wire("features", dtype="float64")
     model: Payload = wire("features", dtype="float64")
     step: Payload = wire("features", dtype="float64")  # the last one, which the clients have not heard of yet
     anchor: Payload = wire("features", dtype="float64")
