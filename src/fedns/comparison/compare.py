@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedns.comparison.display import Display
+from fedns.comparison.display import Display, Watched
 from fedns.comparison.prepare import (
     SAME_EVERY_TRIAL,
     Trial,
@@ -110,7 +110,7 @@ def _run_all(comparison: Comparison, methods: list[Method], display: Display, re
                     participation=spec.participation,
                     wire=spec.wire,
                     threads=spec.threads,
-                    observers=(writer, display.watch(method.label, trial.number)),
+                    observers=(writer, Watched(display, method.label, trial.number)),
                 )
 
 

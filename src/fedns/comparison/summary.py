@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from statistics import fmean, median
 from typing import Any
 
 from fedns.comparison.results import Run, add_up
+from fedns.core.files import write_csv
 from fedns.core.history import Record
 from fedns.reporting.grouping import grouped
 
@@ -93,10 +93,7 @@ def _spreads(records: Sequence[Record], num_clients: int) -> Spreads:
 def write_summary(path: Path, summaries: Sequence[Summary]) -> None:
     """One line per method; a target that no trial reached leaves its cells empty."""
     rows = [_csv_row(summary) for summary in summaries]
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(rows[0]) if rows else [])
-        writer.writeheader()
-        writer.writerows(rows)
+    write_csv(path, [*rows[:1], *(row.values() for row in rows)])
 
 
 def _csv_row(summary: Summary) -> dict[str, Any]:

@@ -152,9 +152,7 @@ def for_page(svg: str, prefix: str) -> str:
     return body.replace(INK, "currentColor")
 
 
-def _grouped(
-    runs: Mapping[str, HasRecords | Sequence[HasRecords]] | Sequence[History],
-) -> dict[str, Sequence[HasRecords]]:
+def _grouped(runs: Mapping[str, HasRecords | Sequence[HasRecords]] | Sequence[History]) -> dict[str, Sequence[HasRecords]]:
     if isinstance(runs, Mapping):
         return {label: run if isinstance(run, Sequence) else [run] for label, run in runs.items()}
     by_method = grouped(runs, lambda history: history.method)

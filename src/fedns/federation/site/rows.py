@@ -20,8 +20,6 @@ from fedns.data.datasets import load
 from fedns.federation.config import SITE_FILE, DataSource, SiteConfig
 from fedns.numerics.rows import DenseRows, SparseRows
 
-_ROW_ARRAYS = ("flat", "data", "indices", "indptr")  # of dense and of compressed rows
-
 
 def site_shards(config: SiteConfig) -> Shards:
     """The rows of a site as one client. A process that is started for a single message must not parse its file again."""
@@ -74,7 +72,7 @@ def _mapped(folder: Path, parse: Callable[[], Shards]) -> Shards:
 def _write(folder: Path, shards: Shards) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
     partial = Path(tempfile.mkdtemp(suffix=".partial", dir=folder.parent))
-    arrays: dict[str, Any] = {name: getattr(shards.rows, name) for name in _ROW_ARRAYS if hasattr(shards.rows, name)}
+    arrays: dict[str, Any] = {name: part for name, part in shards.rows._asdict().items() if isinstance(part, np.ndarray)}
     arrays |= {"targets": shards.targets, "weights": shards.sample_weights}
     for name, array in arrays.items():
         if array is not None:
