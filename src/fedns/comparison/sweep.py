@@ -154,12 +154,13 @@ def is_finished(spec: Spec) -> bool:
 
 def read_finished(sweep: Sweep) -> Finished:
     """The summaries of every finished case, in the order of the sweep."""
-    return {case.label: _read_summaries(case.spec) for case in sweep.cases if is_finished(case.spec)}
+    finished = {case.label: case.spec.folder for case in sweep.cases if is_finished(case.spec)}
+    return {label: summarise(read_runs(folder), clients_of(folder)) for label, folder in finished.items()}
 
 
-def _read_summaries(spec: Spec) -> list[Summary]:
-    clients = int((spec.folder / FINISHED_FILE).read_text(encoding="utf-8"))
-    return summarise(read_runs(spec.folder), clients)
+def clients_of(folder: Path) -> int:
+    """How many clients a finished comparison had."""
+    return int((folder / FINISHED_FILE).read_text(encoding="utf-8"))
 
 
 def cell(summary: Summary | None) -> str:
