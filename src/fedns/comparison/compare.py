@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -79,18 +78,15 @@ def _run_all(comparison: Comparison, methods: list[Method], display: Display, re
         number: [method for method in methods if (method.label, number) not in finished] for number in range(spec.trials)
     }
     trials = [number for number, left in pending.items() if left]
-    with contextlib.ExitStack() as writers:
-        files = [
-            writers.enter_context((comparison.folder / name).open("a", encoding="utf-8"))
-            for name in (ROUNDS_FILE, RUNS_FILE)
-        ]
+    rounds_file, runs_file = spec.folder / ROUNDS_FILE, spec.folder / RUNS_FILE
+    with rounds_file.open("a", encoding="utf-8") as rounds, runs_file.open("a", encoding="utf-8") as runs:
         for trial in _trials(spec, dataset, problem, shards, display, trials):
             if trial.number == trials[0]:
                 display.stage("warming up")
                 _warm_up(spec, methods, problem, trial)
             for method in pending[trial.number]:
                 display.stage(f"trial {trial.number + 1} of {spec.trials}")
-                writer = RoundsWriter(files[0], files[1], method.label, trial.number)
+                writer = RoundsWriter(rounds, runs, method.label, trial.number)
                 simulate(
                     method.algorithm,
                     problem,

@@ -155,10 +155,8 @@ class Nystroem(FeatureMap):
 
 def kernel_matrix(kernel: str, x: Block, landmarks: FloatArray, width: float) -> FloatArray:
     """k(x_i, l_j): (rows, landmarks)."""
-    result: FloatArray
     if kernel == "laplace":
-        result = np.exp(cdist(as_dense(x), landmarks, "cityblock") / -width)
-        return result
+        return np.asarray(np.exp(cdist(as_dense(x), landmarks, "cityblock") / -width))
     if not scipy.sparse.issparse(x):
         # |x|^2 - 2 x.l + |l|^2 loses digits far from the origin; compressed rows have their origin among them.
         middle = landmarks.mean(axis=0)
@@ -167,8 +165,7 @@ def kernel_matrix(kernel: str, x: Block, landmarks: FloatArray, width: float) ->
     squares = x @ (-2.0 * landmarks.T)
     squares += np.asarray(norms).reshape(-1, 1)
     squares += np.einsum("ij,ij->i", landmarks, landmarks)
-    result = np.exp(np.maximum(squares, 0.0, out=squares) / (-2.0 * width * width))
-    return result
+    return np.asarray(np.exp(np.maximum(squares, 0.0, out=squares) / (-2.0 * width * width)))
 
 
 def _waves(omega: FloatArray) -> Callable[[Block], FloatArray]:
