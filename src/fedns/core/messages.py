@@ -43,6 +43,7 @@ class Discloses(StrEnum):
     COUNT = "count"  # numbers of rows, and their weights
     LOSS = "loss"  # mean losses
     MOMENTS = "moments"  # means, variances, histograms and eigenvalues of features over many rows
+    HISTOGRAM = "histogram"  # counts and sums of rows in groups with neighbouring predictions or residuals
     GRADIENT = "gradient"  # gradients of the mean loss, and sums with one in them
     DIRECTION = "direction"  # a direction or a model that the client found from its gradients and Hessians
     STEP = "step"  # the length of a step

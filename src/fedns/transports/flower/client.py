@@ -19,6 +19,7 @@ from fedns.transports.flower import settings as flower_settings  # noqa: F401  (
 import httpx  # isort: skip
 
 from fedns.federation.processes import EngineError
+from fedns.federation.site.metrics import COORDINATOR
 from fedns.transports.flower.connection import Answer, Connection
 from fedns.transports.flower.credentials import SiteCredentials
 
@@ -81,9 +82,11 @@ def _serve(
             with Connection.open(credentials, lease_seconds) as connection:
                 log.info("%s is connected to %s", credentials.site, credentials.server_address)
                 waiting = False
+                COORDINATOR.note(True)
                 try:
                     connection.work(answer, stop)
                 finally:
+                    COORDINATOR.note(False)
                     since, refused_since = time.monotonic(), None
         except httpx.HTTPStatusError as error:
             refusal = f"{credentials.server_address} refuses site {credentials.site}: {_reason(error)}"

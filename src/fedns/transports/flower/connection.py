@@ -39,6 +39,7 @@ from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 from google.protobuf.wrappers_pb2 import BytesValue
 
 from fedns.federation.processes import LARGEST_MESSAGE, EngineError
+from fedns.federation.site.metrics import COORDINATOR
 from fedns.transports.flower.credentials import SiteCredentials
 from fedns.transports.flower.turns import HOLD_SECONDS, TURN_PATH, leaf, pack_parts, unpack_parts
 
@@ -129,6 +130,7 @@ class Connection:
             except ObjectPullError as error:
                 log.info("the coordinator has given this request up: %s", error)
                 found = None
+            COORDINATOR.note(True)
             reply = reply_to(*found, answer) if found is not None else None
 
     def _turn(self, reply: Message | None, *, wait: bool) -> tuple[Message, bytes] | None:
