@@ -54,11 +54,12 @@ if TYPE_CHECKING:
     from fedns.problems.effective_dimension import effective_dimension, estimate_effective_dimension
     from fedns.problems.families import FAMILIES
     from fedns.problems.family import Family
-    from fedns.problems.feature_maps import Identity, Nystroem, OrthogonalRandom, Polynomial, RandomFourier
-    from fedns.problems.landmarks import federated_landmarks, federated_width
     from fedns.problems.link_losses import ComplementaryLogLog, Gamma, NegativeBinomial, Probit
     from fedns.problems.loss import Loss
     from fedns.problems.losses import Huber, Logistic, Poisson, Squared, SquaredHinge
+    from fedns.problems.maps.feature_map import Identity, Polynomial
+    from fedns.problems.maps.kernel_maps import Nystroem, OrthogonalRandom, RandomFourier
+    from fedns.problems.maps.landmarks import federated_landmarks, federated_width
     from fedns.problems.penalties import Ridge
     from fedns.problems.problem import Problem
     from fedns.problems.reference import Optimum, pooled_optimum

@@ -15,7 +15,8 @@ from tests.federation.in_process import OPEN_HANDED, run_of
 from fedns.algorithms.curvature import Model
 from fedns.algorithms.newton import Curvature
 from fedns.core.clients import Handler, messages_of
-from fedns.core.messages import WIRE_PRECISIONS, Envelope, Message, decode, encode
+from fedns.core.encoding import Envelope, decode, encode
+from fedns.core.messages import WIRE_PRECISIONS, Message
 from fedns.core.shards import Shards
 from fedns.federation.protocol.packets import ANSWER, ASK, OPEN, Packet
 from fedns.federation.site.permissions import Permissions

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from fedns.comparison import compare as compare_module
 from fedns.comparison.compare import compare
 from fedns.comparison.display import Display
 from fedns.comparison.outputs import write_outputs
@@ -177,3 +178,15 @@ def test_regression_weights_groups_and_an_intercept(tmp_path):
     assert facts["targets"].startswith("numbers, mean")
     assert facts["sample weights"] == "column 'w'"
     assert comparison.runs[0].converged
+
+
+def test_the_warm_up_has_as_many_clients_as_the_run_and_few_rows(tmp_path, monkeypatch):
+    """`auto` and others choose by the number of clients, so fewer would leave kernels to be compiled on the clock."""
+    played, simulate = [], compare_module.simulate
+    monkeypatch.setattr(
+        compare_module, "simulate", lambda *args, **options: played.append(args[2]) or simulate(*args, **options)
+    )
+    compare(small(tmp_path, methods=("auto",), clients=20, trials=1, rounds=3))
+    warm_up, run = played
+    assert warm_up.num_clients == run.num_clients == 20
+    assert warm_up.num_samples <= compare_module.WARM_UP_ROWS < run.num_samples

@@ -11,8 +11,8 @@ from fedns.core.errors import ConfigError
 from fedns.core.shards import Shards
 from fedns.data.scaling import scale
 from fedns.problems.effective_dimension import DimensionEstimate, effective_dimension, estimate_effective_dimension
-from fedns.problems.feature_maps import RandomFourier
 from fedns.problems.losses import Logistic, Squared
+from fedns.problems.maps.kernel_maps import RandomFourier
 from fedns.problems.penalties import Ridge
 from fedns.problems.problem import Problem
 from fedns.simulation.simulator import SimulatedCohort

@@ -133,10 +133,11 @@ def _trials(
 def _warm_up(spec: Spec, methods: list[Method], problem: Problem, trial: Trial) -> None:
     """Two rounds of every method on a few rows, so that no method's clock holds the compilation of its kernels."""
     shards = trial.shards
-    rows = min(WARM_UP_ROWS, shards.num_samples)
-    cuts = np.unique([0, rows // 2, rows])
+    clients = shards.num_clients  # as many as in the run: methods choose by their number
+    rows = min(max(WARM_UP_ROWS, 2 * clients), shards.num_samples)
+    cuts = np.arange(clients + 1) * rows // clients
     weights = None if shards.sample_weights is None else np.ones_like(shards.sample_weights)
-    few = replace(shards, starts=cuts[:-1], stops=cuts[1:], sample_weights=weights, names=None)
+    few = replace(shards, starts=cuts[:-1], stops=cuts[1:], sample_weights=weights)
     for method in methods:
         simulate(method.algorithm, problem, few, rounds=2, optimum=trial.optimum, wire=spec.wire, threads=spec.threads)
 

@@ -11,8 +11,8 @@ from statistics import fmean, median
 from typing import Any
 
 from fedns.comparison.results import Run, add_up
-from fedns.core.grouping import grouped
 from fedns.core.history import Record
+from fedns.reporting.grouping import grouped
 
 TARGETS = (1e-6, 1e-10)  # the gaps that tables look for
 

@@ -14,9 +14,8 @@ from typing import ClassVar, Literal, NamedTuple, get_type_hints
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from fedns.core.checked import Checked, Count, CountOrZero, NotNegative
+from fedns.core.checked import Checked, Count, CountOrZero, NotNegative, parsed
 from fedns.core.errors import ConfigError, DataError
-from fedns.core.parsing import parsed
 from fedns.data.files.table import Table
 from fedns.numerics.rng import generator
 

@@ -82,6 +82,7 @@ def _inference(settings: Settings, problem: Problem, cohort: SimulatedCohort, w:
     questions = Questions(settings.family)
     try:
         curvature = ask_curvature(cohort, w)
+        expected = None if questions.is_canonical else ask_curvature(cohort, w, questions.expected_information).packed
         sums = ask_sums(cohort, questions, w, intercept=settings.intercept)
         return Inference(
             (*names, *(["Intercept"] if settings.intercept else [])),
@@ -91,6 +92,7 @@ def _inference(settings: Settings, problem: Problem, cohort: SimulatedCohort, w:
             curvature,
             w,
             problem.penalty_diagonal(w.size),
+            packed_expected=expected,
             sums=sums,
         )
     except (FednsError, ArithmeticError, ValueError):

@@ -9,8 +9,8 @@ from statistics import fmean, median
 from fedns.comparison.compare import FINISHED_FILE
 from fedns.comparison.results import Run, read_runs
 from fedns.comparison.sweep import Sweep, is_finished
-from fedns.core.grouping import grouped
 from fedns.core.termination import Ending
+from fedns.reporting.grouping import grouped
 from fedns.reporting.numbers import DASH, bytes_text, gap_text, rounds_text
 from fedns.runs.spec import Spec
 

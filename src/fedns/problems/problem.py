@@ -17,9 +17,9 @@ from fedns.core.shards import Shards
 from fedns.numerics.backend import Backend, Keys, LocalSteps, SketchPlan, default
 from fedns.numerics.linalg import LowRank, solve_shifted, unpack_symmetric
 from fedns.numerics.parallel import offsets_of
-from fedns.problems.feature_maps import FeatureMap, Identity
 from fedns.problems.loss import Loss
 from fedns.problems.losses import Logistic
+from fedns.problems.maps.feature_map import FeatureMap, Identity
 from fedns.problems.offset import OffsetBackend
 from fedns.problems.penalties import Ridge
 
@@ -146,6 +146,9 @@ class Problem(Checked):
             features = np.hstack(columns)
             weights = np.ones(len(values)) if shards.sample_weights is None else shards.sample_weights[start:stop]
             yield CodedBlock(features, features @ w + offsets, shards.targets[start:stop], weights)
+
+    def before_counts_leave(self, counts: NDArray[np.int64]) -> None:
+        """Handlers call it with the rows in every cell of their tables, (tables, ...); a site's guard may refuse here."""
 
     def penalty_diagonal(self, num_features: int) -> FloatArray:
         """The Hessian of the penalty, which is diagonal; 0 for the intercept of every output."""

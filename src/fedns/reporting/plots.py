@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from fedns.core.checked import checked
 from fedns.core.errors import ConfigError
-from fedns.core.grouping import grouped
 from fedns.core.history import History
 from fedns.reporting.charts import Chart, Line, Scale
 from fedns.reporting.gap_charts import AXES, HasRecords, gap_chart
+from fedns.reporting.grouping import grouped
 from fedns.reporting.numbers import bytes_text, one_parameter_a_line
 
 if TYPE_CHECKING:

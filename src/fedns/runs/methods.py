@@ -10,8 +10,8 @@ from typing import Any, get_type_hints
 from fedns.algorithms import METHODS
 from fedns.algorithms.searches import SEARCHES, Search
 from fedns.core.algorithm import Algorithm
+from fedns.core.checked import alternatives_of, parsed
 from fedns.core.errors import ConfigError, unknown
-from fedns.core.parsing import alternatives_of, parsed
 from fedns.sketches import SKETCHES, Sketch
 
 

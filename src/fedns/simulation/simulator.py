@@ -13,9 +13,10 @@ from fedns.core.algorithm import Algorithm
 from fedns.core.checked import checked
 from fedns.core.clients import ClientMemory, Clients, Handler, Ids, messages_of
 from fedns.core.cohort import Cohort, Session
+from fedns.core.encoding import decode
 from fedns.core.errors import ConfigError
 from fedns.core.history import History, Observer
-from fedns.core.messages import Message, Ragged, decode
+from fedns.core.messages import Message, Ragged
 from fedns.core.run import run
 from fedns.core.shards import Shards
 from fedns.core.termination import Stop

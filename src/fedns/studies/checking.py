@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedns.core.messages import Envelope, encode
+from fedns.core.encoding import Envelope, encode
 from fedns.data.files.frames import Frame
 from fedns.federation.site.explain import meaning
 from fedns.federation.site.permissions import Permissions

@@ -10,7 +10,8 @@ import numpy as np
 
 from fedns.core.checked import Checked
 from fedns.core.errors import ConfigError, unknown
-from fedns.problems.feature_maps import KERNELS, FeatureMap, Nystroem, OrthogonalRandom, RandomFourier
+from fedns.problems.maps.feature_map import FeatureMap
+from fedns.problems.maps.kernel_maps import KERNELS, Nystroem, OrthogonalRandom, RandomFourier
 
 if TYPE_CHECKING:
     from fedns.studies.schema.agreement import Agreement

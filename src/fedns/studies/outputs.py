@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from fedns.core.errors import DataError
 from fedns.core.files import write_whole
 from fedns.reporting.page import versions
+from fedns.studies.diagnostics.diagnosed import Diagnostics
 from fedns.studies.inference.estimates import KINDS, Inference
 from fedns.studies.inference.fitted import StudyFit
 from fedns.studies.pages.fit_page import report
@@ -67,11 +68,12 @@ def model(fit: StudyFit) -> dict[str, Any]:
             for name, value in zip(fit.names, fit.coefficients.tolist(), strict=True)
         },
         "inference": None if fit.inference is None else _inference(fit, fit.inference),
+        "diagnostics": _plain(fit.prediction.as_dict()) if isinstance(fit.prediction, Diagnostics) else None,
         "left_out": [str(alias) for alias in fit.aliased],
         "ending": fit.ending.key,
         "reason": fit.reason,
         "newton_decrement": _plain(fit.newton_decrement),
-        "notes": [*fit.remarks, *fit.notes],
+        "notes": [*fit.remarks, *fit.notes, *fit.prediction_notes],
         "provenance": {
             "method": fit.method,
             "rounds": last.round,

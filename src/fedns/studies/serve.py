@@ -15,6 +15,7 @@ from fedns.data.files.frames import SUFFIXES, Frame, read_frame
 from fedns.data.files.opening import format_suffix
 from fedns.federation.config import SITE_FILE, SiteConfig
 from fedns.federation.site.guard import Guard, admit_coding
+from fedns.federation.site.metrics import watched
 from fedns.federation.site.rows import site_shards
 from fedns.federation.site.serve import prepare
 from fedns.federation.site.service import SiteService
@@ -24,6 +25,7 @@ from fedns.problems.problem import Problem
 from fedns.runs.builder import at_site
 from fedns.runs.methods import parse_method
 from fedns.runs.spec import Spec
+from fedns.studies.diagnostics.exchange import scoring_of
 from fedns.studies.fit import coded_shards
 from fedns.studies.inference.exchange import questions_of
 from fedns.studies.model.design import Design
@@ -98,6 +100,7 @@ class StudySite:
             register,
             evaluate_locally,
             *questions_of(design.study).handlers(),
+            *scoring_of(design, self._config.permit.smallest_cell).handlers(),
             *algorithm.handlers(),
         )
         return problem_of(design.study, design), _named(*asked)
@@ -127,7 +130,8 @@ def _prepare(spec: Spec, problem: Problem, guard: Guard) -> None:
 
 def service(path: str | Path) -> Callable[[bytes], bytes]:
     """The same from the path of the site's file."""
-    return site_service(SiteConfig.read(Path(path))).answer
+    config = SiteConfig.read(Path(path))
+    return watched(config.name, site_service(config).answer, config.metrics_port)
 
 
 def _design(spec: Spec) -> Design:

@@ -127,6 +127,31 @@ def test_a_killed_site_fails_alone_and_answers_when_it_is_back(federation: Feder
     assert (arrival.payload, arrival.failure) == (b"niaga", "")
 
 
+def test_what_a_killed_process_was_handed_is_handed_to_the_next(federation: Federation) -> None:
+    federation.ask({"north": b"first"})  # and now its turn waits for the next question
+    process = federation.processes["north"]
+    process.send_signal(signal.SIGSTOP)  # so that it is handed the question and cannot look at it
+
+    def replace() -> None:
+        process.kill()
+        process.wait()
+        federation.start("north")
+
+    with after(1.0, replace):
+        arrival = federation.ask({"north": b"second"})["north"]
+    assert (arrival.payload, arrival.failure) == (b"dnoces", "")
+
+
+@contextmanager
+def after(seconds: float, deed: Callable[[], None]) -> Iterator[None]:
+    timer = threading.Timer(seconds, deed)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.join()
+
+
 def test_a_stopped_site_fails_alone_and_its_late_answer_is_dropped(federation: Federation) -> None:
     federation.await_sites()
     process = federation.processes["south"]

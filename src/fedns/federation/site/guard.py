@@ -10,7 +10,7 @@ import hashlib
 import logging
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 
 import numpy as np
@@ -56,6 +56,7 @@ class Question:
     round: int
     points: list[str]  # hashes of the coefficients that it is about
     relative: bool = False  # it moves from where the site is: its points are known when the rows are read
+    tables: list[list[int]] = field(default_factory=list)  # of scores that would leave, with every cell
 
 
 def check_description(permissions: Permissions, length: int) -> None:
@@ -165,6 +166,8 @@ class Guard:
             self._check_rows(width + own.rows_beyond_coefficients, f"a gradient of {width} coefficients")
         if Discloses.ROWS in told and not own.row_sampling:
             raise Refusal("R3", "rows of the data do not leave it")
+        if Discloses.HISTOGRAM in told and not own.score_tables:
+            raise Refusal("R5", "its owner permits no table of scores to leave")
 
     def _check_rows(self, needed: float, what: str) -> None:
         if not self.shards.num_samples >= needed:
@@ -192,6 +195,7 @@ class Guard:
     def check_budget(self, spent: Spent, question: Question, numbers: int, sketched: int = 0) -> None:
         own = self.permissions
         self.check_points(spent, question)
+        self.check_tables(spent, question)
         self._check_numbers(spent.numbers + numbers, own.largest_released_fraction)
         self._check_numbers(spent.sketched + sketched, own.largest_sketched_fraction)
         if spent.asked.get((question.run.hex(), question.round), 0) >= own.requests_per_round:
@@ -204,6 +208,19 @@ class Guard:
         most = self.permissions.points
         if len(spent.points | set(question.points)) > most:
             raise Refusal("R5", f"its owner permits answers about {most} distinct coefficients, over all runs")
+
+    def check_tables(self, spent: Spent, question: Question) -> None:
+        """R5: how many tables of scores leave, and that no two of them differ by a few rows, which would show those."""
+        own = self.permissions
+        for table in question.tables:
+            if table in spent.tables:
+                continue
+            if len(spent.tables) >= own.score_tables:
+                raise Refusal("R5", f"its owner permits {own.score_tables} tables of scores to leave, over all runs")
+            if any(_moved(table, other) < own.smallest_rows for other in spent.tables if len(other) == len(table)):
+                raise Refusal(
+                    "R5", f"fewer than {own.smallest_rows} of its rows tell this table of scores from an earlier one"
+                )
 
     def check_sketch(self, plan: SketchPlan, width: int) -> None:
         """R3, before the sketch is taken."""
@@ -291,6 +308,12 @@ def _mark_of(problem: Problem, w: FloatArray) -> bytes:
     # The curvature of the squared loss is the same everywhere: one look at the rows is enough for all points.
     point = b"" if isinstance(problem.loss, Squared) else np.ascontiguousarray(w, dtype=np.float64).tobytes()
     return hashlib.sha256(problem.loss.name.encode() + bytes([problem.intercept]) + point).digest()
+
+
+def _moved(table: list[int], other: list[int]) -> int:
+    """At least so many rows are in another cell of one table than of the other."""
+    change = np.subtract(table, other)
+    return int(max(change[change > 0].sum(), -change[change < 0].sum()))
 
 
 def is_relative(request: Message) -> bool:

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from fedns.core.algorithm import Algorithm
 from fedns.core.clients import ClientMemory, Clients, Handler, Ids, messages_of
 from fedns.core.cohort import Cohort, Session
-from fedns.core.messages import Message, decode
+from fedns.core.encoding import decode
+from fedns.core.messages import Message
 from fedns.core.run import run
 from fedns.core.shards import Shards
 from fedns.core.termination import Stop

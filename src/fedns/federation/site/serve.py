@@ -11,6 +11,7 @@ from fedns.federation.processes import ended_by_sigterm
 from fedns.federation.site.budget import reset_budgets
 from fedns.federation.site.explain import meaning
 from fedns.federation.site.guard import Guard
+from fedns.federation.site.metrics import watched
 from fedns.federation.site.rehearsal import leave_if_under_way, rehearse
 from fedns.federation.site.rows import site_shards
 from fedns.federation.site.service import SiteService
@@ -38,7 +39,8 @@ def prepare(spec: Spec, problem: Problem, guard: Guard) -> None:
 
 def service(path: str | Path) -> Callable[[bytes], bytes]:
     """The same from the path of the site's file."""
-    return site_service(SiteConfig.read(Path(path))).answer
+    config = SiteConfig.read(Path(path))
+    return watched(config.name, site_service(config).answer, config.metrics_port)
 
 
 def reset_budget(path: Path) -> int:

@@ -14,17 +14,9 @@ from typing import Any
 import numpy as np
 
 from fedns.core.clients import ClientMemory, Clients, Handler, messages_of
+from fedns.core.encoding import Envelope, decode, encode, handler_named_in
 from fedns.core.errors import FednsError, MessageError, NonFiniteError
-from fedns.core.messages import (
-    WIRE_PRECISIONS,
-    Envelope,
-    Message,
-    decode,
-    encode,
-    handler_named_in,
-    refuse_non_finite,
-    split_batch,
-)
+from fedns.core.messages import WIRE_PRECISIONS, Message, refuse_non_finite, split_batch
 from fedns.core.shards import Shards
 from fedns.federation.protocol.opening import introduction, read_opening
 from fedns.federation.protocol.packets import ANSWER, ASK, OPEN, OVERFLOW, REFUSAL, Packet

@@ -10,15 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedns.core.shards import Shards
 from fedns.numerics.rng import generator
-from fedns.problems.feature_maps import Block, FeatureMap, as_dense
 from fedns.problems.losses import Squared
+from fedns.problems.maps.feature_map import Block, FeatureMap, as_dense
 from fedns.problems.penalties import Ridge
 from fedns.problems.problem import Problem
 from fedns.problems.reference import Optimum
@@ -35,7 +34,6 @@ class Cosines(FeatureMap):
 
     size: int
     decay: float
-    name: ClassVar[str] = "cosines"
 
     def num_features(self, num_columns: int) -> int:
         return self.size

@@ -29,12 +29,11 @@ def infer(
     found: the columns that were left out. coefficients: on the original scale.
     """
     questions = questions_of(design.study)
-    kept = _kept(design, found)
+    kept = kept_places(design, found)
     expected, sums, missing = None, None, ""
     try:
         if not questions.is_canonical:
-            told = _part(ask_curvature(cohort, w, questions.expected_information), kept)
-            expected = told.weights @ told.packed_hessians / told.weights.sum()
+            expected = _part(ask_curvature(cohort, w, questions.expected_information), kept).packed
         if questions.family.by_row:
             sums = ask_sums(cohort, questions, w, intercept=design.intercept)
         else:
@@ -57,7 +56,7 @@ def infer(
     )
 
 
-def _kept(design: Design, found: Sequence[Alias]) -> list[int]:
+def kept_places(design: Design, found: Sequence[Alias]) -> list[int]:
     """Fitted coefficients, the intercept last, that were not left out."""
     names = [*design.names[int(design.intercept) :], *design.names[: int(design.intercept)]]
     gone = {alias.name for alias in found}

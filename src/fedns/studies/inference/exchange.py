@@ -128,9 +128,14 @@ class Curvature:
         return np.asarray(self.weights @ self.gradients / self.weights.sum())
 
     @property
+    def packed(self) -> FloatArray:
+        """The Hessian's mean over all rows: (entries,)."""
+        return np.asarray(self.weights @ self.packed_hessians / self.weights.sum())
+
+    @property
     def hessian(self) -> FloatArray:
         """The mean over all rows: (features, features)."""
-        return unpack_symmetric(self.weights @ self.packed_hessians / self.weights.sum(), self.gradients.shape[1])
+        return unpack_symmetric(self.packed, self.gradients.shape[1])
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,7 +15,7 @@ from itertools import combinations, product
 import numpy as np
 from numpy.typing import NDArray
 
-from fedns.problems.feature_maps import FeatureMap
+from fedns.problems.maps.feature_map import FeatureMap
 from fedns.studies.feature_map import map_of
 from fedns.studies.model.formula import Factor, Term, term_text
 from fedns.studies.schema.agreement import Agreement

@@ -23,12 +23,15 @@ from fedns.problems.losses import Squared
 from fedns.problems.penalties import Ridge
 from fedns.problems.problem import Problem
 from fedns.runs.methods import parse_method
-from fedns.studies.inference.asking import infer
+from fedns.studies.diagnostics.diagnosed import diagnose
+from fedns.studies.diagnostics.exchange import scoring_of
+from fedns.studies.inference.asking import infer, kept_places
 from fedns.studies.inference.exchange import ask_curvature
 from fedns.studies.inference.fitted import StudyFit
 from fedns.studies.model.design import Design
 from fedns.studies.model.rank import Alias, aliases, separating, without
 from fedns.studies.schema.handshake import Agreed
+from fedns.studies.schema.site_table import SMALLEST_COUNT
 from fedns.studies.study import Study
 
 FloatArray = NDArray[np.float64]
@@ -75,10 +78,12 @@ def estimate(
     observers: Sequence[Observer] = (),
     start: FloatArray | None = None,
     resume: Progress | None = None,
+    smallest_count: int = SMALLEST_COUNT,
 ) -> StudyFit:
     """Fit over this cohort, and refuse what is no maximum of the likelihood.
 
-    start: the Hessian at 0, where it is known already. resume: go on from there.
+    start: the Hessian at 0, where it is known already. resume: go on from there. smallest_count: rows of a group that
+    simulated sites let be counted; real ones have limits of their own.
     """
     design = agreed.design
     study = design.study
@@ -108,7 +113,10 @@ def estimate(
         _refuse_separation(start, hessian, rows, design, found)
     left = problem.newton_step(w, curvature.gradient, curvature.hessian).newton_decrement * math.sqrt(rows) / unit
     fit = _named(agreed, found, history, left, algorithm.name, cohort.session.meter)
-    return replace(fit, inference=infer(design, found, fit.coefficients, w, curvature, cohort))
+    inference = infer(design, found, fit.coefficients, w, curvature, cohort)
+    scoring, sites = scoring_of(design, smallest_count), [site.site for site in agreed.summaries]
+    told = diagnose(scoring, cohort, sites, w, kept_places(design, found), inference)
+    return replace(fit, inference=inference, prediction=told)
 
 
 def _stop(study: Study, algorithm: Algorithm, standard_error: float) -> Stop:

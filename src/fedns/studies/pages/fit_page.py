@@ -12,6 +12,7 @@ from fedns.studies.inference.fitted import StudyFit
 from fedns.studies.inference.table import goodness_pairs, p_text
 from fedns.studies.model.design import INTERCEPT
 from fedns.studies.pages.forest import Estimate, forest
+from fedns.studies.pages.prediction_part import predictions
 from fedns.studies.schema.site_table import HIDDEN
 
 _95 = 1.959963984540054
@@ -24,6 +25,7 @@ def report(fit: StudyFit, kind: str = "model") -> str:
     parts = [
         ("Coefficients", _coefficients(fit, kind)),
         ("How well the model fits", _goodness(fit, kind)),
+        ("How well the model predicts", predictions(fit)),
         ("What to know", _notes(fit, kind)),
         ("Sites", _sites(fit)),
         ("How sites differ", _differences(fit)),
@@ -88,7 +90,7 @@ def _goodness(fit: StudyFit, kind: str) -> str:
 
 def _notes(fit: StudyFit, kind: str) -> str:
     remarks = fit.remarks if fit.inference is None else tuple(fit.inference.remarks(kind))
-    return "<ul>" + "".join(f"<li>{escape(note)}</li>" for note in (*remarks, *fit.notes)) + "</ul>"
+    return "<ul>" + "".join(f"<li>{escape(note)}</li>" for note in (*remarks, *fit.notes, *fit.prediction_notes)) + "</ul>"
 
 
 def _sites(fit: StudyFit) -> str:

@@ -24,6 +24,7 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
 from fedns.federation.processes import EngineError
+from fedns.federation.site.metrics import COORDINATOR
 from fedns.transports.flower.connection import PAYLOAD, Answer, Connection, payload_of, reply_to
 from fedns.transports.flower.credentials import SiteCredentials
 
@@ -101,9 +102,11 @@ def _serve(
             with Connection.open(credentials, lease_seconds) as connection:
                 log.info("%s is connected to %s", credentials.site, credentials.server_address)
                 waiting = False
+                COORDINATOR.note(True)
                 try:
                     connection.work(answer, stop)
                 finally:
+                    COORDINATOR.note(False)
                     since, refused_since = time.monotonic(), None
         except httpx.HTTPStatusError as error:
             refusal = f"{credentials.server_address} refuses site {credentials.site}: {_reason(error)}"

@@ -23,6 +23,7 @@ from nvflare.private.fed.client.client_req_processors import ClientRequestProces
 
 from fedns.core.errors import ConfigError, FednsError
 from fedns.federation.reachable import why_unreachable
+from fedns.federation.site.metrics import COORDINATOR
 from fedns.transports.nvflare.incoming import CHANNEL, TOPIC, at_site, close_down
 from fedns.transports.nvflare.processes import REFUSED, contact
 
@@ -83,6 +84,7 @@ class SiteAnswers(FLComponent):  # type: ignore[misc]
         numbered = isinstance(session, str) and isinstance(number, int)
         if not numbered or not isinstance(payload, (bytes, bytearray, memoryview)):
             return make_reply(ReturnCode.INVALID_REQUEST, "a request is bytes with the number of its exchange")
+        COORDINATOR.note(True)
         with self._counting:
             # Nothing of a server arrives after the first word of the next one: its connection is gone.
             if session != self._newest[0] or number > self._newest[1]:
@@ -104,7 +106,8 @@ def _tell_of_connection(name: str, cell: Any) -> None:
     where = contact(Path())  # a client runs in the folder of its credentials
     connected, said = False, ""
     while True:
-        if cell.is_cell_connected(FQCN.ROOT_SERVER):
+        COORDINATOR.note(there := cell.is_cell_connected(FQCN.ROOT_SERVER))
+        if there:
             if not connected:
                 log.info("%s is connected to %s:%d", name, where.host, where.port)
             connected, said = True, ""

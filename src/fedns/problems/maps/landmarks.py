@@ -26,7 +26,8 @@ from fedns.numerics import parallel
 from fedns.numerics.linalg import single_threaded_blas
 from fedns.numerics.rng import generator
 from fedns.numerics.rows import DenseRows, Rows
-from fedns.problems.feature_maps import BLOCK_ENTRIES, KERNELS, as_csr, as_dense, check_kernel, row_block
+from fedns.problems.maps.feature_map import BLOCK_ENTRIES, as_csr, as_dense, row_block
+from fedns.problems.maps.kernel_maps import KERNELS, check_kernel
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]

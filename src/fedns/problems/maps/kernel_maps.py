@@ -1,103 +1,28 @@
-"""Feature maps phi: functions of a row that every site applies alike.
+"""Feature maps of kernels: kernel methods are then linear methods.
 
-A map is a value: kind, size, seed and width. Kernel methods are then linear methods: phi(x) . phi(y) stands in for a kernel
-k(x, y), `gaussian` exp(-|x - y|_2^2 / (2 width^2)) or `laplace` exp(-|x - y|_1 / width).
+A map is a value: kind, size, seed and width. phi(x) . phi(y) stands in for a kernel k(x, y), `gaussian`
+exp(-|x - y|_2^2 / (2 width^2)) or `laplace` exp(-|x - y|_1 / width).
 
 What a map needs to know of the data, `landmarks.py` asks the sites for.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from dataclasses import dataclass
 
 import numpy as np
 import scipy.sparse
-from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 from scipy.special import ndtri
 
-from fedns.core.checked import Checked
 from fedns.core.errors import ConfigError
-from fedns.core.shards import Shards, as_rows
-from fedns.numerics import parallel
-from fedns.numerics.linalg import single_threaded_blas
 from fedns.numerics.rng import generator
-from fedns.numerics.rows import DenseRows, Rows, SparseRows
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
-Block = Any  # (rows, columns) in float64: an ndarray, or a csr_matrix where the rows are compressed
+from fedns.problems.maps.feature_map import Block, FeatureMap, FloatArray, as_dense
 
 KERNELS = ("gaussian", "laplace")
-BLOCK_ENTRIES = 1 << 18  # 2 MiB of float64: what a thread needs beyond the result is a few times this
-_MOST_MONOMIALS = 100_000  # already 40 GB of packed Hessian
 _SMALLEST_EIGENVALUE = 1e-12  # as in scikit-learn
-
-
-class FeatureMap(Checked, ABC):
-    """A function of one row. Its results are dense float64, (rows, num_features)."""
-
-    example: ClassVar[str] = "fedns.RandomFourier(200)"
-    name: ClassVar[str]
-
-    @abstractmethod
-    def num_features(self, num_columns: int) -> int:
-        """M, for rows with this many columns."""
-
-    @abstractmethod
-    def prepare(self, num_columns: int) -> Callable[[Block], FloatArray]:
-        """The map as a function of a block of rows, with all that does not depend on them worked out."""
-
-    def transform(self, matrix: Any) -> FloatArray:
-        """phi of every row of a dense or compressed matrix."""
-        rows = as_rows(matrix)
-        return self._mapped(rows, np.zeros(1, dtype=np.int64), np.array([rows.shape[0]]))
-
-    def apply(self, shards: Shards) -> Shards:
-        """The same clients, targets and weights over mapped rows; rows of clients that are not present stay unmapped.
-
-        Blocks are cut within clients, so that a client's bits do not depend on who else is there.
-        """
-        mapped = self._mapped(shards.rows, shards.starts, shards.stops)
-        return replace(shards, rows=DenseRows.of(mapped), columns=None)
-
-    def _mapped(self, rows: Rows, starts: IntArray, stops: IntArray) -> FloatArray:
-        features = self.num_features(rows.shape[1])
-        phi = self.prepare(rows.shape[1])
-        longest = max(features, rows.shape[1])
-        segments = parallel.cut(starts, stops, max(1, BLOCK_ENTRIES // longest))
-        # Untouched pages of zeros take no memory: rows that are nobody's cost nothing.
-        out = np.zeros((rows.shape[0], features))
-
-        def part(low: int, high: int) -> None:
-            for segment in range(low, high):
-                run = slice(int(segments.first[segment]), int(segments.last[segment]))
-                out[run] = phi(row_block(rows, run))
-
-        with single_threaded_blas():
-            parallel.for_each_part(segments, part, longest)
-        return out
-
-
-@dataclass(frozen=True)
-class Identity(FeatureMap):
-    """phi(x) = x; rows keep their layout and precision."""
-
-    name: ClassVar[str] = "identity"
-
-    def num_features(self, num_columns: int) -> int:
-        return num_columns
-
-    def prepare(self, num_columns: int) -> Callable[[Block], FloatArray]:
-        return as_dense
-
-    def apply(self, shards: Shards) -> Shards:
-        return shards
 
 
 @dataclass(frozen=True)
@@ -118,7 +43,6 @@ class RandomFourier(FeatureMap):
     width: float = 1.0
     kernel: str = "gaussian"
     seed: int = 0
-    name: ClassVar[str] = "fourier"
 
     def __post_init__(self) -> None:
         _check_pairs(type(self).__name__, self.size)
@@ -152,7 +76,6 @@ class OrthogonalRandom(FeatureMap):
     size: int
     width: float = 1.0
     seed: int = 0
-    name: ClassVar[str] = "orthogonal"
 
     def __post_init__(self) -> None:
         _check_pairs(type(self).__name__, self.size)
@@ -191,7 +114,6 @@ class Nystroem(FeatureMap):
     landmarks: FloatArray  # (size, columns), read-only
     width: float = 1.0
     kernel: str = "gaussian"
-    name: ClassVar[str] = "nystroem"
 
     def __post_init__(self) -> None:
         landmarks = np.array(self.landmarks, dtype=np.float64, order="C")
@@ -235,77 +157,6 @@ class Nystroem(FeatureMap):
         return phi
 
 
-@dataclass(frozen=True)
-class Polynomial(FeatureMap):
-    """All monomials of the columns up to `degree`, by degree and then in the order of the columns, as in scikit-learn.
-
-    interaction_only leaves out powers of a column; bias adds a constant 1, which is penalised, unlike a problem's intercept.
-
-    - degree: largest degree of a product of columns, at least 1.
-    - interaction_only: leave out powers of a column.
-    - bias: add a constant feature.
-    """
-
-    degree: int = 2
-    interaction_only: bool = False
-    bias: bool = False
-    name: ClassVar[str] = "polynomial"
-
-    def __post_init__(self) -> None:
-        if self.degree < 1:
-            raise ConfigError(f"Polynomial needs degree >= 1, got {self.degree}")
-
-    def num_features(self, num_columns: int) -> int:
-        if self.interaction_only:
-            count = sum(math.comb(num_columns, k) for k in range(1, self.degree + 1))
-        else:
-            count = math.comb(num_columns + self.degree, self.degree) - 1
-        if count > _MOST_MONOMIALS:
-            raise ConfigError(
-                f"Polynomial of degree {self.degree} has {count} features on {num_columns} columns, more than "
-                f"{_MOST_MONOMIALS}: lower the degree, or use RandomFourier"
-            )
-        return count + int(self.bias)
-
-    def prepare(self, num_columns: int) -> Callable[[Block], FloatArray]:
-        count = self.num_features(num_columns)
-        steps = self._steps(num_columns)
-
-        def phi(block: Block) -> FloatArray:
-            x = as_dense(block)
-            out = np.ones((len(x), count))
-            at = int(self.bias)
-            out[:, at : at + num_columns] = x
-            at += num_columns
-            for columns, tails in steps:
-                out[:, at : at + columns.size] = x[:, columns] * out[:, tails]
-                at += columns.size
-            return out
-
-        return phi
-
-    def _steps(self, num_columns: int) -> list[tuple[IntArray, IntArray]]:
-        """For each degree above 1, every monomial as its first column and where the product of the others stands."""
-        choose = itertools.combinations if self.interaction_only else itertools.combinations_with_replacement
-        place: dict[tuple[int, ...], int] = {(column,): column + int(self.bias) for column in range(num_columns)}
-        steps = []
-        for degree in range(2, self.degree + 1):
-            monomials: list[tuple[int, ...]] = list(choose(range(num_columns), degree))
-            columns = np.array([monomial[0] for monomial in monomials], dtype=np.int64)
-            tails = np.array([place[monomial[1:]] for monomial in monomials], dtype=np.int64)
-            steps.append((columns, tails))
-            start = max(place.values()) + 1
-            place = {monomial: start + index for index, monomial in enumerate(monomials)}
-            if not place:
-                break
-        return steps
-
-
-FEATURE_MAPS: dict[str, type[FeatureMap]] = {
-    kind.name: kind for kind in (Identity, RandomFourier, OrthogonalRandom, Nystroem, Polynomial)
-}
-
-
 def kernel_matrix(kernel: str, x: Block, landmarks: FloatArray, width: float) -> FloatArray:
     """k(x_i, l_j): (rows, landmarks)."""
     result: FloatArray
@@ -347,24 +198,6 @@ def _uniforms(seed: int, count: int) -> FloatArray:
     """
     raw = generator(seed, "random features").bit_generator.random_raw(count)
     return ((raw >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
-
-
-def row_block(rows: Rows, run: slice) -> Block:
-    if isinstance(rows, DenseRows):
-        return rows.values[run].astype(np.float64, copy=False)
-    return as_csr(rows, run.start, run.stop)
-
-
-def as_csr(rows: SparseRows, start: int, stop: int) -> Any:
-    first, last = int(rows.indptr[start]), int(rows.indptr[stop])
-    data = rows.data[first:last].astype(np.float64, copy=False)
-    pointers = rows.indptr[start : stop + 1] - first
-    return scipy.sparse.csr_matrix((data, rows.indices[first:last], pointers), shape=(stop - start, rows.num_columns))
-
-
-def as_dense(block: Block) -> FloatArray:
-    dense: FloatArray = block.toarray() if scipy.sparse.issparse(block) else block
-    return dense
 
 
 def _check_pairs(name: str, size: int) -> None:
