@@ -100,7 +100,7 @@ class SiteService:
             admit_description(self._permissions, spec, self._folder.glob("*.npz"))
             guard = self._guard(spec)
             problem, handlers = self._handlers(spec)
-            guard.admit_run(handlers)
+            guard.admit_run(handlers, problem.loss.outputs)
             with self._private():
                 problem.loss.check_targets(guard.shards)
             self._prepare(spec, problem, guard)

@@ -34,7 +34,9 @@ def code(design: Design, table: SiteTable) -> CodedRows:
     features, offset = columns_of(design, table), design.study.parsed.offset
     if design.feature_map is not None:
         features = design.feature_map.transform(features)
-    return CodedRows(features, _targets(table), _weights(table), None if offset is None else _numbers(design, table, offset))
+    return CodedRows(
+        features, _targets(design, table), _weights(table), None if offset is None else _numbers(design, table, offset)
+    )
 
 
 def columns_of(design: Design, table: SiteTable) -> FloatArray:
@@ -78,7 +80,7 @@ def _values(design: Design, table: SiteTable, part: Part, levels: Mapping[str, I
 
 
 def _levels(design: Design, table: SiteTable, name: str) -> IntArray:
-    """Which of the agreed levels a row has: (used rows,)."""
+    """Which of the agreed levels a row has, all of which must have been agreed on: (used rows,)."""
     levels = {level: number for number, level in enumerate(design.agreement.levels[name])}
     labels = table.columns[name].labels()[table.used]
     if study_fills := MISSING_LEVEL in levels:
@@ -118,8 +120,10 @@ def spline(values: FloatArray, knots: tuple[float, ...], degree: int) -> FloatAr
     return np.asarray(basis[:, 1:], dtype=np.float64)
 
 
-def _targets(table: SiteTable) -> FloatArray:
+def _targets(design: Design, table: SiteTable) -> FloatArray:
     study = table.study
+    if design.classes:
+        return _levels(design, table, study.parsed.outcome).astype(np.float64)
     column, signs = table.columns[study.parsed.outcome], np.ones(1)
     if study.has_events:
         labels = table.columns[study.event_column].labels()[table.used]
