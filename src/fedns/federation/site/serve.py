@@ -13,7 +13,7 @@ from fedns.federation.site.explain import meaning
 from fedns.federation.site.guard import Guard
 from fedns.federation.site.metrics import watched
 from fedns.federation.site.rehearsal import leave_if_under_way, rehearse
-from fedns.federation.site.rows import site_shards
+from fedns.federation.site.rows import read_from_disk, site_shards
 from fedns.federation.site.service import SiteService
 from fedns.problems.problem import Problem
 from fedns.runs.builder import algorithm_of, at_site
@@ -26,6 +26,8 @@ FACTORY = "fedns.federation.site.serve:service"  # how an engine that starts pro
 def site_service(config: SiteConfig) -> SiteService:
     """The service that answers for this site."""
     shards = site_shards(config)  # a file that cannot be read is better known before anybody connects
+    if larger := read_from_disk(shards):
+        log.info("%s", larger)
     for sentence in meaning(config.permit, shards, config.folder / config.state):
         log.info("%s", sentence)
     state = config.folder / config.state
