@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from fedns.data.labels import as_binary
     from fedns.data.partition import split, split_dataset
     from fedns.data.scaling import scale
-    from fedns.estimators import FederatedGLM, FederatedLogisticRegression, FederatedRidge
+    from fedns.estimators import FederatedCox, FederatedGLM, FederatedLogisticRegression, FederatedRidge
     from fedns.numerics.rng import random_bits
     from fedns.problems.cox import Cox
     from fedns.problems.effective_dimension import effective_dimension, estimate_effective_dimension
