@@ -14,7 +14,9 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from fedns.core.errors import ConfigError, DataError, unknown
 from fedns.estimators.fitting import Fitted, Settings, fit_rows
+from fedns.estimators.over_sites import fit_federation
 from fedns.problems.families import FAMILIES
+from fedns.studies.federation import Federation
 from fedns.studies.inference.table import coefficient_text, rows_of
 
 FloatArray = NDArray[np.float64]
@@ -33,7 +35,17 @@ class _Linear(BaseEstimator):  # type: ignore[misc]
         if weights is not None and not weights.any():
             raise ValueError("Sample weights must contain at least one non-zero number.")
         rows = float(len(y)) if weights is None else float(weights.sum())
-        found: Fitted = fit_rows(self._settled(rows), X, y, weights, sites)
+        return self._found(fit_rows(self._settled(rows), X, y, weights, sites))
+
+    def _fit_over(self, federation: Federation, y: Any, sample_weight: Any, sites: Any) -> Self:
+        """Over sites that keep their rows, targets and weights."""
+        if not (y is None and sample_weight is None and sites is None):
+            raise ConfigError("the sites of a federation have their own targets and weights: call fit(federation) alone")
+        self._found(fit_federation(self._settled, federation))
+        self.n_features_in_ = self.coef_.size
+        return self
+
+    def _found(self, found: Fitted) -> Self:
         self.history_, self.inference_ = found.history, found.inference
         self.coef_: FloatArray = found.coefficients
         self.intercept_: Any = found.intercept
@@ -53,7 +65,9 @@ class _Linear(BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self)
         if self.inference_ is None:
-            raise DataError("the rows do not determine the coefficients: there are no standard errors")
+            raise DataError(
+                "there are no standard errors: the rows do not determine the coefficients, or sites did not tell"
+            )
         inference = self.inference_
         own = getattr(self, "feature_names_in_", None)  # scikit-learn sets it where the columns have names
         if own is not None:
@@ -98,8 +112,13 @@ class FederatedLogisticRegression(ClassifierMixin, _Linear):  # type: ignore[mis
         family = FAMILIES["binomial"]()
         return Settings(family, 1.0 / (self.C * rows), self.fit_intercept, self.method, self.tol, self.max_iter)
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, sites: Any = None) -> Self:
-        """Fit over rows; sites: the site of each."""
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, sites: Any = None) -> Self:
+        """Fit over rows, with the site of each in `sites`; or over a fedns.Federation in place of all of them."""
+        if isinstance(X, Federation):
+            self.classes_ = np.array([-1, 1])  # as sites write them, by `positive` of their files
+            self._fit_over(X, y, sample_weight, sites)
+            self.coef_, self.intercept_ = self.coef_[None, :], np.array([self.intercept_])
+            return self
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64)
         check_classification_targets(y)
         if type_of_target(y, input_name="y", raise_unknown=True) != "binary":
@@ -168,8 +187,10 @@ class FederatedRidge(RegressorMixin, _Linear):  # type: ignore[misc]
         strength = self.alpha / rows
         return Settings(FAMILIES["gaussian"](), strength, self.fit_intercept, self.method, self.tol, self.max_iter)
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, sites: Any = None) -> Self:
-        """Fit over rows; sites: the site of each."""
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, sites: Any = None) -> Self:
+        """Fit over rows, with the site of each in `sites`; or over a fedns.Federation in place of all of them."""
+        if isinstance(X, Federation):
+            return self._fit_over(X, y, sample_weight, sites)
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, y_numeric=True)
         return self._fit(X, np.asarray(y, dtype=np.float64), sample_weight, sites)
 
@@ -222,8 +243,10 @@ class FederatedGLM(RegressorMixin, _Linear):  # type: ignore[misc]
         family = FAMILIES[self.family](link=self.link)
         return Settings(family, self.alpha, self.fit_intercept, self.method, self.tol, self.max_iter)
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, sites: Any = None) -> Self:
-        """Fit over rows; sites: the site of each."""
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, sites: Any = None) -> Self:
+        """Fit over rows, with the site of each in `sites`; or over a fedns.Federation in place of all of them."""
+        if isinstance(X, Federation):
+            return self._fit_over(X, y, sample_weight, sites)
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, y_numeric=True)
         return self._fit(X, np.asarray(y, dtype=np.float64), sample_weight, sites)
 
