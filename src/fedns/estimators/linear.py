@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from fedns.core.errors import ConfigError, DataError, unknown
 from fedns.estimators.fitting import Fitted, Settings, fit_rows
+from fedns.estimators.onnx import onnx_of
 from fedns.estimators.over_sites import fit_federation
 from fedns.problems.families import FAMILIES
 from fedns.studies.federation import Federation
@@ -74,6 +75,17 @@ class _Linear(BaseEstimator):  # type: ignore[misc]
             inference = replace(inference, names=(*map(str, own), *inference.names[len(own) :]))
         rows = rows_of(inference, kind, level)
         return "\n".join(coefficient_text(rows, inference.statistic_name(kind), level, inference.family.ratio))
+
+    def to_onnx(self) -> Any:
+        """The fitted model as an ONNX graph in double precision (`pip install 'fedns[onnx]'`).
+
+        Input `X`, output `prediction`: probabilities of the classes, or expected outcomes.
+        """
+        check_is_fitted(self)
+        return onnx_of(np.atleast_2d(self.coef_), np.atleast_1d(self.intercept_), self._onnx_output())
+
+    def _onnx_output(self) -> str:
+        return "identity"
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -143,6 +155,9 @@ class FederatedLogisticRegression(ClassifierMixin, _Linear):  # type: ignore[mis
         """The likelier class of each row."""
         second = self._margins(X) > 0
         return self.classes_[second.astype(int)]
+
+    def _onnx_output(self) -> str:
+        return "sigmoid" if len(self.coef_) == 1 else "softmax"
 
     def to_sklearn(self) -> Any:
         """The same model as scikit-learn's own."""
@@ -254,3 +269,9 @@ class FederatedGLM(RegressorMixin, _Linear):  # type: ignore[misc]
         """Expected outcomes."""
         margins = self._margins(X)
         return FAMILIES[self.family](link=self.link).mean(margins)
+
+    def _onnx_output(self) -> str:
+        link = FAMILIES[self.family](link=self.link).link
+        if link not in ("identity", "log"):
+            raise ConfigError(f"to_onnx knows the links identity and log, not {link}")
+        return "exp" if link == "log" else "identity"
