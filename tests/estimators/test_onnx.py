@@ -12,7 +12,6 @@ onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not inst
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(200, 4))
-EVENTS = RANDOM.choice(["no", "yes"], 200)
 COUNTS = RANDOM.poisson(np.exp(0.3 * X[:, 0])).astype(float)
 
 
@@ -21,8 +20,9 @@ def run(model):
     return session.run(["prediction"], {"X": X})[0]
 
 
-def test_classes():
-    fitted = fedns.FederatedLogisticRegression().fit(X, EVENTS)
+@pytest.mark.parametrize("classes", [["no", "yes"], ["a", "b", "c"]])
+def test_classes(classes):
+    fitted = fedns.FederatedLogisticRegression().fit(X, RANDOM.choice(classes, 200))
     assert run(fitted.to_onnx()) == pytest.approx(fitted.predict_proba(X), rel=1e-12)
 
 

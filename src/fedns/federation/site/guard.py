@@ -22,7 +22,7 @@ from fedns.core.messages import Discloses, Message
 from fedns.core.shards import Shards
 from fedns.federation.site.budget import Budget, Spent, fingerprint
 from fedns.federation.site.concentration import Concentration, PartOfRows, squared_norms
-from fedns.federation.site.levels import blanked, rare_levels
+from fedns.federation.site.levels import blanked, rare_class, rare_levels
 from fedns.federation.site.permissions import Permissions
 from fedns.numerics.backend import ROW_SAMPLING, SJLT, SketchPlan
 from fedns.numerics.linalg import packed_size
@@ -91,8 +91,8 @@ class Guard:
         """In how many columns rare levels were replaced; the run is told, since its answer is then not the pooled one."""
         return int(self._rare.columns.size) if self.permissions.rare_levels == "blank" else 0
 
-    def admit_run(self, spec: Spec, handlers: Mapping[str, Handler]) -> None:
-        """R1, R2, R5 and R6 on the description of a run."""
+    def admit_run(self, spec: Spec, handlers: Mapping[str, Handler], outputs: int = 1) -> None:
+        """R1, R2, R5 and R6 on the description of a run; outputs: the margins of a row."""
         own = self.permissions
         if own.digests and not set(spec.digests) & set(own.digests):
             raise Refusal("R1", "its owner has agreed to certain runs only, and this is none of them")
@@ -103,7 +103,7 @@ class Guard:
         for handler in handlers.values():
             self._check_counts(getattr(handler, "__self__", None), "a setting of the method")
         self._check_rows(own.smallest_rows, "taking part")
-        if self._rare.outcome:
+        if self._rare.outcome or (outputs > 1 and rare_class(self.shards, own.smallest_level)):
             raise Refusal("R2", f"fewer than {own.smallest_level} of its rows have one of the outcomes")
         if self._rare.columns.size and own.rare_levels == "refuse":
             raise Refusal("R2", f"fewer than {own.smallest_level} of its rows have one of the levels of a column")

@@ -99,7 +99,7 @@ class SiteService:
         else:
             guard = self._guard(spec)
             problem, handlers = self._handlers(spec)
-            guard.admit_run(spec, handlers)
+            guard.admit_run(spec, handlers, problem.loss.outputs)
             with self._private():
                 problem.loss.check_targets(guard.shards)
             self._prepare(spec, problem, guard.shards)

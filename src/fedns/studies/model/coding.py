@@ -32,7 +32,9 @@ def code(design: Design, table: SiteTable) -> CodedRows:
     features, offset = columns_of(design, table), design.study.parsed.offset
     if design.feature_map is not None:
         features = design.feature_map.transform(features)
-    return CodedRows(features, _targets(table), _weights(table), None if offset is None else _numbers(design, table, offset))
+    return CodedRows(
+        features, _targets(design, table), _weights(table), None if offset is None else _numbers(design, table, offset)
+    )
 
 
 def columns_of(design: Design, table: SiteTable) -> FloatArray:
@@ -72,7 +74,17 @@ def _values(design: Design, table: SiteTable, part: Part) -> FloatArray:
 
 
 def _level(design: Design, table: SiteTable, part: Part) -> FloatArray:
-    name = part.factor.column
+    labels = _agreed_labels(design, table, part.factor.column)
+    return np.array([label == part.level for label in labels], dtype=np.float64)
+
+
+def _class_numbers(design: Design, table: SiteTable) -> FloatArray:
+    labels = _agreed_labels(design, table, design.study.parsed.outcome)
+    return np.array([design.classes.index(label) for label in labels], dtype=np.float64)
+
+
+def _agreed_labels(design: Design, table: SiteTable, name: str) -> NDArray[np.object_]:
+    """The levels of the used rows, all of which must have been agreed on."""
     levels = design.agreement.levels[name]
     labels = table.columns[name].labels()[table.used]
     if study_fills := MISSING_LEVEL in levels:
@@ -83,7 +95,7 @@ def _level(design: Design, table: SiteTable, part: Part) -> FloatArray:
             f"column '{name}' has rows in {len(strange)} level{'' if len(strange) == 1 else 's'} that were not agreed on: "
             "list its levels in the study" + ("" if study_fills else ", or correct those rows")
         )
-    return np.array([label == part.level for label in labels], dtype=np.float64)
+    return labels
 
 
 def _numbers(design: Design, table: SiteTable, factor: Factor) -> FloatArray:
@@ -112,8 +124,10 @@ def spline(values: FloatArray, knots: tuple[float, ...], degree: int) -> FloatAr
     return np.asarray(basis[:, 1:], dtype=np.float64)
 
 
-def _targets(table: SiteTable) -> FloatArray:
+def _targets(design: Design, table: SiteTable) -> FloatArray:
     study = table.study
+    if design.classes:
+        return _class_numbers(design, table)
     column, signs = table.columns[study.parsed.outcome], np.ones(1)
     if study.has_events:
         labels = table.columns[study.event_column].labels()[table.used]
