@@ -33,7 +33,8 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
     def _settled(self, rows: float) -> Settings:
         raise NotImplementedError
 
-    def _fit(self, X: Any, y: FloatArray, sample_weight: Any, sites: Any) -> Self:
+    def fit_targets(self, X: Any, y: FloatArray, sample_weight: Any, sites: Any) -> Self:
+        """Fit to targets as the loss has them."""
         weights = None if sample_weight is None else check_array(sample_weight, ensure_2d=False, dtype=np.float64)
         if weights is not None and weights.shape != (len(y),):
             raise ValueError(f"sample_weight must have one number for each of {len(y)} rows, got shape {weights.shape}")
@@ -57,7 +58,8 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
         self.n_iter_ = max(1, found.history.records[-1].round)
         return self
 
-    def _margins(self, X: Any) -> FloatArray:
+    def margins_of(self, X: Any) -> FloatArray:
+        """What the linear model says of rows, before any link: (rows,), or (rows, classes)."""
         check_is_fitted(self)
         X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
         if np.ndim(self.coef_) == 2 and len(self.coef_) > 1:
@@ -160,10 +162,10 @@ class FederatedLogisticRegression(ClassifierMixin, LinearEstimator):  # type: ig
             own = compute_class_weight(self.class_weight, classes=self.classes_, y=y, sample_weight=weights)
             sample_weight = weights * own[numbers]
         if self.classes_.size == 2:
-            self._fit(X, 2.0 * numbers - 1.0, sample_weight, sites)
+            self.fit_targets(X, 2.0 * numbers - 1.0, sample_weight, sites)
             self.coef_, self.intercept_ = self.coef_[None, :], np.array([self.intercept_])
         else:
-            self._fit(X, numbers.astype(np.float64), sample_weight, sites)
+            self.fit_targets(X, numbers.astype(np.float64), sample_weight, sites)
             self.coef_, self.intercept_ = (
                 _around_zero(self.coef_, self.classes_),
                 _around_zero(self.intercept_, self.classes_),
@@ -172,11 +174,11 @@ class FederatedLogisticRegression(ClassifierMixin, LinearEstimator):  # type: ig
 
     def decision_function(self, X: Any) -> FloatArray:
         """Margins of the second class, or of every one where there are more: (rows,) or (rows, classes)."""
-        return self._margins(X)
+        return self.margins_of(X)
 
     def predict_proba(self, X: Any) -> FloatArray:
         """Probabilities of the classes: (rows, classes)."""
-        margins = self._margins(X)
+        margins = self.margins_of(X)
         if margins.ndim == 2:
             return np.asarray(softmax(margins, axis=1))
         likely = FAMILIES["binomial"]().mean(margins)
@@ -184,7 +186,7 @@ class FederatedLogisticRegression(ClassifierMixin, LinearEstimator):  # type: ig
 
     def predict(self, X: Any) -> Any:
         """The likeliest class of each row."""
-        margins = self._margins(X)
+        margins = self.margins_of(X)
         return self.classes_[margins.argmax(axis=1) if margins.ndim == 2 else (margins > 0).astype(int)]
 
     def summary(self, kind: str = "model", level: float = 0.95) -> str:
@@ -252,11 +254,11 @@ class FederatedRidge(RegressorMixin, LinearEstimator):  # type: ignore[misc]
         if isinstance(X, Federation):
             return self._fit_over(X, y, sample_weight, sites)
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, y_numeric=True)
-        return self._fit(X, np.asarray(y, dtype=np.float64), sample_weight, sites)
+        return self.fit_targets(X, np.asarray(y, dtype=np.float64), sample_weight, sites)
 
     def predict(self, X: Any) -> FloatArray:
         """Expected outcomes."""
-        return self._margins(X)
+        return self.margins_of(X)
 
     def to_sklearn(self) -> Any:
         """The same model as scikit-learn's own."""
@@ -312,11 +314,11 @@ class FederatedGLM(RegressorMixin, LinearEstimator):  # type: ignore[misc]
         if isinstance(X, Federation):
             return self._fit_over(X, y, sample_weight, sites)
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, y_numeric=True)
-        return self._fit(X, np.asarray(y, dtype=np.float64), sample_weight, sites)
+        return self.fit_targets(X, np.asarray(y, dtype=np.float64), sample_weight, sites)
 
     def predict(self, X: Any) -> FloatArray:
         """Expected outcomes."""
-        margins = self._margins(X)
+        margins = self.margins_of(X)
         return FAMILIES[self.family](link=self.link).mean(margins)
 
     def _onnx_output(self) -> str:
