@@ -27,7 +27,7 @@ ALLOWED = {
     "transports": {"core", "federation"},
     "comparison": _BELOW_RUNS | {"runs", "simulation", "reporting", "federation", "transports"},
     "studies": _BELOW_RUNS | {"runs", "simulation", "reporting", "federation"},
-    "estimators": _BELOW_RUNS | {"runs", "simulation", "studies"},
+    "estimators": _BELOW_RUNS | {"runs", "simulation", "federation", "studies"},
     "paper": _BELOW_RUNS | {"runs", "simulation", "reporting", "comparison"},
 }
 OWNERS = {

@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from fedns.problems.problem import Problem
     from fedns.problems.reference import Optimum, pooled_optimum
     from fedns.problems.softmax import Softmax
+    from fedns.reporting.observers import MlflowObserver, TensorBoardObserver
     from fedns.reporting.plots import plot_histories
     from fedns.runs.spec import Spec
     from fedns.simulation.simulator import simulate, simulated_cohort
