@@ -133,9 +133,8 @@ class FedNL(Algorithm):
     line_search: ArmijoSearch | None = None
     shift_norm: Literal["frobenius", "spectral"] = "frobenius"
     variant: Literal["standard", "pp"] = "standard"
-    alpha: Annotated[float, Limit("from 0 to 1", lambda rate: 0 <= rate <= 1)] = (
-        0.0  # 0 means the compressor's own: 1, and for rand-k K / (M(M+1)/2)
-    )
+    # 0 means the compressor's own: 1, and for rand-k K / (M(M+1)/2).
+    alpha: Annotated[float, Limit("from 0 to 1", lambda rate: 0 <= rate <= 1)] = 0.0
 
     name: ClassVar[str] = "fednl"
     summary: ClassVar[str] = "Hessians learned from compressed corrections; super-linear at the price of one vector a round"
