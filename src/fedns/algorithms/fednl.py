@@ -190,7 +190,7 @@ class FedNL(Algorithm):
             shift = self._norms(error, gradient.shape[1])[:, None] if self.shifts else np.zeros((len(error), 0))
             return Correction(gradient, shift, *correction)
 
-        return joined([some(part) for part in clients.slabs(_working_bytes(request.coefficients.size))])
+        return joined([some(part) for part in clients.slabs(8 * packed_size(request.coefficients.size))])
 
     @on_client(LearnRequest, InitialModel)
     def start_partially(self, problem: Problem, clients: Clients, request: LearnRequest) -> InitialModel:
@@ -219,7 +219,7 @@ class FedNL(Algorithm):
             part.remember("fednl_right_side", side_before + side_change)
             return Correction(side_change, change[:, None], *correction)
 
-        return joined([some(part) for part in clients.slabs(_working_bytes(w.size))])
+        return joined([some(part) for part in clients.slabs(8 * packed_size(w.size))])
 
     def _round(self, problem: Problem, state: LearnedHessian, cohort: Cohort) -> Outcome:
         w = state.coefficients
@@ -332,10 +332,6 @@ class NewtonZero(Algorithm):
 def _share(cohort: Cohort, state: LearnedHessian | PartialModel) -> float:
     """The weight of the clients that take part in this round among all."""
     return float(cohort.total_weights.sum() / state.total_weight)
-
-
-def _working_bytes(features: int) -> int:
-    return 8 * packed_size(features)
 
 
 def _rounded(values: FloatArray, request: LearnRequest) -> FloatArray:
