@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedns.algorithms.compressors import (
     Compressed,
@@ -29,9 +28,7 @@ from fedns.core.reducers import mean
 from fedns.numerics import parallel
 from fedns.numerics.linalg import packed_size, solve_positive, unpack_symmetric
 from fedns.numerics.spectral import frobenius_norm, positive_part, spectral_norm, symmetric_times
-from fedns.problems.problem import Problem
-
-FloatArray = NDArray[np.float64]
+from fedns.problems.problem import FloatArray, Problem
 
 
 class LearnRequest(Model):
@@ -306,7 +303,6 @@ class NewtonZero(Algorithm):
     paper: ClassVar[str] = "Safaryan, Islamov, Qian, Richtarik, FedNL, ICML 2022, section on Newton-Zero"
     uplink: ClassVar[str] = "M; M(M+1)/2 once"
     theory: ClassVar[str] = "log 1/δ, locally"
-    heterogeneous: ClassVar[str] = "-"
     sees_partition: ClassVar[bool] = False
 
     def handlers(self) -> tuple[Handler, ...]:

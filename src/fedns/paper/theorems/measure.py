@@ -11,10 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedns.core.algorithm import Algorithm
 from fedns.core.history import Observer, Record
-from fedns.paper.theorems.settings import ROUNDING, Setting
+from fedns.paper.theorems.settings import ROUNDING, FloatArray, Setting
 from fedns.simulation.simulator import simulate
-
-FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
