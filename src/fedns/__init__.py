@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from fedns.data.datasets import Dataset, as_binary, available, load
     from fedns.data.partition import split, split_dataset
     from fedns.data.scaling import scale
-    from fedns.estimators import FederatedGLM, FederatedLogisticRegression, FederatedRidge
+    from fedns.estimators import FederatedCox, FederatedGLM, FederatedLogisticRegression, FederatedRidge
     from fedns.numerics.rng import random_bits
     from fedns.problems.cox import Cox
     from fedns.problems.effective_dimension import effective_dimension, estimate_effective_dimension

@@ -15,6 +15,7 @@ from fedns.core.checked import checked
 from fedns.core.errors import DataError
 from fedns.core.shards import Shards
 from fedns.numerics.rows import DenseRows, Rows, SparseRows
+from fedns.numerics.streaming import streamed
 
 SCALINGS = ("none", "maxabs", "standardise")
 CHUNK_ROWS = 8192  # summed chunk by chunk: less memory, and rounding errors that do not grow with the number of rows
@@ -148,6 +149,8 @@ def _is_constant(summary: ColumnSummary) -> NDArray[np.bool_]:
 
 
 def _transformed(rows: Rows, scaling: Scaling) -> Rows:
+    if streamed(rows):
+        raise DataError("the table is larger than memory and cannot be scaled here: scale its columns before, scale='none'")
     if isinstance(rows, SparseRows) and not scaling.center.any():
         data = rows.data / scaling.scale[rows.indices]
         return rows._replace(data=data.astype(rows.data.dtype, copy=False))

@@ -228,7 +228,8 @@ def _check_names(spec: Spec) -> None:
         "device": (None, *DEVICES),
         "missing": MISSING_RULES,
         "scale": SCALINGS,
-        "loss": tuple(LOSSES) if spec.sites else ("auto", *LOSSES),  # nobody sees all targets of sites to choose by
+        # Nobody sees all targets of sites to choose a loss by; a study has its own, also one that has to know the classes.
+        "loss": (*LOSSES, *(["softmax"] if spec.study else [])) if spec.sites else ("auto", *LOSSES),
         "sketch": tuple(SKETCHES),
         "wire": tuple(WIRE_PRECISIONS),
     }

@@ -43,14 +43,16 @@ def coefficients_csv(fit: StudyFit, kind: str = "model") -> str:
     lines = csv.writer(text, lineterminator="\n")
     ratio = ["ratio", "ratio_low", "ratio_high"] if fit.inference is not None and fit.inference.family.ratio else []
     numbers = ["coefficient", "std_error", "statistic", "p_value", "low", "high"]
-    lines.writerow(["name", "term", "level", *numbers, *ratio])
-    columns = {column.name: column for column in fit.agreed.design.columns}
+    design = fit.agreed.design
+    lines.writerow([*(["class"] if design.classes else []), "name", "term", "level", *numbers, *ratio])
+    columns = {column.name: column for column in design.columns}
     for row in fit.rows(kind):
-        column = columns.get(row.name)
+        one, name = design.parts_of(row.name)
+        column = columns.get(name)
         levels = [part.level for part in column.parts if part.level is not None] if column else []
         values = [getattr(row, number) for number in numbers] + (list(row.ratios) if ratio else [])
         written = ["" if math.isnan(value) else repr(value) for value in values]
-        lines.writerow([row.name, column.term if column else row.name, ":".join(levels), *written])
+        lines.writerow([*([one] if one else []), name, column.term if column else name, ":".join(levels), *written])
     return text.getvalue()
 
 

@@ -147,6 +147,11 @@ class Study(Checked):
         """Whether a row has an event or none, named by labels."""
         return bool(self.event_column)
 
+    @property
+    def has_classes(self) -> bool:
+        """Whether a row's outcome is one of several classes."""
+        return self.distribution.outcomes is Outcomes.CLASS
+
     def strength_of(self, term: str) -> float:
         return self.strengths.get(term, self.strength)
 
@@ -267,6 +272,8 @@ def _check_outcome(study: Study) -> None:
         raise ConfigError(f"say {where}" if timed else f"status belongs to family cox, not to {study.family}")
     if study.status and study.status in (study.parsed.outcome, study.weights, *study.parsed.columns):
         raise ConfigError(f"the status '{study.status}' is in the formula too: a column has one role")
+    if study.has_classes and study.parsed.offset:
+        raise ConfigError("an offset is added to one margin, and family multinomial has one for each class: leave it out")
     if not study.has_events:
         if study.event or study.non_event:
             raise ConfigError(f"event and non_event belong to family binomial, not to {study.family}")

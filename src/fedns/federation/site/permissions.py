@@ -71,6 +71,8 @@ class Permissions:
     # R6: work
     largest_bytes: int = _limit(LARGEST_BYTES, "of one packet or one answer, and of what is held in memory for it")
     largest_job_bytes: int = _limit(65536, "of the description of a run, which is kept on disk")
+    largest_table_bytes: int = _limit(4 * 2**30, "of the rows as a study codes them")
+    runs_per_hour: int = _limit(200, "that are opened: what is asked in each is kept on disk, and may have to be compiled")
     largest_count: int = _limit(1000, "iterations, steps, sizes: any whole number in a request or among a method's settings")
     passes: int = _limit(1000, "times that the rows are read for one answer")
     answer_seconds: float = _limit(60.0, "for one answer")

@@ -128,8 +128,8 @@ def known_replies() -> dict[str, type[Message]]:
 def all_handlers() -> list[Handler]:
     """Everything that a run or a study may ask a site for, with the package's own methods and those of others."""
     handlers: list[Handler] = [register, evaluate_locally, *HANDLERS]
-    family = FAMILIES["gaussian"]()
-    handlers += [*Questions(family).handlers(), *Scoring(family).handlers()]
+    for family in FAMILIES.values():
+        handlers += [*Questions(family()).handlers(), *Scoring(family()).handlers()]
     handlers += [*search_handlers(ArmijoSearch()), *search_handlers(LocalSearch())]
     for method in METHODS.values():
         handlers += method().handlers()

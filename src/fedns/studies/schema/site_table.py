@@ -92,7 +92,7 @@ class SiteTable:
         """Whether the values of this column here are levels."""
         study = self.study
         if name in (study.parsed.outcome, study.status):
-            return name == study.event_column
+            return name == study.event_column or study.has_classes
         if study.rule(name).kind != "auto" or study.rule(name).levels:
             return study.rule(name).kind != "number"
         asked = any(factor == Factor(name, "C") for factor in study.parsed.factors)
@@ -211,7 +211,8 @@ def numeric_expressions(study: Study) -> tuple[Factor, ...]:
     """What may be a number in this study: columns as they are, functions of them, and the outcome."""
     plain = [factor for factor in study.parsed.factors if factor.function in ("", *FUNCTIONS)]
     bases = [Factor(factor.column) for factor in study.parsed.factors if factor.function in ("poly", "bs")]
-    outcome = [Factor(study.parsed.outcome)] if study.parsed.outcome != study.event_column else []
+    labelled = study.has_classes or study.parsed.outcome == study.event_column
+    outcome = [] if labelled else [Factor(study.parsed.outcome)]
     return tuple(dict.fromkeys([*plain, *bases, *outcome]))
 
 
