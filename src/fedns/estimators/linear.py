@@ -16,9 +16,12 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from fedns.core.errors import ConfigError, DataError, unknown
 from fedns.estimators.fitting import Fitted, Settings, fit_rows
+from fedns.estimators.onnx import onnx_of
+from fedns.estimators.over_sites import fit_federation
 from fedns.problems.families import FAMILIES
 from fedns.problems.family import Outcomes
 from fedns.problems.softmax import Softmax
+from fedns.studies.federation import Federation
 from fedns.studies.inference.table import coefficient_text, rows_of
 
 FloatArray = NDArray[np.float64]
@@ -38,7 +41,17 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
         if weights is not None and not weights.any():
             raise ValueError("Sample weights must contain at least one non-zero number.")
         rows = float(len(y)) if weights is None else float(weights.sum())
-        found: Fitted = fit_rows(self._settled(rows), X, y, weights, sites)
+        return self._found(fit_rows(self._settled(rows), X, y, weights, sites))
+
+    def _fit_over(self, federation: Federation, y: Any, sample_weight: Any, sites: Any) -> Self:
+        """Over sites that keep their rows, targets and weights."""
+        if not (y is None and sample_weight is None and sites is None):
+            raise ConfigError("the sites of a federation have their own targets and weights: call fit(federation) alone")
+        self._found(fit_federation(self._settled, federation))
+        self.n_features_in_ = self.coef_.size
+        return self
+
+    def _found(self, found: Fitted) -> Self:
         self.history_, self.inference_ = found.history, found.inference
         self.coef_: FloatArray = found.coefficients
         self.intercept_: Any = found.intercept
@@ -61,7 +74,9 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self)
         if self.inference_ is None:
-            raise DataError("the rows do not determine the coefficients: there are no standard errors")
+            raise DataError(
+                "there are no standard errors: the rows do not determine the coefficients, or sites did not tell"
+            )
         inference = self.inference_
         own = getattr(self, "feature_names_in_", ())  # scikit-learn sets it where the columns have names
         known = {f"x{place}": str(name) for place, name in enumerate(own)}
@@ -69,6 +84,17 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
         names = tuple(f"{one}{colon}{known.get(name, name)}" for one, colon, name in parts)
         rows = rows_of(replace(inference, names=names), kind, level)
         return "\n".join(coefficient_text(rows, inference.statistic_name(kind), level, inference.family.ratio))
+
+    def to_onnx(self) -> Any:
+        """The fitted model as an ONNX graph in double precision (`pip install 'fedns[onnx]'`).
+
+        Input `X`, output `prediction`: probabilities of the classes, or expected outcomes.
+        """
+        check_is_fitted(self)
+        return onnx_of(np.atleast_2d(self.coef_), np.atleast_1d(self.intercept_), self._onnx_output())
+
+    def _onnx_output(self) -> str:
+        return "identity"
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -116,8 +142,15 @@ class FederatedLogisticRegression(ClassifierMixin, LinearEstimator):  # type: ig
         own = tuple(map(str, self.classes_[count - loss.outputs :]))
         return Settings(FAMILIES["multinomial"](), strength, *settings, loss=loss, classes=own)
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, sites: Any = None) -> Self:
-        """Fit over rows; sites: the site of each."""
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, sites: Any = None) -> Self:
+        """Fit over rows, with the site of each in `sites`; or over a fedns.Federation in place of all of them."""
+        if isinstance(X, Federation):
+            if self.class_weight is not None:
+                raise ConfigError("the sites of a federation weight their own rows: leave class_weight out")
+            self.classes_ = np.array([-1, 1])  # as sites write them, by `positive` of their files
+            self._fit_over(X, y, sample_weight, sites)
+            self.coef_, self.intercept_ = self.coef_[None, :], np.array([self.intercept_])
+            return self
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64)
         check_classification_targets(y)
         self.classes_ = np.unique(y)
@@ -169,6 +202,9 @@ class FederatedLogisticRegression(ClassifierMixin, LinearEstimator):  # type: ig
             )
         return super().summary(kind, level)
 
+    def _onnx_output(self) -> str:
+        return "sigmoid" if len(self.coef_) == 1 else "softmax"
+
     def to_sklearn(self) -> Any:
         """The same model as scikit-learn's own."""
         check_is_fitted(self)
@@ -213,8 +249,10 @@ class FederatedRidge(RegressorMixin, LinearEstimator):  # type: ignore[misc]
         strength = self.alpha / rows
         return Settings(FAMILIES["gaussian"](), strength, self.fit_intercept, self.method, self.tol, self.max_iter)
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, sites: Any = None) -> Self:
-        """Fit over rows; sites: the site of each."""
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, sites: Any = None) -> Self:
+        """Fit over rows, with the site of each in `sites`; or over a fedns.Federation in place of all of them."""
+        if isinstance(X, Federation):
+            return self._fit_over(X, y, sample_weight, sites)
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, y_numeric=True)
         return self.fit_targets(X, np.asarray(y, dtype=np.float64), sample_weight, sites)
 
@@ -271,8 +309,10 @@ class FederatedGLM(RegressorMixin, LinearEstimator):  # type: ignore[misc]
         family = FAMILIES[self.family](link=self.link)
         return Settings(family, self.alpha, self.fit_intercept, self.method, self.tol, self.max_iter)
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, sites: Any = None) -> Self:
-        """Fit over rows; sites: the site of each."""
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, sites: Any = None) -> Self:
+        """Fit over rows, with the site of each in `sites`; or over a fedns.Federation in place of all of them."""
+        if isinstance(X, Federation):
+            return self._fit_over(X, y, sample_weight, sites)
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, y_numeric=True)
         return self.fit_targets(X, np.asarray(y, dtype=np.float64), sample_weight, sites)
 
@@ -280,3 +320,9 @@ class FederatedGLM(RegressorMixin, LinearEstimator):  # type: ignore[misc]
         """Expected outcomes."""
         margins = self.margins_of(X)
         return FAMILIES[self.family](link=self.link).mean(margins)
+
+    def _onnx_output(self) -> str:
+        link = FAMILIES[self.family](link=self.link).link
+        if link not in ("identity", "log"):
+            raise ConfigError(f"to_onnx knows the links identity and log, not {link}")
+        return "exp" if link == "log" else "identity"

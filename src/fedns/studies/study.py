@@ -8,6 +8,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -182,6 +183,15 @@ class Study(Checked):
     def digest(self) -> str:
         """The name of this study: SHA-256 of its canonical text."""
         return hashlib.sha256(self.to_json().encode()).hexdigest()
+
+    def _repr_html_(self) -> str:
+        """The settings for a notebook."""
+        rows = "".join(
+            f"<tr><td>{escape(name)}</td><td>{escape(str(value))}</td></tr>"
+            for name, value in self.as_dict().items()
+            if value
+        )
+        return f"<table>{rows}</table><p>digest {self.digest}</p>"
 
     @classmethod
     def read(cls, path: str | Path) -> Study:
