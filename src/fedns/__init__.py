@@ -45,7 +45,9 @@ if TYPE_CHECKING:
     from fedns.core.messages import Discloses, Message, Payload, Ragged, wire
     from fedns.core.shards import Shards
     from fedns.core.termination import Ending
-    from fedns.data.datasets import Dataset, as_binary, available, load
+    from fedns.data.catalogue import available
+    from fedns.data.datasets import Dataset, load
+    from fedns.data.labels import as_binary
     from fedns.data.partition import split, split_dataset
     from fedns.data.scaling import scale
     from fedns.estimators import FederatedCox, FederatedGLM, FederatedLogisticRegression, FederatedRidge

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.stats
+import scipy  # whose stats are loaded when they are used: a site never does
 from numpy.typing import NDArray
 from scipy.special import expit, logit
 
