@@ -2,8 +2,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+RACE := .race
 
-.PHONY: demo demo-federation test test-quick test-nightly check dist constraints bench format docs clean
+.PHONY: demo demo-federation test test-quick test-nightly check dist constraints bench race format docs clean
 
 demo: $(STAMP)
 	$(BIN)/fedns compare digits --methods auto,fednewton,fedns,fedndes --clients 20 --split iid --scale maxabs --sketch srht --sketch-size 8 --strength 1e-3 --rounds 30 --tol 1e-10 --trials 5 --seed 0 --out runs/demo
@@ -36,6 +37,17 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/fednl.py
 	$(BIN)/python benchmarks/wide.py
 
+# Against other people's programs, in an environment of its own. What cannot be installed is shown as missing.
+# Another program that reads LIBSVM text: make race PEERS="--peer 'NAME=PROGRAM {data} {model}'"
+race: $(RACE)/.installed
+	$(RACE)/bin/python -m benchmarks.race.race $(PEERS)
+
+$(RACE)/.installed: pyproject.toml benchmarks/race/peers.txt
+	$(PYTHON) -m venv $(RACE)
+	$(RACE)/bin/python -m pip install --quiet --editable '.[plots]'
+	while read -r peer; do $(RACE)/bin/python -m pip install --quiet "$$peer" || echo "$$peer cannot be installed"; done < benchmarks/race/peers.txt
+	touch $@
+
 # What is installed elsewhere: a wheel, the source, and the versions of everything else.
 dist: $(STAMP)
 	$(BIN)/python -m hatchling build
@@ -52,7 +64,7 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) runs .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(RACE) runs .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(STAMP): pyproject.toml

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from fedns.algorithms.curvature import Model
 from fedns.algorithms.searches import Ray
-from fedns.core.messages import WIRE_PRECISIONS, Envelope, Message, encode
+from fedns.core.encoding import Envelope, encode
+from fedns.core.messages import WIRE_PRECISIONS, Message
 from fedns.core.shards import Shards
 from fedns.federation.protocol.packets import ANSWER, ASK, OPEN, Packet
 from fedns.federation.site.permissions import Permissions

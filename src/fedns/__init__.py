@@ -45,24 +45,28 @@ if TYPE_CHECKING:
     from fedns.core.messages import Discloses, Message, Payload, Ragged, wire
     from fedns.core.shards import Shards
     from fedns.core.termination import Ending
-    from fedns.data.datasets import Dataset, as_binary, available, load
+    from fedns.data.catalogue import available
+    from fedns.data.datasets import Dataset, load
+    from fedns.data.labels import as_binary
     from fedns.data.partition import split, split_dataset
     from fedns.data.scaling import scale
-    from fedns.estimators import FederatedGLM, FederatedLogisticRegression, FederatedRidge
+    from fedns.estimators import FederatedCox, FederatedGLM, FederatedLogisticRegression, FederatedRidge
     from fedns.numerics.rng import random_bits
     from fedns.problems.cox import Cox
     from fedns.problems.effective_dimension import effective_dimension, estimate_effective_dimension
     from fedns.problems.families import FAMILIES
     from fedns.problems.family import Family
-    from fedns.problems.feature_maps import Identity, Nystroem, OrthogonalRandom, Polynomial, RandomFourier
-    from fedns.problems.landmarks import federated_landmarks, federated_width
     from fedns.problems.link_losses import ComplementaryLogLog, Gamma, NegativeBinomial, Probit
     from fedns.problems.loss import Loss
     from fedns.problems.losses import Huber, Logistic, Poisson, Squared, SquaredHinge
+    from fedns.problems.maps.feature_map import Identity, Polynomial
+    from fedns.problems.maps.kernel_maps import Nystroem, OrthogonalRandom, RandomFourier
+    from fedns.problems.maps.landmarks import federated_landmarks, federated_width
     from fedns.problems.penalties import Ridge
     from fedns.problems.problem import Problem
     from fedns.problems.reference import Optimum, pooled_optimum
     from fedns.problems.softmax import Softmax
+    from fedns.reporting.observers import MlflowObserver, TensorBoardObserver
     from fedns.reporting.plots import plot_histories
     from fedns.runs.spec import Spec
     from fedns.simulation.simulator import simulate, simulated_cohort

@@ -13,7 +13,7 @@ from fedns.core.shards import Shards
 from fedns.federation.site.service import SiteService
 from fedns.numerics.rng import generator, stream_keys
 from fedns.problems.effective_dimension import CurvatureProbe, curvature_sample
-from fedns.problems.landmarks import LandmarkRequest, group_means
+from fedns.problems.maps.landmarks import LandmarkRequest, group_means
 from fedns.runs.builder import at_site
 from fedns.sketches import SRHT, Gaussian
 

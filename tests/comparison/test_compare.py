@@ -5,12 +5,12 @@ import json
 import numpy as np
 import pytest
 
+from fedns.comparison import compare as compare_module
 from fedns.comparison.compare import compare
 from fedns.comparison.display import Display
 from fedns.comparison.outputs import write_outputs
 from fedns.comparison.results import read_runs
 from fedns.core.errors import ConfigError, DataError
-from fedns.core.history import Observer
 from fedns.runs.spec import Spec
 
 KEYS = [
@@ -109,15 +109,9 @@ class StopsIn(Display):
     def __init__(self, method, trial, number):
         self.at = (method, trial, number)
 
-    def watch(self, method, trial):
-        outer = self
-
-        class Presser(Observer):
-            def on_round(self, record, state):
-                if (method, trial, record.round) == outer.at:
-                    raise KeyboardInterrupt
-
-        return Presser()
+    def moved(self, method, trial, record):
+        if (method, trial, record.round) == self.at:
+            raise KeyboardInterrupt
 
 
 def test_an_interrupted_run_keeps_its_rounds(finished, tmp_path):
@@ -177,3 +171,15 @@ def test_regression_weights_groups_and_an_intercept(tmp_path):
     assert facts["targets"].startswith("numbers, mean")
     assert facts["sample weights"] == "column 'w'"
     assert comparison.runs[0].converged
+
+
+def test_the_warm_up_has_as_many_clients_as_the_run_and_few_rows(tmp_path, monkeypatch):
+    """`auto` and others choose by the number of clients, so fewer would leave kernels to be compiled on the clock."""
+    played, simulate = [], compare_module.simulate
+    monkeypatch.setattr(
+        compare_module, "simulate", lambda *args, **options: played.append(args[2]) or simulate(*args, **options)
+    )
+    compare(small(tmp_path, methods=("auto",), clients=20, trials=1, rounds=3))
+    warm_up, run = played
+    assert warm_up.num_clients == run.num_clients == 20
+    assert warm_up.num_samples <= compare_module.WARM_UP_ROWS < run.num_samples

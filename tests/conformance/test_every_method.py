@@ -11,7 +11,8 @@ from fedns.algorithms import METHODS
 from fedns.core import reducers
 from fedns.core.clients import messages_of
 from fedns.core.cohort import Session
-from fedns.core.messages import Envelope, encode, split_batch
+from fedns.core.encoding import Envelope, encode
+from fedns.core.messages import split_batch
 from fedns.core.run import run
 from fedns.core.shards import Shards
 from fedns.core.termination import Stop

@@ -4,22 +4,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedns.core.clients import on_client
+from fedns.core.encoding import EVERYONE, Envelope, batch_bytes, decode, encode
 from fedns.core.errors import ConfigError, MessageError
-from fedns.core.messages import (
-    EVERYONE,
-    WIRE_PRECISIONS,
-    Discloses,
-    Envelope,
-    Message,
-    Payload,
-    Ragged,
-    batch_bytes,
-    batch_on_wire,
-    decode,
-    encode,
-    split_batch,
-    wire,
-)
+from fedns.core.messages import WIRE_PRECISIONS, Discloses, Message, Payload, Ragged, batch_on_wire, split_batch, wire
 
 SINGLE, DOUBLE = WIRE_PRECISIONS["float32"], WIRE_PRECISIONS["float64"]
 

@@ -12,10 +12,10 @@ from tests.studies.situations import save
 from tests.studies.test_federated import Federation
 
 import fedns
+from fedns.core.encoding import decode
 from fedns.core.errors import ConfigError
-from fedns.core.messages import decode
 from fedns.federation.protocol.packets import Packet
-from fedns.problems.landmarks import GroupMeans
+from fedns.problems.maps.landmarks import GroupMeans
 from fedns.studies.fit import fit_study
 from fedns.studies.study import Study
 

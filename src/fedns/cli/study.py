@@ -21,10 +21,8 @@ study_app = typer.Typer(help="Draft a study.", no_args_is_help=True)
 def add_commands(app: typer.Typer) -> None:
     """Put the commands of a study among the others."""
     app.add_typer(study_app, name="study")
-    app.command("check")(check)
-    app.command("fit")(fit)
-    app.command("predict")(predict)
-    app.command("what-left")(what_left)
+    for command in (check, fit, predict, what_left):
+        app.command()(command)
 
 
 @study_app.command()
@@ -78,14 +76,11 @@ def check(
 
     limits = None if site is None else SiteConfig.read(site).permit
     found = check_table(Study.read(study), read_frame(table), limits)
-    for heading, lines in found.sections.items():
+    for heading, lines in (found.sections | ({"in the way": found.reasons} if found.reasons else {})).items():
         typer.echo(heading)
         for line in lines:
             typer.echo(f"  {line}")
     if found.reasons:
-        typer.echo("in the way")
-        for reason in found.reasons:
-            typer.echo(f"  {reason}")
         raise typer.Exit(1)
     typer.echo(f"{table.name} fits the study")
 

@@ -10,10 +10,10 @@ from fedns.comparison.compare import Comparison
 from fedns.comparison.report import render
 from fedns.comparison.summary import Summary, summarise, write_summary
 from fedns.core.errors import ConfigError
-from fedns.core.grouping import grouped
 from fedns.reporting import plots
 from fedns.reporting.charts import Chart
 from fedns.reporting.gap_charts import gap_chart
+from fedns.reporting.grouping import grouped
 from fedns.reporting.interactive import figure_html
 
 SUMMARY_FILE, REPORT_FILE = "summary.csv", "report.html"

@@ -12,10 +12,10 @@ from typing import Any, TextIO
 from fedns.core.checked import checked
 from fedns.core.errors import DataError
 from fedns.core.files import write_whole
-from fedns.core.grouping import grouped
 from fedns.core.history import History, Observer, Record
 from fedns.core.meter import LedgerEntry
 from fedns.core.termination import Ending
+from fedns.reporting.grouping import grouped
 
 ROUNDS_FILE, RUNS_FILE = "rounds.jsonl", "runs.jsonl"
 

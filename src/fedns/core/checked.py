@@ -1,4 +1,4 @@
-"""Settings and arguments checked against their declared types, so that a mistake is answered with a sentence.
+"""Settings and arguments checked against their declared types, or read from text by them; a mistake is one sentence.
 
 numpy is not imported here: the command line shows its help without it.
 """
@@ -34,7 +34,8 @@ Positive = Annotated[float, Limit("> 0", lambda value: value > 0)]
 NotNegative = Annotated[float, Limit(">= 0", lambda value: value >= 0)]
 Count = Annotated[int, Limit(">= 1", lambda value: value >= 1)]
 CountOrZero = Annotated[int, Limit(">= 0", lambda value: value >= 0)]
-_WORDS: dict[Any, str] = {
+Fraction = Annotated[float, Limit("> 0 and <= 1", lambda part: 0 < part <= 1)]
+_VALUE_WORDS: dict[Any, str] = {
     int: "a whole number",
     float: "a finite number",
     bool: "True or False",
@@ -42,6 +43,8 @@ _WORDS: dict[Any, str] = {
     Path: "a path",
     type(None): "None",
 }
+WORDS: dict[Any, str] = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+_TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
 class Checked:
@@ -176,8 +179,8 @@ def _in_words(declared: Any) -> str:
         return f"a {origin.__name__.lower()}{entries}"
     if issubclass(declared, tuple) and hasattr(declared, "__orig_bases__"):
         return _in_words(declared.__orig_bases__[0])
-    if declared in _WORDS:
-        return _WORDS[declared]
+    if declared in _VALUE_WORDS:
+        return _VALUE_WORDS[declared]
     example = getattr(declared, "example", "")
     return f"{declared.__name__}, such as {example}" if example else str(declared.__name__)
 
@@ -185,3 +188,32 @@ def _in_words(declared: Any) -> str:
 def _shown(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 60 and "\n" not in text else f"a {type(value).__name__}"
+
+
+def alternatives_of(hint: Any) -> tuple[Any, ...]:
+    """The types of a union; any other type alone."""
+    return typing.get_args(hint) if typing.get_origin(hint) in (Union, types.UnionType) else (hint,)
+
+
+def parsed(name: str, hint: Any, text: str) -> Any:
+    """The text as the type of its field; a type of its own is read by its `parse`, if it has one."""
+    kinds = alternatives_of(hint)
+    if type(None) in kinds and text.lower() == "none":
+        return None
+    kinds = tuple(kind for kind in kinds if kind is not type(None))
+    for kind in kinds:
+        try:
+            if typing.get_origin(kind) is Literal:
+                return {str(choice): choice for choice in typing.get_args(kind)}[text]
+            if kind is bool:
+                return _TRUTH[text.lower()]
+            return kind(text) if kind in WORDS else kind.parse(text)
+        except (AttributeError, KeyError, ValueError):
+            continue
+    raise ConfigError(f"{name} must be {' or '.join(map(_text_in_words, kinds))}, got '{text}'")
+
+
+def _text_in_words(kind: Any) -> str:
+    if typing.get_origin(kind) is Literal:
+        return " or ".join(str(choice) for choice in typing.get_args(kind))
+    return WORDS.get(kind, f"a {getattr(kind, '__name__', kind)}, which cannot be written as text")

@@ -12,18 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedns.core.clients import Clients, Handler, Ids, messages_of, on_client
+from fedns.core.encoding import Envelope, batch_bytes, encode
 from fedns.core.errors import ConfigError, MessageError
-from fedns.core.messages import (
-    WIRE_PRECISIONS,
-    Envelope,
-    Message,
-    Payload,
-    batch_bytes,
-    batch_on_wire,
-    batch_size,
-    encode,
-    wire,
-)
+from fedns.core.messages import WIRE_PRECISIONS, Message, Payload, batch_on_wire, batch_size, wire
 from fedns.core.meter import LedgerEntry, Meter
 from fedns.core.reducers import Reducer
 from fedns.numerics.rng import generator

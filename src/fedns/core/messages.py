@@ -1,7 +1,6 @@
-"""Messages: their fields are what travels, and their encoding is what is counted.
+"""Messages: their fields are what travels, and their encoding (`encoding.py`) is what is counted.
 
-A message class is a frozen dataclass whose fields are declared with `wire`. Encoded, a message is a short header (kind,
-round, client, field names, types and shapes) followed by the raw arrays. There is no pickle: decoding can only make arrays.
+A message class is a frozen dataclass whose fields are declared with `wire`.
 
 Handlers answer for a batch of clients at once. A batch is the same class with a leading client axis on every field; a field
 with a different number of rows at each client is a `Ragged`.
@@ -10,41 +9,29 @@ with a different number of rows at each client is a `Ragged`.
 from __future__ import annotations
 
 import dataclasses
-import math
-import struct
-import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from enum import StrEnum
-from functools import lru_cache
 from typing import Any, ClassVar, TypeVar, dataclass_transform
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedns.core.errors import ConfigError, MessageError, NonFiniteError
-from fedns.numerics.coding import coded_bytes, decode_integers, encode_integers
+from fedns.core.errors import ConfigError, NonFiniteError
 
 Array = NDArray[Any]
 # What a field holds: an array or a scalar; in a batch, an array with a leading client axis or a Ragged.
 Payload = Any
 
-MAGIC = 0xF5
-VERSION, COMPACT_VERSION = 1, 2
 CODED = np.dtype("<i2")  # small integers, which travel in as few bits as they need
-EVERYONE = 0xFFFFFFFF  # the client number of a request to all
-_PREFIX, _COMPACT_PREFIX = struct.Struct("<BBII"), struct.Struct("<BBHH")
-_SHORT_EVERYONE = 0xFFFF
-_MOST_ENTRIES = 2**48
-_DTYPES: dict[int, np.dtype[Any]] = {
-    1: np.dtype("<f4"),
-    2: np.dtype("<f8"),
-    3: np.dtype("<i8"),
-    4: np.dtype("<i4"),
-    5: np.dtype("u1"),
-    6: CODED,
+NUMBER_CODES: dict[np.dtype[Any], int] = {
+    np.dtype("<f4"): 1,
+    np.dtype("<f8"): 2,
+    np.dtype("<i8"): 3,
+    np.dtype("<i4"): 4,
+    np.dtype("u1"): 5,
+    CODED: 6,
 }
-_CODES = {dtype: code for code, dtype in _DTYPES.items()}
 WIRE_PRECISIONS: dict[str, np.dtype[Any]] = {"float64": np.dtype("<f8"), "float32": np.dtype("<f4")}
 
 
@@ -56,6 +43,7 @@ class Discloses(StrEnum):
     COUNT = "count"  # numbers of rows, and their weights
     LOSS = "loss"  # mean losses
     MOMENTS = "moments"  # means, variances, histograms and eigenvalues of features over many rows
+    HISTOGRAM = "histogram"  # counts and sums of rows in groups with neighbouring predictions or residuals
     GRADIENT = "gradient"  # gradients of the mean loss, and sums with one in them
     DIRECTION = "direction"  # a direction or a model that the client found from its gradients and Hessians
     STEP = "step"  # the length of a step
@@ -98,7 +86,7 @@ def wire(*dimensions: str, dtype: str = "real", ragged: bool = False, discloses:
     - ragged: clients have different lengths along the first axis.
     - discloses: what it tells about the rows, which every field of a reply must say: one of fedns.Discloses.
     """
-    if dtype not in ("real", "coded") and np.dtype(dtype).newbyteorder("<") not in _CODES:
+    if dtype not in ("real", "coded") and np.dtype(dtype).newbyteorder("<") not in NUMBER_CODES:
         raise ConfigError(f"messages cannot carry {dtype}: use real, coded, float64, float32, int64, int32 or uint8")
     if discloses is not None and discloses not in set(Discloses):
         raise ConfigError(f"discloses must be one of {', '.join(Discloses)}, got {discloses!r}")
@@ -133,53 +121,6 @@ class Message:
 
 
 M = TypeVar("M", bound=Message)
-
-
-@dataclass(frozen=True)
-class Envelope:
-    """Who a message is for: the round and client it belongs to and, in a request, the handler that answers it."""
-
-    round: int
-    client: int = EVERYONE
-    handler: str = ""
-
-
-def encode(message: Message, envelope: Envelope, precision: np.dtype[Any]) -> bytes:
-    """Header and arrays of one message."""
-    arrays = [
-        np.asarray(getattr(message, name), dtype=wire_dtype(spec, precision)) for name, spec in message.specs().items()
-    ]
-    return header(type(message), envelope, arrays) + b"".join(_body(array) for array in arrays)
-
-
-def _body(array: Array) -> bytes:
-    return encode_integers(array) if array.dtype == CODED else array.tobytes()
-
-
-def header(cls: type[Message], envelope: Envelope, arrays: list[Array]) -> bytes:
-    """Everything that precedes the arrays. Only shapes and dtypes of the arrays matter."""
-    if cls.compact:
-        parts = [_compact_prefix(cls, envelope), layout_checksum(cls), _text(envelope.handler)]
-    else:
-        parts = [_PREFIX.pack(MAGIC, VERSION, envelope.round, envelope.client), _text(cls.kind), _text(envelope.handler)]
-        parts.append(bytes([len(arrays)]))
-    for name, array in zip(cls.specs(), arrays, strict=True):
-        parts.append((b"" if cls.compact else _text(name)) + bytes([_CODES[array.dtype] << 4 | array.ndim]))
-        parts.extend(_varint(length) for length in array.shape)
-    return b"".join(parts)
-
-
-def _compact_prefix(cls: type[Message], envelope: Envelope) -> bytes:
-    client = _SHORT_EVERYONE if envelope.client == EVERYONE else envelope.client
-    if envelope.round > 0xFFFF or (envelope.client != EVERYONE and client >= _SHORT_EVERYONE):
-        raise ConfigError(f"{cls.kind} messages are for up to 65535 rounds and clients")
-    return _COMPACT_PREFIX.pack(MAGIC, COMPACT_VERSION, envelope.round, client)
-
-
-def layout_checksum(cls: type[Message]) -> bytes:
-    """Four bytes that tell a kind of message with its fields from every other."""
-    fields = ";".join(f"{name}:{spec.kind}:{','.join(spec.dimensions)}" for name, spec in cls.specs().items())
-    return struct.pack("<I", zlib.crc32(f"{cls.kind};{fields}".encode()))
 
 
 def split_batch(batch: M, client: int) -> M:
@@ -227,43 +168,6 @@ def as_received(values: Array, number_bytes: int) -> Array:
     return values if number_bytes == 8 else values.astype(np.float32).astype(np.float64)
 
 
-def batch_bytes(batch: Message, precision: np.dtype[Any]) -> NDArray[np.int64]:
-    """The encoded length of each client's message, (clients,): the header as `encode` writes it plus the arrays' bytes."""
-    specs = batch.specs()
-    counts, shapes = [], []
-    for name in specs:
-        value = getattr(batch, name)
-        ragged = isinstance(value, Ragged)
-        counts.append(value.counts if ragged else None)
-        shapes.append((value.values if ragged else value).shape[1:])
-    rows = [c for c in counts if c is not None]
-    clients = batch_size(batch)
-    table = np.stack(rows, axis=1) if rows else np.zeros((clients, 0), dtype=np.int64)
-    if (table == table[:1]).all():  # the usual case, and much cheaper to find out
-        distinct, which = table[:1], np.zeros(clients, dtype=np.int64)
-    else:
-        distinct, which = np.unique(table, axis=0, return_inverse=True)
-    lengths = np.empty(len(distinct), dtype=np.int64)
-    for case, lengths_of_case in enumerate(distinct):
-        remaining = iter(lengths_of_case.tolist())
-        layout = tuple(
-            (wire_dtype(spec, precision), shape if c is None else (next(remaining), *shape))
-            for spec, c, shape in zip(specs.values(), counts, shapes, strict=True)
-        )
-        lengths[case] = _encoded_length(type(batch), layout)  # type: ignore[arg-type]
-    return lengths[which.reshape(-1)] + sum(
-        coded_bytes(value.values, value.offsets) if isinstance(value, Ragged) else coded_bytes(value)
-        for value in (getattr(batch, name) for name, spec in specs.items() if spec.kind == "coded")
-    )
-
-
-@lru_cache(maxsize=256)
-def _encoded_length(cls: Any, layout: tuple[tuple[np.dtype[Any], tuple[int, ...]], ...]) -> int:
-    """The length of a reply with arrays of these types and shapes. Round and client take the same room whatever they are."""
-    arrays = [np.broadcast_to(np.zeros((), dtype=dtype), shape) for dtype, shape in layout]
-    return len(header(cls, Envelope(0, 0), arrays)) + sum(a.nbytes for a in arrays if a.dtype != CODED)
-
-
 def batch_size(batch: Message) -> int:
     """The number of clients in a batch."""
     first = getattr(batch, next(iter(batch.specs())))
@@ -286,65 +190,6 @@ def batch_on_wire(batch: M, precision: np.dtype[Any]) -> M:
     return type(batch)(**arrived)
 
 
-def decode(cls: type[M], data: bytes, dimensions: Mapping[str, int] | None = None) -> tuple[M, Envelope]:
-    """The message and its envelope. Checks kind, field names, dtypes, shapes, length and finiteness.
-
-    `dimensions` fixes the lengths of named axes that the receiver knows.
-    """
-    reader = _Reader(data, cls.kind)
-    magic, version, round, client = reader.unpack(_COMPACT_PREFIX if cls.compact else _PREFIX)
-    client = EVERYONE if cls.compact and client == _SHORT_EVERYONE else client
-    expected = COMPACT_VERSION if cls.compact else VERSION
-    if magic != MAGIC or version != expected:
-        raise MessageError(f"not a fedns message of version {expected}: it starts with bytes {magic:#x}, {version}")
-    specs = cls.specs()
-    if cls.compact:
-        if bytes(reader.take(4)) != layout_checksum(cls):
-            raise MessageError(f"expected a {cls.kind} message with fields {', '.join(specs)}, got another")
-        handler = reader.text()
-        layout = [(name, *reader.shape()) for name in specs]
-    else:
-        kind, handler = reader.text(), reader.text()
-        if kind != cls.kind:
-            raise MessageError(f"expected a {cls.kind} message, got {kind!r}")
-        layout = [(reader.text(), *reader.shape()) for _ in range(reader.byte())]
-    names = [name for name, _, _ in layout]
-    if names != list(specs):
-        raise MessageError(f"{cls.kind} must have fields {', '.join(specs)}, got {', '.join(names) or 'none'}")
-    lengths = dict(dimensions or {})
-    for name, dtype, shape in layout:
-        _check_layout(cls.kind, name, specs[name], dtype, shape, lengths)
-    values = {name: reader.array(name, dtype, shape) for name, dtype, shape in layout}
-    reader.finish()
-    return cls(**values), Envelope(round, client, handler)
-
-
-def handler_named_in(data: bytes) -> str:
-    """The handler that an encoded request is for; nothing else of it is looked at."""
-    reader = _Reader(data, "request")
-    if data[1:2] == bytes([COMPACT_VERSION]):
-        reader.take(_COMPACT_PREFIX.size + 4)
-    else:
-        reader.unpack(_PREFIX)
-        reader.text()
-    return reader.text()
-
-
-def _check_layout(
-    kind: str, name: str, spec: FieldSpec, dtype: np.dtype[Any], shape: tuple[int, ...], lengths: dict[str, int]
-) -> None:
-    allowed = list(WIRE_PRECISIONS.values()) if spec.kind == "real" else [wire_dtype(spec, WIRE_PRECISIONS["float64"])]
-    if dtype not in allowed:
-        raise MessageError(
-            f"field '{name}' of {kind} has dtype {dtype.name}, expected {' or '.join(a.name for a in allowed)}"
-        )
-    if len(shape) != len(spec.dimensions):
-        raise MessageError(f"field '{name}' of {kind} has {len(shape)} axes, expected {len(spec.dimensions)}")
-    expected = tuple(lengths.setdefault(d, length) for d, length in zip(spec.dimensions, shape, strict=True))
-    if shape != expected:
-        raise MessageError(f"field '{name}' of {kind} has shape {shape}, expected {expected}")
-
-
 def refuse_non_finite(kind: str, name: str, array: Array, whose: str = "") -> None:
     """Raise unless every number is finite."""
     if array.dtype.kind != "f":
@@ -360,81 +205,3 @@ def wire_dtype(spec: FieldSpec, precision: np.dtype[Any]) -> np.dtype[Any]:
     if spec.kind == "coded":
         return CODED
     return precision if spec.kind == "real" else np.dtype(spec.kind).newbyteorder("<")
-
-
-def _text(text: str) -> bytes:
-    raw = text.encode("ascii")
-    return bytes([len(raw)]) + raw
-
-
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 127:
-        out.append(value & 127 | 128)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-class _Reader:
-    """Takes an encoded message apart, refusing to read past its end."""
-
-    def __init__(self, data: bytes, kind: str) -> None:
-        self.data = memoryview(data)
-        self.at = 0
-        self.kind = kind
-
-    def take(self, count: int) -> memoryview:
-        if count > len(self.data) - self.at:
-            raise MessageError(f"{self.kind} message is cut short: {len(self.data)} bytes are too few")
-        self.at += count
-        return self.data[self.at - count : self.at]
-
-    def byte(self) -> int:
-        return self.take(1)[0]
-
-    def unpack(self, layout: struct.Struct) -> tuple[Any, ...]:
-        return layout.unpack(self.take(layout.size))
-
-    def text(self) -> str:
-        raw = bytes(self.take(self.byte()))
-        if not raw.isascii():
-            raise MessageError(f"{self.kind} message holds a name that is not plain text")
-        return raw.decode("ascii")
-
-    def varint(self) -> int:
-        value, shift = 0, 0
-        while shift < 63:
-            byte = self.byte()
-            value |= (byte & 127) << shift
-            if byte < 128:
-                return value
-            shift += 7
-        raise MessageError(f"{self.kind} message holds a length that is too long")
-
-    def shape(self) -> tuple[np.dtype[Any], tuple[int, ...]]:
-        code = self.byte()
-        if code >> 4 not in _DTYPES:
-            raise MessageError(f"{self.kind} message holds an unknown number type {code >> 4}")
-        return _DTYPES[code >> 4], tuple(self.varint() for _ in range(code & 15))
-
-    def array(self, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
-        count = math.prod(shape)  # Python integers: a forged shape cannot overflow
-        # Beside an axis of length 0 no other needs any bytes.
-        if count == 0 and math.prod(max(1, length) for length in shape) >= _MOST_ENTRIES:
-            raise MessageError(f"field '{name}' of {self.kind} has the impossible shape {shape}")
-        if dtype == CODED:
-            try:
-                array, used = decode_integers(self.data[self.at :], min(count, 8 * len(self.data) + 1))
-            except ValueError as error:
-                raise MessageError(f"field '{name}' of {self.kind}: {error}") from None
-            self.take(used)
-            return array.reshape(shape)
-        array = np.frombuffer(self.take(count * dtype.itemsize), dtype=dtype)
-        refuse_non_finite(self.kind, name, array)
-        wide = array.astype(np.float64) if dtype.kind == "f" else array.copy()
-        return wide.reshape(shape)
-
-    def finish(self) -> None:
-        if self.at != len(self.data):
-            raise MessageError(f"{self.kind} message has {len(self.data) - self.at} bytes too many")

@@ -157,6 +157,6 @@ def default() -> Backend:
 
 def cpu_softmax(classes: int, reference: bool) -> Backend:
     """The passes for the softmax of several margins per row on this machine's processors."""
-    from fedns.numerics.cpu.softmax_backend import SoftmaxBackend
+    from fedns.numerics.cpu.softmax.backend import SoftmaxBackend
 
     return SoftmaxBackend(classes, reference)

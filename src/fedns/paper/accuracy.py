@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from fedns.comparison.workers import Say, Task
 from fedns.core.algorithm import Algorithm
 from fedns.core.files import write_whole
-from fedns.core.grouping import grouped
 from fedns.core.history import Observer, Record
 from fedns.data.datasets import Dataset, load
 from fedns.data.partition import split_dataset
@@ -26,6 +25,7 @@ from fedns.problems.penalties import Ridge
 from fedns.problems.problem import Problem
 from fedns.problems.reference import pooled_optimum
 from fedns.reporting.charts import Chart, Line, Scale
+from fedns.reporting.grouping import grouped
 from fedns.runs.methods import parse_method
 from fedns.simulation.simulator import simulate
 

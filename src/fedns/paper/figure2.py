@@ -6,11 +6,11 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from fedns.core.grouping import grouped
 from fedns.paper.dimensions import Dimension, find
 from fedns.paper.measured import CaseRuns, Measured, rounds_or_more
 from fedns.paper.part import Check, Part, Verdict, claim, judge, judged, table_of
 from fedns.reporting.charts import Chart, Line, Scale
+from fedns.reporting.grouping import grouped
 from fedns.reporting.numbers import gap_text
 
 ROUNDS_SHOWN = 5

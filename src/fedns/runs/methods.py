@@ -10,8 +10,8 @@ from typing import Any, get_type_hints
 from fedns.algorithms import METHODS
 from fedns.algorithms.searches import SEARCHES, Search
 from fedns.core.algorithm import Algorithm
+from fedns.core.checked import alternatives_of, parsed
 from fedns.core.errors import ConfigError, unknown
-from fedns.core.parsing import alternatives_of, parsed
 from fedns.sketches import SKETCHES, Sketch
 
 
@@ -81,11 +81,6 @@ def alternatives(text: str) -> list[str]:
         key, equals, values = part.partition("=")
         choices.append([f"{key}{equals}{value}" for value in values.split("|")])
     return [f"{name}:{';'.join(chosen)}" for chosen in itertools.product(*choices)] if choices else [text.strip()]
-
-
-def split_methods(text: str) -> tuple[str, ...]:
-    """The methods in a text where commas separate them."""
-    return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
 def parameters(kind: type[Algorithm]) -> list[Parameter]:

@@ -9,8 +9,8 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, Literal, TypeVar, get_origin, get_type_hints
 
+from fedns.core.checked import WORDS, alternatives_of
 from fedns.core.errors import ConfigError, unknown
-from fedns.core.parsing import WORDS, alternatives_of
 
 T = TypeVar("T")
 

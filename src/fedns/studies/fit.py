@@ -46,7 +46,7 @@ def fit_study(
 
     - study: fedns.Study(...), or one read from a file.
     - tables: by name of the site: paths, pandas or polars frames, Arrow tables.
-    - smallest_count: groups of fewer rows than this are neither named nor counted in the handshake.
+    - smallest_count: groups of fewer rows than this are neither named nor counted.
     - observers: told of every round.
     """
     if not tables:
@@ -63,7 +63,13 @@ def fit_study(
         cohort = RecordedCohort(shards, Session(problem, 0, meter=meter), lines)
         algorithm = algorithm_of(study, cohort.num_features, cohort.num_clients)
         fit = estimate(
-            agreed, problem, algorithm, cohort, lambda problem, w: problem.evaluate(w, shards), observers=observers
+            agreed,
+            problem,
+            algorithm,
+            cohort,
+            lambda problem, w: problem.evaluate(w, shards),
+            observers=observers,
+            smallest_count=smallest_count,
         )
         return replace(fit, site_lines=lines)
 

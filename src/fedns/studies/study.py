@@ -8,6 +8,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +148,11 @@ class Study(Checked):
         """Whether a row has an event or none, named by labels."""
         return bool(self.event_column)
 
+    @property
+    def has_classes(self) -> bool:
+        """Whether a row's outcome is one of several classes."""
+        return self.distribution.outcomes is Outcomes.CLASS
+
     def strength_of(self, term: str) -> float:
         return self.strengths.get(term, self.strength)
 
@@ -177,6 +183,15 @@ class Study(Checked):
     def digest(self) -> str:
         """The name of this study: SHA-256 of its canonical text."""
         return hashlib.sha256(self.to_json().encode()).hexdigest()
+
+    def _repr_html_(self) -> str:
+        """The settings for a notebook."""
+        rows = "".join(
+            f"<tr><td>{escape(name)}</td><td>{escape(str(value))}</td></tr>"
+            for name, value in self.as_dict().items()
+            if value
+        )
+        return f"<table>{rows}</table><p>digest {self.digest}</p>"
 
     @classmethod
     def read(cls, path: str | Path) -> Study:
@@ -267,6 +282,8 @@ def _check_outcome(study: Study) -> None:
         raise ConfigError(f"say {where}" if timed else f"status belongs to family cox, not to {study.family}")
     if study.status and study.status in (study.parsed.outcome, study.weights, *study.parsed.columns):
         raise ConfigError(f"the status '{study.status}' is in the formula too: a column has one role")
+    if study.has_classes and study.parsed.offset:
+        raise ConfigError("an offset is added to one margin, and family multinomial has one for each class: leave it out")
     if not study.has_events:
         if study.event or study.non_event:
             raise ConfigError(f"event and non_event belong to family binomial, not to {study.family}")

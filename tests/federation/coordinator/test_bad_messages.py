@@ -13,8 +13,9 @@ from fedns.algorithms.fednl import Correction, InitialHessian, InitialModel
 from fedns.algorithms.newton import Curvature
 from fedns.algorithms.searches import LossesAlong
 from fedns.core.cohort import Registration
+from fedns.core.encoding import decode, encode
 from fedns.core.errors import MessageError
-from fedns.core.messages import WIRE_PRECISIONS, Message, Payload, decode, encode, wire
+from fedns.core.messages import WIRE_PRECISIONS, Message, Payload, wire
 from fedns.federation.protocol.absence import FederationError
 from fedns.federation.protocol.packets import ANSWER, REFUSAL, Packet
 from fedns.federation.protocol.transport import Arrival

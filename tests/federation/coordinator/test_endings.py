@@ -12,7 +12,8 @@ from tests.conftest import make_shards
 from tests.federation.in_process import OPEN_HANDED, Federation, run_of, services
 
 from fedns.cli import federation_commands
-from fedns.core.messages import WIRE_PRECISIONS, Envelope, encode
+from fedns.core.encoding import Envelope, encode
+from fedns.core.messages import WIRE_PRECISIONS
 from fedns.core.termination import Ending
 from fedns.federation.coordinator.coordinate import coordinate
 from fedns.federation.coordinator.report import COEFFICIENTS_FILE, REPORT_FILE

@@ -14,15 +14,16 @@ from fedns.algorithms.fednl import Correction, LearnRequest
 from fedns.algorithms.searches import Ray
 from fedns.core.clients import on_client
 from fedns.core.cohort import Hello, Registration
+from fedns.core.encoding import Envelope, decode, encode
 from fedns.core.errors import DataError
-from fedns.core.messages import WIRE_PRECISIONS, Envelope, Message, Payload, decode, encode, wire
+from fedns.core.messages import WIRE_PRECISIONS, Message, Payload, wire
 from fedns.core.shards import Shards
 from fedns.federation.protocol.absence import FederationError
 from fedns.federation.protocol.packets import ANSWER, ASK, OPEN, OVERFLOW, REFUSAL, Packet
 from fedns.federation.site.memory import RunMemory
 from fedns.federation.site.service import LEDGER_FILE, SiteService
 from fedns.problems.effective_dimension import CurvatureProbe
-from fedns.problems.landmarks import LandmarkRequest
+from fedns.problems.maps.landmarks import LandmarkRequest
 from fedns.runs.builder import at_site
 from fedns.runs.policy import Policy
 

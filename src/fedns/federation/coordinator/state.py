@@ -15,10 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedns.core.cohort import Session
+from fedns.core.encoding import Envelope, decode, encode
 from fedns.core.errors import ConfigError, DataError
 from fedns.core.files import write_whole
 from fedns.core.history import Observer, Record
-from fedns.core.messages import WIRE_PRECISIONS, Envelope, Message, decode, encode
+from fedns.core.messages import WIRE_PRECISIONS, Message
 from fedns.core.meter import LedgerEntry, Meter
 from fedns.core.run import Progress
 from fedns.runs.builder import problem_of

@@ -46,8 +46,7 @@ class Answering:
         self.passes += 1
         if self.passes > own.passes or time.monotonic() - self._started > own.answer_seconds:
             raise Refusal("R6", f"the answer takes more than {own.passes} passes or {own.answer_seconds:g} seconds")
-        if memory > own.largest_bytes:
-            raise Refusal("R6", f"the answer takes more than {own.largest_bytes} bytes")
+        self.guard.check_memory(memory)
         for w in np.atleast_2d(points) if points.size else ():
             self.at_point(w)
             self.guard.check_point(problem, w)
@@ -60,6 +59,11 @@ class Answering:
         hashes = [hashlib.sha256(np.ascontiguousarray(row).tobytes()).hexdigest()[:32] for row in np.atleast_2d(w)]
         asked.points += [one for one in hashes if one not in asked.points]
         self.guard.check_points(self.guard.budget.spent(), asked)
+
+    def before_tables(self, counts: NDArray[np.int64]) -> None:
+        """R5, with the rows in every cell of each table."""
+        self.question.tables += [table.ravel().tolist() for table in counts if table.any()]
+        self.guard.check_tables(self.guard.budget.spent(), self.question)
 
     def reply(self, handler: Handler, problem: Problem, clients: Clients, request: Any) -> Message:
         """The handler's reply. Of several candidates those at which R4 refuses are left as they came, or called too bad."""
@@ -88,9 +92,10 @@ class Answering:
         with budget.held() as spent:
             if reply is not None and digest not in spent.answers:
                 self.guard.check_budget(spent, asked, numbers, sketched)
+            left = [table for table in asked.tables if reply is not None and table not in spent.tables]
             new = digest not in spent.answers or not spent.points.issuperset(asked.points)
             budget.spend(
-                Line(asked.points, digest, numbers, sketched, asked.run.hex(), asked.round, time.time()),
+                Line(asked.points, digest, numbers, sketched, asked.run.hex(), asked.round, time.time(), left),
                 durable=new and bool(digest or asked.points) and math.isfinite(own.largest_released_fraction),
             )
 
@@ -157,6 +162,9 @@ class WatchedProblem(Problem):
     def coded_blocks(self, w: FloatArray, shards: Shards) -> Iterator[CodedBlock]:
         self.answering.before_pass(self, w, 8 * packed_size(w.shape[-1]))
         yield from super().coded_blocks(w, shards)
+
+    def before_counts_leave(self, counts: NDArray[np.int64]) -> None:
+        self.answering.before_tables(counts)
 
     def gradient_and_sketch(
         self, w: FloatArray, shards: Shards, plan: SketchPlan, keys: Keys

@@ -47,6 +47,7 @@ class Line:
     run: str
     round: int
     time: float
+    tables: list[list[int]] = field(default_factory=list)  # of scores that left, with every cell
 
 
 @dataclass
@@ -58,6 +59,7 @@ class Spent:
     numbers: int = 0
     sketched: int = 0
     asked: dict[tuple[str, int], int] = field(default_factory=dict)  # by run and round
+    tables: list[list[int]] = field(default_factory=list)
     times: list[float] = field(default_factory=list)  # of the requests of the last minute, in order
 
     def add(self, line: Line) -> None:
@@ -65,6 +67,7 @@ class Spent:
         if line.answer and line.answer not in self.answers:  # the same bytes again tell nothing new
             self.answers.add(line.answer)
             self.numbers, self.sketched = self.numbers + line.numbers, self.sketched + line.sketched
+        self.tables += [table for table in line.tables if table not in self.tables]
         self.asked[line.run, line.round] = self.asked.get((line.run, line.round), 0) + 1
         del self.times[: bisect_right(self.times, line.time - 60.0)]
         insort(self.times, line.time)

@@ -41,6 +41,9 @@ class Permissions:
     rare_levels: str = _limit(
         "blank", 'what to do with rarer levels of columns: "blank" takes the usual level instead, or "refuse", or "show"'
     )
+    smallest_cell: int = _limit(
+        5, "rows of each outcome, if any, in a group of a table of scores; smaller groups are merged with their neighbours"
+    )
     # R3: sketches
     largest_sketch_fraction: float = _limit(0.25, "rows of a sketch, relative to the rows here")
     rows_per_bucket: float = _limit(12.0, "an sjlt sketch of k rows needs this many times k rows: it sums few rows in each")
@@ -61,10 +64,15 @@ class Permissions:
     points: int = _limit(1000, "distinct coefficients that may be asked about")
     largest_released_fraction: float = _limit(1.0, "numbers that may leave, relative to the numbers in the table")
     largest_sketched_fraction: float = _limit(5.0, "the same for sketches with a secret seed, which are no equations")
+    score_tables: int = _limit(
+        20, "tables of scores, for calibration and ROC, that may leave; two that differ by less than smallest_rows may not"
+    )
     rounds: int = _limit(200, "of one run")
     # R6: work
     largest_bytes: int = _limit(LARGEST_BYTES, "of one packet or one answer, and of what is held in memory for it")
     largest_job_bytes: int = _limit(65536, "of the description of a run, which is kept on disk")
+    largest_table_bytes: int = _limit(4 * 2**30, "of the rows as a study codes them")
+    runs_per_hour: int = _limit(200, "that are opened: what is asked in each is kept on disk, and may have to be compiled")
     largest_count: int = _limit(1000, "iterations, steps, sizes: any whole number in a request or among a method's settings")
     passes: int = _limit(1000, "times that the rows are read for one answer")
     answer_seconds: float = _limit(60.0, "for one answer")

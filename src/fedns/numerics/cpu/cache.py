@@ -15,7 +15,7 @@ def choose_cache_folder(sources: Path) -> None:
     """Name a folder where numba would find none: an account without a home and with read-only packages is a usual one."""
     if os.environ.get(VARIABLE) or _can_write(sources / "__pycache__") or _can_write(_user_cache()):
         return
-    newest = max(source.stat().st_mtime_ns for source in sources.glob("*.py"))
+    newest = max(source.stat().st_mtime_ns for source in sources.rglob("*.py"))
     folder = Path(tempfile.gettempdir()) / f"fedns-kernels-{os.getuid()}" / str(newest)  # an upgrade begins a new one
     if not (_can_write(folder.parent) and _is_ours(folder.parent) and _can_write(folder)):
         sentence = f"no folder for compiled kernels can be written: set {VARIABLE} to one"

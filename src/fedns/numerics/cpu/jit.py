@@ -47,8 +47,8 @@ def _discard_stale_kernels() -> None:
     """
     folder = Path(__file__).parent
     used = [folder.parent / f"{module}.py" for module in ("backend", "formulas", "rng", "rows")]
-    newest = max(source.stat().st_mtime for source in [*folder.glob("*.py"), *used])
-    for compiled in folder.glob("__pycache__/*.nb?"):
+    newest = max(source.stat().st_mtime for source in [*folder.rglob("*.py"), *used])
+    for compiled in folder.rglob("__pycache__/*.nb?"):
         with contextlib.suppress(OSError):  # another process may have been faster, or the folder be read-only
             if compiled.stat().st_mtime < newest:
                 compiled.unlink()

@@ -10,15 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedns.core.shards import Shards
 from fedns.numerics.rng import generator
-from fedns.problems.feature_maps import Block, FeatureMap, as_dense
 from fedns.problems.losses import Squared
+from fedns.problems.maps.feature_map import Block, FeatureMap, as_dense
 from fedns.problems.penalties import Ridge
 from fedns.problems.problem import Problem
 from fedns.problems.reference import Optimum
@@ -35,7 +34,6 @@ class Cosines(FeatureMap):
 
     size: int
     decay: float
-    name: ClassVar[str] = "cosines"
 
     def num_features(self, num_columns: int) -> int:
         return self.size
@@ -45,8 +43,7 @@ class Cosines(FeatureMap):
         heights = np.sqrt(2.0 * orders**-self.decay)
 
         def phi(block: Block) -> FloatArray:
-            values: FloatArray = np.cos(np.pi * as_dense(block) * orders) * heights
-            return values
+            return np.asarray(np.cos(np.pi * as_dense(block) * orders) * heights)
 
         return phi
 
@@ -64,15 +61,13 @@ class KnownKernel:
 
     @property
     def spectrum(self) -> FloatArray:
-        values: FloatArray = np.arange(1.0, FEATURES + 1) ** (-1.0 / self.gamma)
-        return values
+        return np.asarray(np.arange(1.0, FEATURES + 1) ** (-1.0 / self.gamma))
 
     @property
     def target(self) -> FloatArray:
         """theta; its signs are random, or the target would have a peak at 0."""
         signs = generator(0, "known kernel").choice([-1.0, 1.0], FEATURES)
-        values: FloatArray = signs * self.spectrum**self.r * np.arange(1.0, FEATURES + 1) ** -SUMMABLE
-        return values
+        return np.asarray(signs * self.spectrum**self.r * np.arange(1.0, FEATURES + 1) ** -SUMMABLE)
 
     @property
     def rate(self) -> float:

@@ -14,10 +14,21 @@ from fedns.core.history import History
 from fedns.core.meter import LedgerEntry, Meter
 from fedns.core.termination import Ending
 from fedns.reporting.page import html_table
+from fedns.studies.diagnostics.diagnosed import Diagnostics, prediction_table
 from fedns.studies.inference.estimates import Inference
 from fedns.studies.inference.goodness import Goodness, goodness
 from fedns.studies.inference.sites import Heterogeneity, SiteEstimates, heterogeneity, site_estimates
-from fedns.studies.inference.table import Row, coefficient_text, goodness_pairs, p_text, rows_of, term_text
+from fedns.studies.inference.table import (
+    Row,
+    aligned,
+    by_class,
+    class_title,
+    coefficient_text,
+    goodness_pairs,
+    p_text,
+    rows_of,
+    term_text,
+)
 from fedns.studies.inference.terms import Comparison, TermTest, likelihood_ratio, term_tests
 from fedns.studies.model.design import term_of
 from fedns.studies.model.rank import Alias
@@ -50,6 +61,7 @@ class StudyFit:
     num_rows: int
     meter: Meter  # of everything: handshake, rounds, the two looks at the Hessian, and the sums for inference
     inference: Inference | None = None  # None where a site refused the last look at the Hessian
+    prediction: Diagnostics | str = ""  # how the model predicts, or why that is not known
     site_lines: SiteLines = field(default_factory=SiteLines)  # every message that left a site
 
     @property
@@ -100,7 +112,8 @@ class StudyFit:
     @cached_property
     def goodness(self) -> Goodness:
         """Likelihood, deviance, information criteria, R², and the test of the whole model."""
-        return goodness(self._known(), intercept=self.agreed.design.intercept)
+        design = self.agreed.design
+        return goodness(self._known(), design.outputs if design.intercept else 0)
 
     @cached_property
     def site_estimates(self) -> SiteEstimates:
@@ -111,6 +124,13 @@ class StudyFit:
     def heterogeneity(self) -> tuple[Heterogeneity, ...]:
         """Cochran's Q and I² of every coefficient over sites."""
         return heterogeneity(self._known(), self.site_estimates)
+
+    @property
+    def diagnostics(self) -> Diagnostics:
+        """How the model predicts: calibration, ROC with its area, residuals; at every site, in all, and held out."""
+        if isinstance(self.prediction, str):
+            raise DataError(f"how the model predicts is not known: {self.prediction or self.reason}")
+        return self.prediction
 
     def term_tests(self, kind: str = "model") -> tuple[TermTest, ...]:
         """Wald's test and the variance inflation of every term."""
@@ -138,6 +158,13 @@ class StudyFit:
             return (str(error),)
         return tuple(self.inference.remarks()[1:])
 
+    @property
+    def prediction_notes(self) -> tuple[str, ...]:
+        """What is not known of how the model predicts."""
+        if isinstance(self.prediction, str):
+            return (f"no calibration and no ROC: {self.prediction}",) if self.prediction else ()
+        return self.prediction.notes
+
     def summary(self, kind: str = "model", level: float = 0.95) -> str:
         """The table a statistician knows, as text."""
         rows = self.rows(kind, level)
@@ -145,15 +172,20 @@ class StudyFit:
         statistic = "z" if self.inference is None else self.inference.statistic_name(kind)
         rest = f"{self.study.family}, {self.num_rows} rows of {len(self.sites)} sites, {self.method}"
         lines = [f"{self.study.formula}   {rest}"]
-        lines += ["", *coefficient_text(rows, statistic, level, ratio), ""]
+        for one, part in by_class(self.agreed.design, rows):
+            lines += ["", *([class_title(self.agreed.design, one)] if one else [])]
+            lines += coefficient_text(part, statistic, level, ratio)
+        lines.append("")
         if self.inference is not None and self.inference.sums is not None:
             pairs = goodness_pairs(self.goodness)
             width = max(len(name) for name, _ in pairs)
             lines += [*(f"{name:<{width}}  {value}" for name, value in pairs), ""]
             terms = term_text(self.term_tests(kind))
             lines += [*terms, *([""] if terms else [])]
+        if isinstance(self.prediction, Diagnostics):
+            lines += [*aligned(prediction_table(self.prediction)), ""]
         remarks = self.remarks if self.inference is None else tuple(self.inference.remarks(kind))
-        lines += [f"note: {note}" for note in (*remarks, *self.notes)]
+        lines += [f"note: {note}" for note in (*remarks, *self.notes, *self.prediction_notes)]
         return "\n".join([*lines, f"{'converged' if self.converged else 'not converged'}: {self.reason}"])
 
     def to_frame(self, kind: str = "model", level: float = 0.95) -> Any:

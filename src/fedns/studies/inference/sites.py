@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.stats
+import scipy  # whose stats are loaded when they are used: a site never does
 from numpy.typing import NDArray
 
 from fedns.core.errors import DataError
@@ -91,13 +91,20 @@ def _alone(inference: Inference, site: int) -> tuple[FloatArray, FloatArray]:
     return values, np.where(touched, np.nan, np.sqrt(np.maximum(variances, 0.0)))
 
 
-def _without(inference: Inference, site: int) -> FloatArray:
+def fitted_without(inference: Inference, site: int) -> FloatArray | None:
+    """Fitted coefficients of all other sites, one step from the joint ones; None where they cannot tell: (fitted,)."""
     weight = float(inference.curvature.weights[site])
     others = inference.information - weight * inference.hessians[site]
     others += (inference.weight - weight) * np.diag(inference.penalty)
     gradient = inference.curvature.gradients[site] + inference.penalty * inference.fitted
     try:
-        step = inverse(others) @ (weight * gradient)
+        return np.asarray(inference.fitted + inverse(others) @ (weight * gradient))
     except DataError:
+        return None
+
+
+def _without(inference: Inference, site: int) -> FloatArray:
+    found = fitted_without(inference, site)
+    if found is None:
         return np.full(len(inference.names), math.nan)
-    return np.asarray(inference.coefficients + inference.transform @ step)
+    return np.asarray(inference.coefficients + inference.transform @ (found - inference.fitted))

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from html import escape
 from typing import Any
 
 from fedns.reporting.numbers import bytes_text
 from fedns.reporting.page import html_table, page, pairs, section, versions
 from fedns.studies.inference.fitted import StudyFit
-from fedns.studies.inference.table import goodness_pairs, p_text
+from fedns.studies.inference.table import Row, by_class, class_title, goodness_pairs, p_text
 from fedns.studies.model.design import INTERCEPT
 from fedns.studies.pages.forest import Estimate, forest
+from fedns.studies.pages.prediction_part import predictions
 from fedns.studies.schema.site_table import HIDDEN
 
 _95 = 1.959963984540054
@@ -24,6 +26,7 @@ def report(fit: StudyFit, kind: str = "model") -> str:
     parts = [
         ("Coefficients", _coefficients(fit, kind)),
         ("How well the model fits", _goodness(fit, kind)),
+        ("How well the model predicts", predictions(fit)),
         ("What to know", _notes(fit, kind)),
         ("Sites", _sites(fit)),
         ("How sites differ", _differences(fit)),
@@ -46,11 +49,20 @@ def _lead(fit: StudyFit) -> str:
 
 
 def _coefficients(fit: StudyFit, kind: str) -> str:
+    """A table, and where exp(coefficient) means something a forest plot, for every class of the outcome."""
+    design, parts = fit.agreed.design, []
+    for one, found in by_class(fit.agreed.design, fit.rows(kind)):
+        parts += [f"<h3>{escape(class_title(design, one))}</h3>"] if one else []
+        parts.append(_coefficient_table(fit, kind, found))
+    note = "<p class='notes'>On the original scale of every column. All digits are in coefficients.csv.</p>"
+    return "".join([*parts, note])
+
+
+def _coefficient_table(fit: StudyFit, kind: str, found: Sequence[Row]) -> str:
     ratio = _ratio(fit)
     statistic = fit.inference.statistic_name(kind) if fit.inference else "z"
     headings = ["name", "coefficient", "std. error", statistic, "p", "95 % interval", *([ratio] if ratio else [])]
     rows = []
-    found = fit.rows(kind)
     for row in found:
         if row.left_out:
             rows.append([row.name, "left out", *[""] * (len(headings) - 2)])
@@ -60,7 +72,6 @@ def _coefficients(fit: StudyFit, kind: str) -> str:
         cells += [f"{row.statistic:.2f}" if known else "-", p_text(row.p_value) or "-"]
         cells.append(f"{row.low:.4g} to {row.high:.4g}" if known else "-")
         rows.append([*cells, *([f"{row.ratios[0]:.4g}"] if ratio else [])])
-    note = "<p class='notes'>On the original scale of every column. All digits are in coefficients.csv.</p>"
     picture = ""
     if ratio:
         lines = [Estimate(row.name, row.coefficient, row.low, row.high) for row in found if row.name != INTERCEPT]
@@ -68,7 +79,7 @@ def _coefficients(fit: StudyFit, kind: str) -> str:
         picture = (
             f"<h3>{escape(ratio.capitalize())}s with 95 % intervals, logarithmic scale</h3>{picture}" if picture else ""
         )
-    return html_table(headings, rows) + note + picture
+    return html_table(headings, rows) + picture
 
 
 def _ratio(fit: StudyFit) -> str:
@@ -88,7 +99,7 @@ def _goodness(fit: StudyFit, kind: str) -> str:
 
 def _notes(fit: StudyFit, kind: str) -> str:
     remarks = fit.remarks if fit.inference is None else tuple(fit.inference.remarks(kind))
-    return "<ul>" + "".join(f"<li>{escape(note)}</li>" for note in (*remarks, *fit.notes)) + "</ul>"
+    return "<ul>" + "".join(f"<li>{escape(note)}</li>" for note in (*remarks, *fit.notes, *fit.prediction_notes)) + "</ul>"
 
 
 def _sites(fit: StudyFit) -> str:
@@ -107,12 +118,12 @@ def _differences(fit: StudyFit) -> str:
     rows = [
         [one.name, str(one.sites), f"{one.q:.2f}", p_text(one.p_value), f"{100 * one.i_squared:.0f} %"]
         for one in fit.heterogeneity
-        if one.name != INTERCEPT
+        if not fit.agreed.design.is_intercept(one.name)
     ]
     exact = "" if fit.study.family == "gaussian" else " It is one Newton step from the joint estimate, on that site's rows."
     note = f"<p class='notes'>Cochran's Q and I² over what each site says alone.{exact} Nothing more was asked for it.</p>"
     table = html_table(["name", "sites", "Q", "p", "I²"], rows) if rows else "<p>No coefficient is known to two sites.</p>"
-    return table + note + "".join(_site_forest(fit, name) for name in fit.names if name != INTERCEPT)
+    return table + note + "".join(_site_forest(fit, name) for name in fit.names if not fit.agreed.design.is_intercept(name))
 
 
 def _site_forest(fit: StudyFit, name: str) -> str:

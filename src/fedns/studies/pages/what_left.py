@@ -22,6 +22,7 @@ from fedns.problems.evaluation import evaluate_locally
 from fedns.problems.families import FAMILIES
 from fedns.reporting.numbers import bytes_text
 from fedns.reporting.page import html_table, page, section
+from fedns.studies.diagnostics.exchange import Scoring
 from fedns.studies.inference.exchange import Questions
 from fedns.studies.schema.handshake import HANDLERS
 from fedns.studies.site_lines import SiteLine, SiteLines
@@ -55,6 +56,13 @@ WORDS: Mapping[Discloses, Words] = {
         "averages",
         "over all rows, of a column, of its square or of the outcome",
         "what a usual row looks like, and how much rows differ; no single row",
+    ),
+    Discloses.HISTOGRAM: Words(
+        "numbers",
+        "for each group of rows with neighbouring predictions or residuals: where it ends, how many rows it has, or the sum "
+        "of their outcomes, predictions or residuals",
+        "how predictions and outcomes are spread here; no group is smaller than the owner permits, and two such tables that "
+        "differ in a few rows do not both leave",
     ),
     Discloses.GRADIENT: Words(
         "sums",
@@ -119,7 +127,9 @@ def known_replies() -> dict[str, type[Message]]:
 
 def all_handlers() -> list[Handler]:
     """Everything that a run or a study may ask a site for, with the package's own methods and those of others."""
-    handlers: list[Handler] = [register, evaluate_locally, *HANDLERS, *Questions(FAMILIES["gaussian"]()).handlers()]
+    handlers: list[Handler] = [register, evaluate_locally, *HANDLERS]
+    for family in FAMILIES.values():
+        handlers += [*Questions(family()).handlers(), *Scoring(family()).handlers()]
     handlers += [*search_handlers(ArmijoSearch()), *search_handlers(LocalSearch())]
     for method in METHODS.values():
         handlers += method().handlers()

@@ -17,8 +17,8 @@ from fedns.core.cohort import Cohort
 from fedns.core.errors import DataError, MessageError
 from fedns.core.messages import Message, Payload, as_batch, split_batch, wire
 from fedns.core.shards import Shards
-from fedns.problems.feature_maps import KERNELS
-from fedns.problems.landmarks import (
+from fedns.problems.maps.kernel_maps import KERNELS
+from fedns.problems.maps.landmarks import (
     DistanceHistogram,
     GroupMeans,
     LandmarkRequest,

@@ -1,10 +1,9 @@
-"""A site's connection to the SuperLink: an activated node that takes turns, and remembers what it was asked."""
+"""A site's connection to the SuperLink: an activated node that takes turns."""
 
 from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -27,8 +26,7 @@ from flwr.proto.fleet_pb2 import (
     PushMessagesRequest,
 )
 from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest
-from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest, ObjectTree, PushObjectRequest
-from flwr.proto.message_pb2 import Message as ProtoMessage
+from flwr.proto.message_pb2 import ObjectTree, PushObjectRequest
 from flwr.proto.node_pb2 import Node
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree, no_object_id_recompute
 from flwr.supercore.inflatable.inflatable_protobuf_utils import make_pull_object_fn_protobuf
@@ -38,12 +36,12 @@ from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from flwr.supercore.protobuf.client import ProtobufClientInterceptor
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
-from google.protobuf.message import DecodeError
 from google.protobuf.wrappers_pb2 import BytesValue
 
 from fedns.federation.processes import LARGEST_MESSAGE, EngineError
+from fedns.federation.site.metrics import COORDINATOR
 from fedns.transports.flower.credentials import SiteCredentials
-from fedns.transports.flower.turns import AFTERLIFE_SECONDS, HOLD_SECONDS, TURN_PATH, leaf, pack_parts, unpack_parts
+from fedns.transports.flower.turns import HOLD_SECONDS, TURN_PATH, leaf, pack_parts, unpack_parts
 
 Answer = Callable[[bytes], bytes]
 
@@ -66,10 +64,9 @@ def payload_of(record: ConfigRecord) -> bytes:
 class Connection:
     """An activated node: what Flower's SuperNode is to the SuperLink."""
 
-    def __init__(self, client: Courier, node: Node, pending: Path) -> None:
+    def __init__(self, client: Courier, node: Node) -> None:
         self.client = client
         self.node = node
-        self._pending = pending  # the file of a question whose answer has not left
 
     @classmethod
     @contextmanager
@@ -90,7 +87,7 @@ class Connection:
             heart = threading.Thread(target=cls._beat, args=(client, node, interval, over), daemon=True)
             heart.start()
             try:
-                yield cls(client, node, credentials.key.with_suffix(".pending"))
+                yield cls(client, node)
             finally:
                 over.set()
                 heart.join(1.0)
@@ -126,31 +123,26 @@ class Connection:
 
     def work(self, answer: Answer, stop: threading.Event) -> None:
         """Take turns: answer what was asked and wait for the next question."""
-        reply = self._left_over(answer)
+        reply: Message | None = None
         while reply is not None or not stop.is_set():
             try:
                 found = self._turn(reply, wait=not stop.is_set())
             except ObjectPullError as error:
                 log.info("the coordinator has given this request up: %s", error)
                 found = None
-            reply = None
-            if found is not None:
-                self._remember(*found)
-                reply = reply_to(*found, answer)
+            COORDINATOR.note(True)
+            reply = reply_to(*found, answer) if found is not None else None
 
     def _turn(self, reply: Message | None, *, wait: bool) -> tuple[Message, bytes] | None:
         """Send a reply, if there is one, and get the next message with its payload, if one comes."""
         pull = PullMessagesRequest(node=self.node).SerializeToString() if wait else b""
         try:
-            head, part = self.client.turn(*self._pushed(reply), pull)
+            head, part = self.client.turn(pull, *self._pushed(reply))
         except httpx.HTTPStatusError as error:
-            self._pending.unlink(missing_ok=True)  # to be refused again would be no use
             if error.response.status_code != httpx.codes.GONE:
                 raise
             log.info("the coordinator has given this request up")
             return None
-        if reply is not None:
-            self._pending.unlink(missing_ok=True)
         if not head:
             return None
         response = PullMessagesResponse.FromString(head)
@@ -162,23 +154,19 @@ class Connection:
     def _late_part(self, head: Message, tree: ObjectTree) -> bytes:
         """What the coordinator had not handed over yet when the turn ended, as Flower itself gets it."""
         run_id, part = head.metadata.run_id, leaf(tree)
-        contents = pull_objects(
+        return pull_objects(
             [part],
             make_pull_object_fn_protobuf(self.client.PullObject, self.node, run_id),
             max_time=head.metadata.ttl,
             max_tries_per_object=None,
             initial_backoff=LATE_SECONDS,
             backoff_cap=10 * LATE_SECONDS,
-        )
-        self.client.ConfirmMessageReceived(
-            ConfirmMessageReceivedRequest(node=self.node, run_id=run_id, message_object_id=tree.object_id)
-        )
-        return contents[part]
+        )[part]
 
-    def _pushed(self, reply: Message | None) -> tuple[bytes, bytes]:
-        """The two requests that hand a reply over."""
+    def _pushed(self, reply: Message | None) -> tuple[bytes, list[bytes]]:
+        """The requests that hand a reply over: one for the message, and one for each of its parts."""
         if reply is None:
-            return b"", b""
+            return b"", []
         with no_object_id_recompute():
             reply.metadata.__dict__["_message_id"] = reply.object_id
             tree = get_object_tree(reply)
@@ -188,44 +176,23 @@ class Connection:
                 message_object_trees=[tree],
                 clientapp_runtime_list=[0.0],
             )
-            content = get_all_nested_objects(reply)[leaf(tree)].deflate()
-            part = PushObjectRequest(
-                node=self.node, run_id=reply.metadata.run_id, object_id=leaf(tree), object_content=content
-            )
-        return messages.SerializeToString(), part.SerializeToString()
-
-    def _remember(self, message: Message, payload: bytes) -> None:
-        """Keep a question until its answer has left: Flower hands it out once, and this process may be killed."""
-        head = message_to_proto(remove_content_from_message(message)).SerializeToString()
-        with suppress(OSError):  # a folder that cannot be written costs a timeout after a crash, no more
-            self._pending.touch(mode=0o600)
-            self._pending.write_bytes(pack_parts([head, message.metadata.message_id.encode(), payload]))
-
-    def _left_over(self, answer: Answer) -> Message | None:
-        """The answer to what an earlier process of this site was asked, and did not come to send."""
-        try:
-            head, number, payload = unpack_parts(self._pending.read_bytes(), 3)
-            message = message_from_proto(ProtoMessage.FromString(head))
-            message.metadata.__dict__["_message_id"] = number.decode()
-        except (OSError, ValueError, DecodeError):
-            return None
-        self._pending.unlink(missing_ok=True)
-        facts = message.metadata
-        waited_for = time.time() < facts.created_at + facts.ttl - AFTERLIFE_SECONDS
-        if not waited_for or facts.dst_node_id != self.node.node_id:  # the latter: another SuperLink's
-            return None
-        return reply_to(message, payload, answer)
+            contents = {number: part.deflate() for number, part in get_all_nested_objects(reply).items()}
+        # SuperLink keeps an account of every message until it has all parts. The one that the coordinator reads is the last.
+        order = sorted(contents, key=lambda number: number == leaf(tree))
+        run = reply.metadata.run_id
+        parts = [PushObjectRequest(node=self.node, run_id=run, object_id=n, object_content=contents[n]) for n in order]
+        return messages.SerializeToString(), [part.SerializeToString() for part in parts]
 
 
 class Courier(FleetHttpClient):
     """Flower's client, with one request more."""
 
-    def turn(self, push: bytes, part: bytes, pull: bytes) -> list[bytes]:
+    def turn(self, pull: bytes, push: bytes, parts: list[bytes]) -> list[bytes]:
         """Push a reply, if any, and wait for the next message: its head and its part, both empty if none came."""
         answer = self._unary_unary(
             path=TURN_PATH,
             rpc_method="/flwr.proto.Fleet/PullMessages",
-            request=BytesValue(value=pack_parts([push, part, pull])),
+            request=BytesValue(value=pack_parts([push, pull, *parts])),
             response_type=BytesValue,
             timeout=TURN_SECONDS,
         )

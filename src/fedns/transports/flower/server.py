@@ -43,11 +43,7 @@ from flwr.proto.runtime_pb2 import (
 )
 from flwr.supercore.constant import TaskType
 from flwr.supercore.control.control_http_client import ControlHttpClient
-from flwr.supercore.inflatable.inflatable_object import (
-    get_all_nested_objects,
-    get_object_tree,
-    no_object_id_recompute,
-)
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree, no_object_id_recompute
 from flwr.supercore.inflatable.inflatable_protobuf_utils import make_push_object_fn_protobuf
 from flwr.supercore.inflatable.inflatable_utils import ObjectPushError, inflate_object_from_contents, push_objects
 from flwr.supercore.interceptors import (
@@ -87,7 +83,7 @@ publisher = "fedns"
 
 [tool.flwr.app.components]
 serverapp = "fedns.transports.flower.server:FlowerTransport"
-clientapp = "fedns.transports.flower.client:app"
+clientapp = "fedns.transports.flower.client:serve"
 """
 
 
@@ -96,6 +92,7 @@ class _Reply:
     """A reply that was announced, and may still be on its way."""
 
     site: str
+    question_id: str
     message_id: str
     part: str  # the one that holds something
     envelope_bytes: int
@@ -214,9 +211,10 @@ class FlowerTransport(Transport):
                 response = self._client.PullMessages(PullAppMessagesRequest(message_ids=list(waiting)))
                 for head, tree in zip(response.messages_list, response.message_object_trees, strict=True):
                     # An error that SuperLink makes up itself says nothing of the site but this.
-                    site = waiting.pop(head.metadata.reply_to_message_id, None)
+                    question = head.metadata.reply_to_message_id
+                    site = waiting.pop(question, None)
                     if site is not None:
-                        replies.append(_Reply(site, tree.object_id, leaf(tree), sizes[site] + head.ByteSize()))
+                        replies.append(_Reply(site, question, tree.object_id, leaf(tree), sizes[site] + head.ByteSize()))
             for reply in list(replies):
                 request = PullObjectRequest(node=self._node, run_id=self._run_id, object_id=reply.part)
                 response = self._client.PullObject(request)
@@ -234,6 +232,7 @@ class FlowerTransport(Transport):
         try:
             answer = inflate_object_from_contents(reply.part, {reply.part: content})
             if isinstance(answer, Message):
+                self._forget([reply.question_id])  # which the site may not even have been asked
                 what = FAILURES.get(answer.error.code, f"failed: {answer.error.reason}")
                 return Arrival(site, failure=f"{site} {what}", envelope_bytes=size)
             payload = payload_of(cast(ConfigRecord, answer))

@@ -1,12 +1,14 @@
 """A site's turn: its answer and its wait for the next question as one request, where Flower's own protocol takes five.
 
-    site    POST /v1/fleet/fedns-turn    [messages to push | the part to push | what to pull]
-    door    push-messages, push-object; then pull-messages until there is one, pull-object, confirm-message-received
+    site    POST /v1/fleet/fedns-turn    [messages to push | what to pull | parts to push ...]
+    door    confirm-message-received, push-messages, push-object; then pull-messages until there is one, pull-object
     site    gets                         [the messages pulled | the part pulled], or two empty parts after a while;
                                          a part that the coordinator has not sent whole yet the site pulls itself
 
 The door makes SuperLink's own requests, one by one, with the site's own signature: nothing is stored or let in otherwise.
 It looks again when the coordinator has pushed something, not many times a second.
+SuperLink hands a question out once. The door confirms it when its answer comes, and until then hands it out again: a site
+that comes without an answer was killed, or its line broke, and is asked at once what it was asked before.
 """
 
 from __future__ import annotations
@@ -19,7 +21,12 @@ from typing import Any
 
 from fedns.transports.flower import settings as flower_settings  # noqa: F401  (before flwr)
 
-from flwr.proto.fleet_pb2 import PullMessagesRequest, PullMessagesResponse, PushMessagesResponse  # isort: skip
+from flwr.proto.fleet_pb2 import (  # isort: skip
+    PullMessagesRequest,
+    PullMessagesResponse,
+    PushMessagesRequest,
+    PushMessagesResponse,
+)
 from flwr.proto.message_pb2 import (
     ConfirmMessageReceivedRequest,
     ObjectTree,
@@ -49,9 +56,10 @@ def pack_parts(parts: Sequence[bytes]) -> bytes:
 
 
 def unpack_parts(data: bytes, count: int) -> list[bytes]:
-    """So many parts; raises ValueError where the bytes hold anything else."""
-    parts, start = [], 0
-    for _ in range(count):
+    """So many parts or more; raises ValueError where the bytes hold anything else."""
+    parts: list[bytes] = []
+    start = 0
+    while start < len(data) or len(parts) < count:
         if start + _LENGTH.size > len(data):
             raise ValueError("parts are missing")
         (length,) = _LENGTH.unpack_from(data, start)
@@ -107,13 +115,14 @@ class Turns:
     def __init__(self, superlink: Application, asked: Counter, answered: Counter) -> None:
         self._superlink = superlink
         self._asked, self._answered = asked, answered
+        self._handed_out: dict[int, PullMessagesResponse] = {}  # by node: the question that it has not answered
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             body = await _read(receive)
-            push, part, pull = unpack_parts(BytesValue.FromString(body).value, 3)
+            push, pull, *parts = unpack_parts(BytesValue.FromString(body).value, 2)
             if push:
-                await self._push(scope, push, part)
+                await self._push(scope, push, parts)
             gone = asyncio.ensure_future(receive())  # nothing more comes but the end of the connection
             try:
                 found = await self._pull(scope, pull, gone)
@@ -126,49 +135,60 @@ class Turns:
         else:
             await _answer(send, 200, BytesValue(value=pack_parts(found)).SerializeToString())
 
-    async def _push(self, scope: Scope, push: bytes, part: bytes) -> None:
+    async def _push(self, scope: Scope, push: bytes, parts: Sequence[bytes]) -> None:
+        node = PushMessagesRequest.FromString(push).node
+        if answered := self._handed_out.get(node.node_id):
+            await self._confirm(scope, answered, node)  # and with it that the site speaks for itself
+            self._handed_out.pop(node.node_id, None)
         response = PushMessagesResponse.FromString(await self._ask(scope, "push-messages", push))
-        request = PushObjectRequest.FromString(part)
-        # Only the part that the coordinator reads: the others repeat what is in the request above.
-        if request.object_id in response.objects_to_push:
-            request.session_id = response.session_id
-            stored = PushObjectResponse.FromString(await self._ask(scope, "push-object", request.SerializeToString()))
-            if not stored.stored:
-                raise Refused(410)  # the coordinator has given the request up
+        for request in map(PushObjectRequest.FromString, parts):
+            if request.object_id in response.objects_to_push:
+                request.session_id = response.session_id
+                stored = PushObjectResponse.FromString(await self._ask(scope, "push-object", request.SerializeToString()))
+                if not stored.stored:
+                    raise Refused(410)  # the coordinator has given the request up
         await self._answered.add()
+
+    async def _confirm(self, scope: Scope, question: PullMessagesResponse, node: Node) -> None:
+        run, number = question.messages_list[0].metadata.run_id, question.message_object_trees[0].object_id
+        request = ConfirmMessageReceivedRequest(node=node, run_id=run, message_object_id=number)
+        await self._ask(scope, "confirm-message-received", request.SerializeToString())
 
     async def _pull(self, scope: Scope, pull: bytes, gone: asyncio.Future[Any]) -> tuple[bytes, bytes]:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + HOLD_SECONDS
+        node = PullMessagesRequest.FromString(pull).node
         while pull and not gone.done():
             seen = self._asked.now
-            head = await self._ask(scope, "pull-messages", pull)
-            response = PullMessagesResponse.FromString(head)
+            # SuperLink is asked first: it also finds out whether the site speaks for itself.
+            response = PullMessagesResponse.FromString(await self._ask(scope, "pull-messages", pull))
             if response.messages_list:
-                return head, await self._part(scope, response, PullMessagesRequest.FromString(pull).node)
+                self._handed_out[node.node_id] = response
+            if question := self._handed_out.get(node.node_id):
+                part = await self._part(scope, question, node)
+                if part is not None:
+                    return question.SerializeToString(), part
+                self._handed_out.pop(node.node_id, None)  # the coordinator has given it up
             if (left := deadline - loop.time()) <= 0:
                 break
             await self._asked.beyond(seen, left)
         return b"", b""
 
-    async def _part(self, scope: Scope, response: PullMessagesResponse, node: Node) -> bytes:
-        (message, *_), (tree, *_) = response.messages_list, response.message_object_trees
-        run = message.metadata.run_id
-        request = PullObjectRequest(node=node, run_id=run, object_id=leaf(tree)).SerializeToString()
+    async def _part(self, scope: Scope, question: PullMessagesResponse, node: Node) -> bytes | None:
+        """The part of a question that holds something: empty where it is still on its way, None where there is none."""
+        run, part = question.messages_list[0].metadata.run_id, leaf(question.message_object_trees[0])
+        request = PullObjectRequest(node=node, run_id=run, object_id=part).SerializeToString()
         loop = asyncio.get_running_loop()
         deadline = loop.time() + PART_SECONDS
         while True:
             found = PullObjectResponse.FromString(await self._ask(scope, "pull-object", request))
             if found.object_available:
-                break
+                return bytes(found.object_content)
             if not found.object_found:
-                raise Refused(410)
+                return None
             if loop.time() > deadline:
                 return b""
             await asyncio.sleep(LOOK_SECONDS)
-        confirm = ConfirmMessageReceivedRequest(node=node, run_id=run, message_object_id=tree.object_id)
-        await self._ask(scope, "confirm-message-received", confirm.SerializeToString())
-        return bytes(found.object_content)
 
     async def _ask(self, scope: Scope, name: str, body: bytes) -> bytes:
         """One of SuperLink's own requests, with the headers that the site has signed."""

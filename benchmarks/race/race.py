@@ -1,0 +1,194 @@
+"""Seconds, exchanges and bytes to the same gap on the same rows: our methods and other people's programs.
+
+First each contender looks for the least effort (the loosest tolerance, the fewest rounds) that reaches the gap, with rows
+dense and compressed; then all that got there take turns, and the best turn of each counts. Rows are in memory before a clock
+starts, in the layout that a contender is faster with, and what compiles has been compiled.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import signal
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from benchmarks.race import figure
+from benchmarks.race.contender import Attempt, Contender, Task
+from benchmarks.race.federated import OURS, PEERS
+from benchmarks.race.pooled import POOLED
+from benchmarks.race.program import program
+from rich.console import Console
+from rich.table import Table
+
+import fedns
+
+# name: clients, sketch size, scaling. Numbers of clients as in the other benchmarks.
+DATA = {"phishing": (40, 17, "none"), "a9a": (80, 30, "none"), "w8a": (142, 60, "none"), "covtype": (200, 20, "maxabs")}
+SHORT_SECONDS = 1.0  # what takes longer has had its turn
+console = Console(width=150)
+
+
+class TooLong(Exception):
+    """The time for an attempt is over."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a contender did on a data set; `seconds` only where it reached the gap."""
+
+    contender: Contender
+    gap: float = float("inf")  # the smallest that it reached
+    seconds: float | None = None
+    exchanges: int | None = None
+    bytes: int | None = None
+    effort: Any = None
+    failure: str = ""
+    attempt: Attempt | None = None  # to be timed again
+
+
+def the_task(name: str) -> Task:
+    clients, size, scaling = DATA[name]
+    shards, _ = fedns.scale(fedns.split(*fedns.load(name), clients=clients, how="iid", seed=0), scaling)
+    problem = fedns.Problem()
+    return Task(name, shards, size, problem, fedns.pooled_optimum(problem, shards))
+
+
+@contextmanager
+def at_most(seconds: float) -> Iterator[None]:
+    """Raises TooLong when the time is over, as soon as Python is back in charge."""
+
+    def interrupt(*_: object) -> None:
+        raise TooLong
+
+    over = time.perf_counter() + seconds
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+        if time.perf_counter() > over:  # the signal came while C called Python, where an exception is lost
+            raise TooLong
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def searched(contender: Contender, task: Task, layout: str, gap: float) -> Result:
+    """The first effort that reaches the gap, timed once."""
+    best = Result(contender)
+    try:
+        attempt = contender.prepare(task, task.layouts[layout])
+        if contender.warm_up is not None:
+            attempt(contender.warm_up)
+        over = time.perf_counter() + contender.limit_seconds
+        for effort in contender.efforts:
+            began = time.perf_counter()
+            with at_most(max(0.01, over - began)):
+                fit = attempt(effort)
+            seconds = time.perf_counter() - began if fit.seconds is None else fit.seconds
+            reached = task.gap(fit.coefficients)
+            if reached <= gap:
+                return Result(contender, reached, seconds, fit.exchanges, fit.bytes, effort, attempt=attempt)
+            if reached < best.gap:
+                best = replace(best, gap=reached, exchanges=fit.exchanges, bytes=fit.bytes, effort=effort)
+        return replace(best, failure=f"stays at {best.gap:.0e}")
+    except TooLong:
+        return replace(best, failure=f"over {contender.limit_seconds:g} s, at {best.gap:.0e}")
+    except Exception as error:  # a peer's failure is a result
+        return replace(best, failure=f"{type(error).__name__}: {error}".splitlines()[0])
+
+
+def entered(contender: Contender, task: Task, gap: float) -> Result:
+    """With the layout that it is faster with, or that it gets further with."""
+    if contender.module and find_spec(contender.module) is None:
+        return Result(contender, failure="not installed")
+    tried = [searched(contender, task, layout, gap) for layout in contender.layouts]
+    return min(tried, key=lambda result: (result.seconds is None, result.seconds or result.gap))
+
+
+def raced(results: list[Result], turns: int) -> list[Result]:
+    """The best of several turns of all that reached the gap and are quick."""
+    best = {result.contender.name: result.seconds for result in results}
+    for _ in range(turns):
+        for result in results:
+            if result.attempt is None or result.seconds is None or result.seconds > SHORT_SECONDS:
+                continue
+            began = time.perf_counter()
+            fit = result.attempt(result.effort)
+            seconds = time.perf_counter() - began if fit.seconds is None else fit.seconds
+            best[result.contender.name] = min(best[result.contender.name] or seconds, seconds)
+    return [replace(result, seconds=best[result.contender.name], attempt=None) for result in results]
+
+
+def versions(contenders: list[Contender]) -> str:
+    """The packages that were there, with their versions, and the machine."""
+    named = sorted({one.package for one in contenders if one.module and find_spec(one.module)})
+    model = next(
+        (line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line),
+        platform.machine(),
+    )
+    installed = ", ".join(f"{name} {metadata.version(name)}" for name in [*named, "numpy", "numba"])
+    return f"{datetime.now(UTC):%Y-%m-%d}; {model}, {os.cpu_count()} cores; Python {platform.python_version()}; {installed}"
+
+
+def table_of(all_results: dict[str, list[Result]], gap: float) -> Table:
+    """A row for each contender: milliseconds, exchanges and megabytes on each data set, or what happened instead."""
+    table = Table(title=f"milliseconds (exchanges, megabytes) to a gap of {gap:g}")
+    table.add_column("")
+    for name in all_results:
+        table.add_column(name, justify="right")
+    for row in zip(*all_results.values(), strict=True):
+        note = f" ({row[0].contender.note})" if row[0].contender.note else ""
+        table.add_row(row[0].contender.name + note, *(cell(result) for result in row))
+    return table
+
+
+def cell(result: Result) -> str:
+    if result.seconds is None:
+        return result.failure
+    travelled = "" if result.exchanges is None else f" ({result.exchanges}, {(result.bytes or 0) / 1e6:.2g})"
+    return f"{1e3 * result.seconds:.3g}{travelled}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", nargs="+", choices=DATA, default=list(DATA))
+    parser.add_argument("--gap", type=float, default=1e-10, help="F(w) - F* that has to be reached")
+    parser.add_argument("--turns", type=int, default=7)
+    parser.add_argument("--peer", action="append", default=[], metavar="NAME=COMMAND", help=program.__doc__)
+    parser.add_argument("--out", type=Path, default=Path("runs/race"))
+    options = parser.parse_args()
+    contenders = [*OURS, *POOLED, *PEERS, *(program(stated) for stated in options.peer)]
+    warnings.simplefilter("ignore")  # what peers say about tolerances and iterations
+    options.out.mkdir(parents=True, exist_ok=True)
+    all_results = {}
+    for name in options.data:
+        task = the_task(name)
+        results = []
+        for contender in contenders:
+            console.print(f"{name}: {contender.name}", end="", highlight=False)
+            results.append(entered(contender, task, options.gap))
+            console.print(f": {cell(results[-1])}", highlight=False)
+        all_results[name] = raced(results, options.turns)
+    table = table_of(all_results, options.gap)
+    console.print(table)
+    console.print(versions(contenders))
+    with (options.out / "race.txt").open("w", encoding="utf-8") as file:
+        written = Console(file=file, width=200)
+        written.print(table)
+        written.print(versions(contenders))
+    figure.draw(all_results, options.gap, options.out / "race.svg")
+    console.print(f"table and figure: {options.out}")
+
+
+if __name__ == "__main__":
+    main()

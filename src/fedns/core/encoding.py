@@ -1,0 +1,256 @@
+"""Messages as bytes: a short header (kind, round, client, field names, types and shapes) and the raw arrays.
+
+There is no pickle: decoding can only make arrays.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedns.core.errors import ConfigError, MessageError
+from fedns.core.messages import (
+    CODED,
+    NUMBER_CODES,
+    WIRE_PRECISIONS,
+    Array,
+    FieldSpec,
+    M,
+    Message,
+    Ragged,
+    batch_size,
+    refuse_non_finite,
+    wire_dtype,
+)
+from fedns.numerics.coding import coded_bytes, decode_integers, encode_integers
+
+MAGIC = 0xF5
+VERSION, COMPACT_VERSION = 1, 2
+EVERYONE = 0xFFFFFFFF  # the client number of a request to all
+_PREFIX, _COMPACT_PREFIX = struct.Struct("<BBII"), struct.Struct("<BBHH")
+_SHORT_EVERYONE = 0xFFFF
+_MOST_ENTRIES = 2**48
+_NUMBER_TYPES = {code: dtype for dtype, code in NUMBER_CODES.items()}
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """Who a message is for: the round and client it belongs to and, in a request, the handler that answers it."""
+
+    round: int
+    client: int = EVERYONE
+    handler: str = ""
+
+
+def encode(message: Message, envelope: Envelope, precision: np.dtype[Any]) -> bytes:
+    """Header and arrays of one message."""
+    arrays = [
+        np.asarray(getattr(message, name), dtype=wire_dtype(spec, precision)) for name, spec in message.specs().items()
+    ]
+    return header(type(message), envelope, arrays) + b"".join(_body(array) for array in arrays)
+
+
+def _body(array: Array) -> bytes:
+    return encode_integers(array) if array.dtype == CODED else array.tobytes()
+
+
+def header(cls: type[Message], envelope: Envelope, arrays: list[Array]) -> bytes:
+    """Everything that precedes the arrays. Only shapes and dtypes of the arrays matter."""
+    if cls.compact:
+        parts = [_compact_prefix(cls, envelope), layout_checksum(cls), _text(envelope.handler)]
+    else:
+        parts = [_PREFIX.pack(MAGIC, VERSION, envelope.round, envelope.client), _text(cls.kind), _text(envelope.handler)]
+        parts.append(bytes([len(arrays)]))
+    for name, array in zip(cls.specs(), arrays, strict=True):
+        parts.append((b"" if cls.compact else _text(name)) + bytes([NUMBER_CODES[array.dtype] << 4 | array.ndim]))
+        parts.extend(_varint(length) for length in array.shape)
+    return b"".join(parts)
+
+
+def _compact_prefix(cls: type[Message], envelope: Envelope) -> bytes:
+    client = _SHORT_EVERYONE if envelope.client == EVERYONE else envelope.client
+    if envelope.round > 0xFFFF or (envelope.client != EVERYONE and client >= _SHORT_EVERYONE):
+        raise ConfigError(f"{cls.kind} messages are for up to 65535 rounds and clients")
+    return _COMPACT_PREFIX.pack(MAGIC, COMPACT_VERSION, envelope.round, client)
+
+
+def layout_checksum(cls: type[Message]) -> bytes:
+    """Four bytes that tell a kind of message with its fields from every other."""
+    fields = ";".join(f"{name}:{spec.kind}:{','.join(spec.dimensions)}" for name, spec in cls.specs().items())
+    return struct.pack("<I", zlib.crc32(f"{cls.kind};{fields}".encode()))
+
+
+def batch_bytes(batch: Message, precision: np.dtype[Any]) -> NDArray[np.int64]:
+    """The encoded length of each client's message, (clients,): the header as `encode` writes it plus the arrays' bytes."""
+    values = {name: (spec, getattr(batch, name)) for name, spec in batch.specs().items()}
+    rows = [value.counts for _, value in values.values() if isinstance(value, Ragged)]
+    clients = batch_size(batch)
+    table = np.stack(rows, axis=1) if rows else np.zeros((clients, 0), dtype=np.int64)
+    if (table == table[:1]).all():  # the usual case, and much cheaper to find out
+        distinct, which = table[:1], np.zeros(clients, dtype=np.int64)
+    else:
+        distinct, which = np.unique(table, axis=0, return_inverse=True)
+    lengths = np.empty(len(distinct), dtype=np.int64)
+    for case, lengths_of_case in enumerate(distinct):
+        remaining = iter(lengths_of_case.tolist())
+        layout = tuple(
+            (wire_dtype(spec, precision), (next(remaining), *v.values.shape[1:]) if isinstance(v, Ragged) else v.shape[1:])
+            for spec, v in values.values()
+        )
+        lengths[case] = _encoded_length(type(batch), layout)  # type: ignore[arg-type]
+    return lengths[which.reshape(-1)] + sum(
+        coded_bytes(value.values, value.offsets) if isinstance(value, Ragged) else coded_bytes(value)
+        for value in (value for spec, value in values.values() if spec.kind == "coded")
+    )
+
+
+@lru_cache(maxsize=256)
+def _encoded_length(cls: Any, layout: tuple[tuple[np.dtype[Any], tuple[int, ...]], ...]) -> int:
+    """The length of a reply with arrays of these types and shapes. Round and client take the same room whatever they are."""
+    arrays = [np.broadcast_to(np.zeros((), dtype=dtype), shape) for dtype, shape in layout]
+    return len(header(cls, Envelope(0, 0), arrays)) + sum(a.nbytes for a in arrays if a.dtype != CODED)
+
+
+def decode(cls: type[M], data: bytes, dimensions: Mapping[str, int] | None = None) -> tuple[M, Envelope]:
+    """The message and its envelope. Checks kind, field names, dtypes, shapes, length and finiteness.
+
+    `dimensions` fixes the lengths of named axes that the receiver knows.
+    """
+    reader = _Reader(data, cls.kind)
+    magic, version, round, client = reader.unpack(_COMPACT_PREFIX if cls.compact else _PREFIX)
+    client = EVERYONE if cls.compact and client == _SHORT_EVERYONE else client
+    expected = COMPACT_VERSION if cls.compact else VERSION
+    if magic != MAGIC or version != expected:
+        raise MessageError(f"not a fedns message of version {expected}: it starts with bytes {magic:#x}, {version}")
+    specs = cls.specs()
+    if cls.compact:
+        if bytes(reader.take(4)) != layout_checksum(cls):
+            raise MessageError(f"expected a {cls.kind} message with fields {', '.join(specs)}, got another")
+        handler = reader.text()
+        layout = [(name, *reader.shape()) for name in specs]
+    else:
+        kind, handler = reader.text(), reader.text()
+        if kind != cls.kind:
+            raise MessageError(f"expected a {cls.kind} message, got {kind!r}")
+        layout = [(reader.text(), *reader.shape()) for _ in range(reader.byte())]
+    names = [name for name, _, _ in layout]
+    if names != list(specs):
+        raise MessageError(f"{cls.kind} must have fields {', '.join(specs)}, got {', '.join(names) or 'none'}")
+    lengths = dict(dimensions or {})
+    for name, dtype, shape in layout:
+        _check_layout(cls.kind, name, specs[name], dtype, shape, lengths)
+    values = {name: reader.array(name, dtype, shape) for name, dtype, shape in layout}
+    reader.finish()
+    return cls(**values), Envelope(round, client, handler)
+
+
+def handler_named_in(data: bytes) -> str:
+    """The handler that an encoded request is for; nothing else of it is looked at."""
+    reader = _Reader(data, "request")
+    if data[1:2] == bytes([COMPACT_VERSION]):
+        reader.take(_COMPACT_PREFIX.size + 4)
+    else:
+        reader.unpack(_PREFIX)
+        reader.text()
+    return reader.text()
+
+
+def _check_layout(
+    kind: str, name: str, spec: FieldSpec, dtype: np.dtype[Any], shape: tuple[int, ...], lengths: dict[str, int]
+) -> None:
+    allowed = list(WIRE_PRECISIONS.values()) if spec.kind == "real" else [wire_dtype(spec, WIRE_PRECISIONS["float64"])]
+    if dtype not in allowed:
+        raise MessageError(
+            f"field '{name}' of {kind} has dtype {dtype.name}, expected {' or '.join(a.name for a in allowed)}"
+        )
+    if len(shape) != len(spec.dimensions):
+        raise MessageError(f"field '{name}' of {kind} has {len(shape)} axes, expected {len(spec.dimensions)}")
+    expected = tuple(lengths.setdefault(d, length) for d, length in zip(spec.dimensions, shape, strict=True))
+    if shape != expected:
+        raise MessageError(f"field '{name}' of {kind} has shape {shape}, expected {expected}")
+
+
+def _text(text: str) -> bytes:
+    raw = text.encode("ascii")
+    return bytes([len(raw)]) + raw
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+class _Reader:
+    """Takes an encoded message apart, refusing to read past its end."""
+
+    def __init__(self, data: bytes, kind: str) -> None:
+        self.data = memoryview(data)
+        self.at = 0
+        self.kind = kind
+
+    def take(self, count: int) -> memoryview:
+        if count > len(self.data) - self.at:
+            raise MessageError(f"{self.kind} message is cut short: {len(self.data)} bytes are too few")
+        self.at += count
+        return self.data[self.at - count : self.at]
+
+    def byte(self) -> int:
+        return self.take(1)[0]
+
+    def unpack(self, layout: struct.Struct) -> tuple[Any, ...]:
+        return layout.unpack(self.take(layout.size))
+
+    def text(self) -> str:
+        raw = bytes(self.take(self.byte()))
+        if not raw.isascii():
+            raise MessageError(f"{self.kind} message holds a name that is not plain text")
+        return raw.decode("ascii")
+
+    def varint(self) -> int:
+        value, shift = 0, 0
+        while shift < 63:
+            byte = self.byte()
+            value |= (byte & 127) << shift
+            if byte < 128:
+                return value
+            shift += 7
+        raise MessageError(f"{self.kind} message holds a length that is too long")
+
+    def shape(self) -> tuple[np.dtype[Any], tuple[int, ...]]:
+        code = self.byte()
+        if code >> 4 not in _NUMBER_TYPES:
+            raise MessageError(f"{self.kind} message holds an unknown number type {code >> 4}")
+        return _NUMBER_TYPES[code >> 4], tuple(self.varint() for _ in range(code & 15))
+
+    def array(self, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
+        count = math.prod(shape)  # Python integers: a forged shape cannot overflow
+        # Beside an axis of length 0 no other needs any bytes.
+        if count == 0 and math.prod(max(1, length) for length in shape) >= _MOST_ENTRIES:
+            raise MessageError(f"field '{name}' of {self.kind} has the impossible shape {shape}")
+        if dtype == CODED:
+            try:
+                array, used = decode_integers(self.data[self.at :], min(count, 8 * len(self.data) + 1))
+            except ValueError as error:
+                raise MessageError(f"field '{name}' of {self.kind}: {error}") from None
+            self.take(used)
+            return array.reshape(shape)
+        array = np.frombuffer(self.take(count * dtype.itemsize), dtype=dtype)
+        refuse_non_finite(self.kind, name, array)
+        wide = array.astype(np.float64) if dtype.kind == "f" else array.copy()
+        return wide.reshape(shape)
+
+    def finish(self) -> None:
+        if self.at != len(self.data):
+            raise MessageError(f"{self.kind} message has {len(self.data) - self.at} bytes too many")

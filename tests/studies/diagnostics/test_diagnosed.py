@@ -1,0 +1,117 @@
+"""What a fit says of its predictions, on one machine and over sites, against scikit-learn on the pooled rows."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import statsmodels.api as sm
+import statsmodels.formula.api as smf
+from sklearn.metrics import roc_auc_score
+from tests.studies.conftest import made_up
+from tests.studies.situations import STUDY, save
+from tests.studies.test_federated import Federation
+
+from fedns.core.errors import DataError
+from fedns.studies.fit import fit_study
+from fedns.studies.outputs import write_fit
+from fedns.studies.pages.fit_page import report
+from fedns.studies.study import Study
+
+FORMULA = "y ~ age + dose + C(arm) + C(sex)"
+
+
+@pytest.fixture(scope="module")
+def tables():
+    return made_up(rows=3000)
+
+
+@pytest.fixture(scope="module")
+def fit(tables):
+    return fit_study(STUDY, tables)
+
+
+def pooled(tables):
+    rows = pd.concat([table.assign(site=name) for name, table in tables.items()], ignore_index=True)
+    return rows.assign(y=(rows["ill"] == "case").astype(float))
+
+
+def test_areas_and_means_are_those_of_the_rows(tables, fit):
+    rows = pooled(tables)
+    rows["p"] = smf.glm(FORMULA, rows, family=sm.families.Binomial()).fit(tol=1e-12).predict(rows)
+    parts = {"all": rows, **{site: rows[rows["site"] == site] for site in tables}}
+    found = {"all": fit.diagnostics.total, **fit.diagnostics.sites}
+    for name, part in parts.items():
+        one = found[name]
+        low, high = one.roc.bounds
+        theirs = roc_auc_score(part["y"], part["p"])
+        assert low <= theirs <= high and abs(one.roc.area - theirs) < 0.01
+        assert one.groups.observed == pytest.approx(part["y"].mean(), rel=1e-12)
+        assert one.groups.expected == pytest.approx(part["p"].mean(), rel=1e-7)
+
+
+def test_a_held_out_site_is_predicted_by_the_others(tables, fit):
+    rows = pooled(tables)
+    for site in tables:
+        others = smf.glm(FORMULA, rows[rows["site"] != site], family=sm.families.Binomial()).fit(tol=1e-12)
+        own = rows[rows["site"] == site]
+        one, p = fit.diagnostics.held_out[site], others.predict(own)
+        assert abs(one.roc.area - roc_auc_score(own["y"], p)) < (one.roc.bounds[1] - one.roc.bounds[0]) / 2 + 0.002
+        assert one.groups.expected == pytest.approx(p.mean(), abs=0.005)  # one Newton step from the joint estimate
+
+
+def test_residuals_of_numbers_and_counts(tables):
+    rows = pooled(tables)
+    for study, family in (
+        (Study("score ~ age + dose", "gaussian"), sm.families.Gaussian()),
+        (Study("falls ~ age + dose", "poisson"), sm.families.Poisson()),
+    ):
+        theirs = smf.glm(study.formula, rows, family=family).fit(tol=1e-12)
+        found = fit_study(study, tables).diagnostics.total
+        expected = np.quantile(theirs.resid_pearson, (0.05, 0.25, 0.5, 0.75, 0.95), method="inverted_cdf")
+        assert found.quantiles == pytest.approx(expected, rel=0.1, abs=0.02)
+        assert found.groups.observed == pytest.approx(theirs.model.endog.mean())
+        assert found.roc is None and len(found.calibration) == 10
+
+
+def test_sites_tell_what_the_simulator_tells(tmp_path):
+    paths = save(made_up(rows=600), tmp_path)
+    here, there = fit_study(STUDY, paths), Federation(paths, tmp_path).fit(STUDY)
+    assert json.dumps(there.diagnostics.as_dict()) == json.dumps(here.diagnostics.as_dict())
+
+
+def test_a_refusal_costs_these_figures_alone(tmp_path):
+    paths = save(made_up(), tmp_path)
+    fit, whole = Federation(paths, tmp_path, score_tables=0).fit(STUDY), fit_study(STUDY, paths)
+    assert fit.converged and np.array_equal(fit.standard_errors("HC0"), whole.standard_errors("HC0"))
+    with pytest.raises(DataError, match="permits no table of scores"):
+        _ = fit.diagnostics
+    assert "no calibration and no ROC" in fit.summary() and "permits no table of scores" in report(fit)
+
+
+def test_a_site_with_few_of_an_outcome_says_nothing(tables):
+    few = tables["west"]
+    cases = few.index[few["ill"] == "case"]
+    tables = {**tables, "west": few.drop(cases[3:])}
+    found = fit_study(STUDY, tables).diagnostics
+    assert set(found.sites) == {"north", "south"} and "too few rows" in found.notes[0]
+
+
+def test_figures_are_in_every_output(fit, tmp_path):
+    write_fit(fit, tmp_path)
+    model = json.loads((tmp_path / "model.json").read_text(encoding="utf-8"))
+    assert model["diagnostics"]["total"]["auc"]["area"] == fit.diagnostics.total.roc.area
+    assert set(model["diagnostics"]["held_out"]) == {"north", "south", "west"}
+    text = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert 'id="chart-roc"' in text and 'id="chart-calibration"' in text
+    assert f"{fit.diagnostics.total.roc.area:.4f}" in text and f"{fit.diagnostics.total.roc.area:.4f}" in fit.summary()
+
+
+def test_times_have_no_predictions_row_by_row():
+    tables = {name: table.assign(died="yes") for name, table in made_up().items()}
+    for table in tables.values():
+        table.loc[::3, "died"] = "no"
+    fit = fit_study(Study("time ~ age", "cox", status="died", event=("yes",), non_event=("no",)), tables)
+    assert any("no predictions row by row" in note for note in fit.prediction_notes)
