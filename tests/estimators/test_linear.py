@@ -22,6 +22,7 @@ EVENTS = (RANDOM.random(300) < 1 / (1 + np.exp(-MARGINS))).astype(int)
 NUMBERS = MARGINS + RANDOM.normal(size=300)
 COUNTS = RANDOM.poisson(np.exp(MARGINS)).astype(float)
 SITES = RANDOM.choice(["a", "b", "c"], 300)
+CLASSES = np.array(list("abcd"))[(np.outer(MARGINS, [0.0, 1.0, -1.0, 0.5]) + RANDOM.gumbel(size=(300, 4))).argmax(axis=1)]
 ESTIMATORS = [FederatedLogisticRegression(), FederatedRidge(), FederatedGLM()]
 CHECKS = [
     pytest.param(estimator, check, id=f"{type(estimator).__name__}-{getattr(check, 'func', check).__name__}")
@@ -45,6 +46,32 @@ def test_logistic_regression_is_scikit_learns():
     assert ours.predict_proba(X) == pytest.approx(theirs.predict_proba(X), abs=1e-9)
     assert np.array_equal(ours.to_sklearn().predict_proba(X), ours.predict_proba(X))
     assert ours.history_.converged and ours.n_iter_ >= 1
+
+
+@pytest.mark.parametrize("C", [0.3, 5.0, np.inf])
+@pytest.mark.parametrize("class_weight", [None, "balanced", {"a": 1.0, "b": 2.0, "c": 0.5, "d": 1.0}])
+def test_several_classes_are_scikit_learns(C, class_weight):
+    weights = RANDOM.uniform(0.5, 2.0, 300)
+    ours = FederatedLogisticRegression(C=C, class_weight=class_weight).fit(X, CLASSES, sample_weight=weights, sites=SITES)
+    theirs = LogisticRegression(C=C, class_weight=class_weight, tol=1e-14, max_iter=1000, solver="newton-cg")
+    theirs.fit(X, CLASSES, sample_weight=weights)
+    assert ours.coef_ == pytest.approx(theirs.coef_, abs=1e-8)
+    own = theirs.intercept_ - theirs.intercept_.mean()  # scikit-learn leaves what all have in common to its solver
+    assert ours.intercept_ == pytest.approx(own, abs=1e-8)
+    assert ours.predict_proba(X) == pytest.approx(theirs.predict_proba(X), abs=1e-8)
+    assert np.array_equal(ours.predict(X), theirs.predict(X)) and ours.decision_function(X).shape == (300, 4)
+    assert np.array_equal(ours.to_sklearn().predict_proba(X), ours.predict_proba(X))
+
+
+def test_standard_errors_of_several_classes_are_those_of_statsmodels():
+    frame = pd.DataFrame(X, columns=["age", "dose", "time", "size"])
+    ours = FederatedLogisticRegression(C=np.inf).fit(frame, CLASSES, sites=SITES)
+    theirs = sm.MNLogit(np.searchsorted(["a", "b", "c", "d"], CLASSES), np.column_stack([X, np.ones(300)]))
+    theirs = theirs.fit(method="newton", disp=0, tol=1e-14)
+    assert ours.inference_.standard_errors() == pytest.approx(theirs.bse.T.ravel(), rel=1e-6)
+    assert "b: dose" in ours.summary() and "d: Intercept" in ours.summary("HC0")
+    with pytest.raises(FednsError, match=r"C=numpy\.inf"):
+        FederatedLogisticRegression().fit(X, CLASSES).summary()
 
 
 def test_ridge_and_counts_are_scikit_learns():
@@ -88,5 +115,7 @@ def test_what_cannot_be_fitted_is_refused():
         FederatedRidge().fit(X, NUMBERS, sites=["a"])
     with pytest.raises(FednsError, match="family"):
         FederatedGLM("cauchy").fit(X, NUMBERS)
+    with pytest.raises(FednsError, match="FederatedCox"):
+        FederatedGLM("cox").fit(X, NUMBERS)
     with pytest.raises(FednsError, match="C must be above 0"):
         FederatedLogisticRegression(C=0.0).fit(X, EVENTS)

@@ -56,6 +56,7 @@ def test_a_full_site_file(tmp_path):
         name = "north"
         engine = "nvflare"
         state = "memory"
+        metrics_port = 9464
 
         [data]
         dataset = "rows.csv"
@@ -77,7 +78,7 @@ def test_a_full_site_file(tmp_path):
         largest_bytes=1000000,
     )  # fmt: skip
     found = site(tmp_path, text)
-    assert found == SiteConfig("north", "nvflare", tmp_path, data, "memory", permit)
+    assert found == SiteConfig("north", "nvflare", tmp_path, data, "memory", permit, 9464)
     assert type(found.permit.largest_sketch_fraction) is float
     assert found.credentials == tmp_path / "credentials"
 

@@ -14,6 +14,7 @@ from fedns.federation import doctor
 from fedns.federation.config import SITE_FILE
 from fedns.federation.processes import free_port
 from fedns.federation.provision import init_federation
+from fedns.numerics import memory
 from fedns.transports.flower import credentials as keys
 
 
@@ -81,6 +82,14 @@ def test_a_site_in_order_is_called_so(site, capsys):
         main(["doctor", str(folder / SITE_FILE)])
     lines = capsys.readouterr().out.splitlines()
     assert ended.value.code == 0 and len(lines) > 10 and all(line.startswith("OK   ") for line in lines)
+
+
+def test_a_table_larger_than_memory_is_no_fault_but_said(site):
+    folder, faults = site
+    with memory.limited(100):
+        assert faults() == ""
+        said = [finding.what for finding in doctor.examine(folder / SITE_FILE)]
+    assert any(what.startswith("memory: the rows take") and "from disk" in what for what in said)
 
 
 def expired(folder):

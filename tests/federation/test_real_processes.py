@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import urllib.request
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,8 +17,9 @@ from tests.processes import PATIENCE_SECONDS, family_of, start, wait_until
 
 from fedns.comparison.federation_demo import Demo, _simulated, prepare, run_demo, site_processes, start_site
 from fedns.core.history import History
-from fedns.federation.config import EXPERIMENT_FILE, read_experiment
+from fedns.federation.config import EXPERIMENT_FILE, SITE_FILE, read_experiment
 from fedns.federation.coordinator.coordinate import Watcher, coordinate, open_transport
+from fedns.federation.processes import free_port
 from fedns.runs.policy import Policy
 
 
@@ -171,14 +173,27 @@ def engine_child():
 def test_a_killed_engine_is_started_again_and_changes_nothing(engine, tmp_path, caplog):
     policy = Policy(timeout_seconds=60.0, absent="wait", patience_seconds=PATIENCE_SECONDS)
     experiment, shards = federation(engine, tmp_path / "f", methods=("fednl",), rounds=5, policy=policy)
+    port, seen, file = free_port(), {}, tmp_path / "f" / "sites" / "site-2" / SITE_FILE
+    file.write_text(f"metrics_port = {port}\n" + file.read_text())
     with site_processes(tmp_path / "f") as processes, open_transport(experiment, logs=tmp_path / "logs") as transport:
         gremlin = Gremlin(tmp_path / "f", processes)
-        gremlin.before_round = {3: lambda: os.kill(engine_child(), signal.SIGKILL)}
+        gremlin.before_round = {
+            3: lambda: os.kill(engine_child(), signal.SIGKILL),
+            5: lambda: seen.update(numbers_of(port)),  # a site's own, which has not ended
+        }
         result = coordinate(experiment, transport, watchers=[gremlin])
     assert result.history.coefficients.tobytes() == _simulated(experiment, shards).coefficients.tobytes()
     assert "it is started again" in caplog.text
+    assert seen["fedns_connected"] == 1 and seen["fedns_heard"] > 0 and seen["fedns_requests_refused_total"] == 0
+    assert seen["fedns_requests_answered_total"] >= 11  # opened, registered, and twice for each of four rounds and the start
     events = [json.loads(line) for line in (experiment.folder / "log.jsonl").read_text().splitlines()]
     assert any("it was started again" in event.get("reason", "") for event in events)
+
+
+def numbers_of(port):
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
+        lines = answer.read().decode().splitlines()
+    return {line.split("{")[0]: float(line.split()[-1]) for line in lines if not line.startswith("#")}
 
 
 def lines_of(path):

@@ -141,3 +141,36 @@ def test_the_optimum_of_one_client_is_that_of_all_rows_in_one_stratum():
     shards = drawn(sizes=(225,))
     rival = sm.PHReg(np.abs(shards.targets), shards.rows.values, status=shards.targets > 0, ties="efron").fit(disp=0)
     np.testing.assert_allclose(pooled_optimum(PROBLEM, shards).coefficients, rival.params, atol=1e-6)
+
+
+def scores_by_loops(x, y, s, w):
+    """What each row adds to the gradient, event by event, with Efron's rule; rows counted once."""
+    found, e = np.zeros_like(x), np.exp(x @ w)
+    for time in np.unique(y[y > 0]):
+        events = np.flatnonzero(y == time)
+        for number in range(len(events)):
+            share = np.where(np.abs(y) >= time, 1.0, 0.0)
+            share[events] *= 1 - number / len(events)
+            total = (s * e * share).sum()
+            mean = (s * e * share) @ x / total
+            found[events] -= (x[events] - mean) / len(events)
+            found += (s[events].mean() * e * share / total)[:, None] * (x - mean)
+    return found
+
+
+@pytest.mark.parametrize("ties", [False, True])
+def test_scores_of_rows_are_those_of_a_loop_and_how_the_gradient_changes_with_a_rows_weight(ties):
+    shards = drawn(sizes=(70,), columns=3, ties=ties, weighted=True)
+    x, y, s, w = shards.rows.values, shards.targets, shards.sample_weights, np.array([0.4, -0.2, 0.1])
+    found = fedns.Cox().row_scores(x, x @ w, y, s)
+    np.testing.assert_allclose(found, scores_by_loops(x, y, s, w), atol=1e-12)
+    np.testing.assert_allclose(s @ found / s.sum(), PROBLEM.gradient(w, shards)[0], atol=1e-12)
+    if ties:  # with ties the weights of events are averaged, which a single weight changes, too
+        return
+    for row in (0, 17, 42):
+        changes = []
+        for step in (1e-5, -1e-5):
+            moved = s + step * (np.arange(s.size) == row)
+            other = fedns.Shards.from_arrays(x, y, [70], sample_weights=moved)
+            changes.append(PROBLEM.gradient(w, other)[0] * moved.sum())
+        np.testing.assert_allclose(found[row], (changes[0] - changes[1]) / 2e-5, atol=1e-7)

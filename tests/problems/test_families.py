@@ -60,7 +60,8 @@ def test_every_family_has_a_loss_for_each_link_and_refuses_others(name):
     family = FAMILIES[name]
     for link in family.links:
         made = family(link=link)
-        assert made.margin(float(made.mean(np.array(0.3)))) == pytest.approx(0.3)
+        mean = made.mean(np.array([[0.3]]))[0, -1] if name == "multinomial" else made.mean(np.array(0.3))
+        assert made.margin(float(mean)) == pytest.approx(0.3)
         assert isinstance(made.loss, fedns.Loss)
     with pytest.raises(fedns.ConfigError, match=name):
         family(link="cauchit")
@@ -68,3 +69,9 @@ def test_every_family_has_a_loss_for_each_link_and_refuses_others(name):
 
 def test_ratios_are_named():
     assert [FAMILIES[name]().ratio for name in ("gaussian", "binomial", "poisson")] == ["", "odds ratio", "rate ratio"]
+
+
+def test_probabilities_of_classes_are_those_of_the_loss():
+    family, z = FAMILIES["multinomial"](), np.array([[0.5, -1.0], [2.0, 0.0]])
+    losses = np.stack([family.loss_of(3).value(np.full(2, one), z) for one in range(3)], axis=1)
+    assert family.mean(z) == pytest.approx(np.exp(-losses))

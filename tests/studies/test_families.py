@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import statsmodels.api as sm
+from tests.problems.test_cox import scores_by_loops
 from tests.studies.situations import save
 from tests.studies.test_federated import OPEN, Federation
 
@@ -77,7 +78,7 @@ def test_a_study_file_names_link_and_parameters_beside_the_family():
     [
         ({"family": "poisson", "dispersion": 0.7}, "dispersion"),
         ({"family": "poisson", "link": "probit"}, "probit"),
-        ({"family": "negative_binomial", "dispersion": -1.0}, "above 0"),
+        ({"family": "negative_binomial", "dispersion": -1.0}, "> 0"),
         ({"family": "huber"}, "huber"),
         ({"family": "weibull"}, "weibull"),
     ],
@@ -112,6 +113,20 @@ def test_cox_regression_is_that_of_statsmodels_with_sites_as_strata():
     np.testing.assert_allclose(fit.coefficients, rival.params / scale, atol=1e-8)
     assert fit.inference.family.ratio == "hazard ratio"
     np.testing.assert_allclose(fit.inference.standard_errors(), rival.bse / scale, rtol=1e-6)
+    assert (fit.goodness.log_likelihood, fit.goodness.model_df) == pytest.approx((rival.llf, 3), rel=1e-10)
+    null = sm.PHReg(rows["months"].to_numpy(), x, status=status, strata=strata, ties="efron").loglike(np.zeros(3))
+    assert (fit.goodness.null_log_likelihood, fit.goodness.aic) == pytest.approx((null, 6 - 2 * rival.llf), rel=1e-10)
+    y = np.where(status == 1, 1.0, -1.0) * rows["months"].to_numpy()
+    scores = [scores_by_loops(x[strata == one], y[strata == one], np.ones(180), rival.params) for one in range(3)]
+    bread = rival.cov_params()
+    for kind, parts, factor in (
+        ("HC0", np.concatenate(scores), 1.0),
+        ("HC1", np.concatenate(scores), 540 / 537),
+        ("site", np.stack([part.sum(axis=0) for part in scores]), 3 / 2 * 539 / 537),
+    ):
+        expected = np.sqrt(factor * np.diag(bread @ parts.T @ parts @ bread)) / scale
+        np.testing.assert_allclose(fit.standard_errors(kind), expected, rtol=1e-6, err_msg=kind)
+    assert "hazard ratio" in fit.summary("HC0") and "nan" not in fit.summary("HC0")
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedns.core.checked import checked
 from fedns.core.errors import DataError
-from fedns.numerics.rows import DenseRows, Rows, SparseRows, narrowed
+from fedns.numerics.parallel import cut
+from fedns.numerics.rows import NARROW_TYPES, DenseRows, Rows, SparseRows, narrowed
+from fedns.numerics.streaming import file_of, in_memory
 
 # Above this share of nonzeros dense rows are several times faster, and at most twice as large.
 DENSE_ABOVE = 0.35
@@ -102,7 +104,7 @@ class Shards:
                 squares = self.rows.data[entries].astype(np.float64) ** 2
                 totals = np.bincount(self.rows.indices[entries], weights=squares, minlength=self.num_columns)
             else:
-                totals = np.einsum("ij,ij->j", *[self.rows.values[start:stop].astype(np.float64, copy=False)] * 2)
+                totals = np.einsum("ij,ij->j", *[self.rows.dense(start, stop)] * 2)
             means[client] = totals / (stop - start)
         return means
 
@@ -110,12 +112,7 @@ class Shards:
         """The rows of a client as they are, some at a time: first, last + 1, and (rows, columns)."""
         for start in range(int(self.starts[client]), int(self.stops[client]), rows):
             stop = min(start + rows, int(self.stops[client]))
-            if isinstance(self.rows, SparseRows):
-                parts = self.rows.data, self.rows.indices, self.rows.indptr
-                block = scipy.sparse.csr_matrix(parts, shape=self.rows.shape)[start:stop].toarray()
-            else:
-                block = self.rows.values[start:stop]
-            yield start, stop, block.astype(np.float64, copy=False)
+            yield start, stop, self.rows.dense(start, stop)
 
     def select(self, clients: ArrayLike) -> Shards:
         """These clients only, in this order, over the same memory."""
@@ -143,9 +140,9 @@ def as_rows(features: Any, columns: tuple[str, ...] | None = None) -> Rows:
         if not csr.has_canonical_format:
             csr = csr.copy()  # the caller's matrix may share these arrays
             csr.sum_duplicates()
-        data = np.ascontiguousarray(csr.data, dtype=_row_dtype(csr.data.dtype))
+        data = np.ascontiguousarray(csr.data, dtype=_row_dtype(csr.data))
         _refuse_missing_sparse(data, csr.indices, columns)
-        if csr.nnz >= DENSE_ABOVE * csr.shape[0] * csr.shape[1]:
+        if csr.nnz >= DENSE_ABOVE * csr.shape[0] * csr.shape[1] and file_of(data) is None:
             return as_rows(csr.astype(data.dtype).toarray(), columns)
         rows: Rows = SparseRows(
             data, csr.indices.astype(np.int32, copy=False), csr.indptr.astype(np.int64, copy=False), int(csr.shape[1])
@@ -154,9 +151,9 @@ def as_rows(features: Any, columns: tuple[str, ...] | None = None) -> Rows:
         values = np.asarray(features)
         if values.ndim != 2:
             raise DataError(f"features must be a table of rows and columns, got an array of shape {values.shape}")
-        values = np.ascontiguousarray(values, dtype=_row_dtype(values.dtype))
-        _refuse_missing_dense(values, columns)
-        rows = DenseRows.of(values)
+        values = np.ascontiguousarray(values, dtype=_row_dtype(values))
+        dense = rows = DenseRows.of(values)
+        _refuse_missing_dense(dense, columns)
     if columns is not None and len(columns) != rows.shape[1]:
         raise DataError(f"{len(columns)} column names were given for {rows.shape[1]} columns")
     return rows
@@ -166,16 +163,20 @@ def column_label(index: int, columns: tuple[str, ...] | None) -> str:
     return f"column '{columns[index]}'" if columns is not None else f"column {index}"
 
 
-def _row_dtype(dtype: np.dtype[Any]) -> type[np.floating[Any]]:
-    if dtype.kind not in "fiub":
-        raise DataError(f"features must be numbers, got dtype {dtype}: encode text columns first")
-    return np.float32 if dtype == np.float32 else np.float64
+def _row_dtype(values: NDArray[Any]) -> np.dtype[Any]:
+    if values.dtype.kind not in "fiub":
+        raise DataError(f"features must be numbers, got dtype {values.dtype}: encode text columns first")
+    kept = NARROW_TYPES if file_of(values) else (np.float32,)  # a file is read as it is
+    return values.dtype if values.dtype in kept else np.dtype(np.float64)
 
 
-def _refuse_missing_dense(values: NDArray[Any], columns: tuple[str, ...] | None, chunk: int = 65536) -> None:
-    bad = np.zeros(values.shape[1], dtype=np.int64)
-    for start in range(0, values.shape[0], chunk):  # in chunks, so that the check adds no memory
-        bad += (~np.isfinite(values[start : start + chunk])).sum(axis=0)
+def _refuse_missing_dense(rows: DenseRows, columns: tuple[str, ...] | None) -> None:
+    bad = np.zeros(rows.num_columns, dtype=np.int64)
+    whole = cut(np.array([0]), np.array([rows.shape[0]]))  # in segments, so that the check adds no memory
+    for run in in_memory(rows, whole):
+        assert isinstance(run.rows, DenseRows)
+        for first, last in zip(run.own.first, run.own.last, strict=True):
+            bad += (~np.isfinite(run.rows.values[first:last])).sum(axis=0)
     _refuse_bad_columns(bad, columns)
 
 

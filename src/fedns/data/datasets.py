@@ -14,24 +14,14 @@ from numpy.typing import NDArray
 
 from fedns.core.checked import checked
 from fedns.core.errors import DataError, unknown
-from fedns.data import synthetic
-from fedns.data.catalogue import (
-    BUILT_IN_SHAPES,
-    FOLDER_VARIABLE,
-    RULES,
-    DatasetInfo,
-    Rule,
-    archives,
-    available,
-    read_built_in,
-)
+from fedns.data import synthetic, unpacked
+from fedns.data.catalogue import BUILT_IN_SHAPES, FOLDER_VARIABLE, RULES, Rule, archives, read_built_in
 from fedns.data.collection import fetch
 from fedns.data.collection.cache import is_cached, verify
 from fedns.data.files import sources
 from fedns.data.files.table import Table
-from fedns.data.labels import Task, as_binary, encode_targets
-
-__all__ = ["Dataset", "DatasetInfo", "as_binary", "available", "load"]
+from fedns.data.labels import Task, encode_targets
+from fedns.numerics.streaming import file_of
 
 _DTYPES = {"float64": np.float64, "float32": np.float32}
 
@@ -81,16 +71,20 @@ def load(
     weight: str | None = None,
     task: str | None = None,
     dtype: str = "float64",
+    folder: str | Path | None = None,
 ) -> Dataset:
     """Rows and targets of a named set, of a file, or of `synthetic:rows=...,columns=...`.
 
-    - name: of a set that `fedns datasets` lists, or a path: LIBSVM text, .npz, .csv, .tsv, .parquet, .arrow or .feather.
+    - name: of a set that `fedns datasets` lists, or a path: LIBSVM text, .npz, .csv, .tsv, .parquet, .arrow or .feather,
+      or a folder that an .npz was unpacked into.
     - positive: the label that becomes +1, all others -1. Without it, the larger of two labels does.
     - target: the column of the targets in a table, or the member of an archive.
     - group: the column of the sites.
     - weight: the column of sample weights.
     - task: binary, regression or multiclass, where the values of the targets would suggest another.
     - dtype: float64 or float32.
+    - folder: where a file that is larger than memory is taken apart, once; the cache unless given. Its rows are then read
+      from there in every pass (.npz, .parquet and LIBSVM text).
     """
     if dtype not in _DTYPES:
         raise DataError(f"dtype must be float64 or float32, got '{dtype}'")
@@ -98,7 +92,7 @@ def load(
         _refuse_settings(positive=positive, target=target, group=group, weight=weight, task=task)
         return _load_synthetic(str(name), dtype)
     name = _loaded_as(name)
-    table, rule = _read(name, target, group, weight)
+    table, rule = _read(name, target, group, weight, None if folder is None else Path(folder))
     targets = table.targets
     if rule.relabel is not None and positive is None and task in (None, rule.task):
         targets = rule.relabel(targets)
@@ -118,11 +112,13 @@ def _load_synthetic(name: str, dtype: str) -> Dataset:
     return Dataset(**vars(table), name=name, task=task, description=spec.description)
 
 
-def _read(name: str | Path, target: str | None, group: str | None, weight: str | None) -> tuple[Table, Rule]:
+def _read(
+    name: str | Path, target: str | None, group: str | None, weight: str | None, folder: Path | None
+) -> tuple[Table, Rule]:
     """The table behind a name or a path, and the rule of that name."""
     text = str(name)
     if isinstance(name, Path) or _looks_like_path(text):
-        return sources.read(name, target=target, group=group, weight=weight), Rule()
+        return _file(Path(name), target, group, weight, folder), Rule()
     rule = RULES.get(text, Rule()) if target is None else Rule()  # a rule is about the usual target
     if text in BUILT_IN_SHAPES:
         _refuse_settings(target=target, group=group, weight=weight)
@@ -131,10 +127,18 @@ def _read(name: str | Path, target: str | None, group: str | None, weight: str |
     if text in found:
         if is_cached(found[text]):
             verify(found[text])
-        return sources.read(found[text], target=target, group=group, weight=weight), rule
+        return _file(found[text], target, group, weight, folder), rule
     if Path(text).is_file():  # a LIBSVM file without a suffix
-        return sources.read(text, target=target, group=group, weight=weight), Rule()
+        return _file(Path(text), target, group, weight, folder), Rule()
     raise DataError(_unknown(text, [*BUILT_IN_SHAPES, *found]))
+
+
+def _file(path: Path, target: str | None, group: str | None, weight: str | None, folder: Path | None) -> Table:
+    if path.is_dir():
+        return unpacked.read_folder(path, target, group, weight)
+    if unpacked.too_large(path):
+        return unpacked.read_large(path, target, group, weight, folder)
+    return sources.read(path, target=target, group=group, weight=weight)
 
 
 def _loaded_as(name: str | Path) -> str | Path:
@@ -168,5 +172,6 @@ def _refuse_settings(**settings: float | str | None) -> None:
 
 def _cast(features: Any, dtype: str) -> Any:
     if scipy.sparse.issparse(features):
-        return features.astype(_DTYPES[dtype], copy=False)
-    return np.ascontiguousarray(features, dtype=_DTYPES[dtype])
+        return features if file_of(features.data) else features.astype(_DTYPES[dtype], copy=False)
+    # What is mapped from a file stays there, in the type it has.
+    return features if file_of(features) else np.ascontiguousarray(features, dtype=_DTYPES[dtype])

@@ -1,5 +1,6 @@
 """A front door in the manner of scikit-learn."""
 
 from fedns.estimators.linear import FederatedGLM, FederatedLogisticRegression, FederatedRidge
+from fedns.estimators.survival import FederatedCox
 
-__all__ = ["FederatedGLM", "FederatedLogisticRegression", "FederatedRidge"]
+__all__ = ["FederatedCox", "FederatedGLM", "FederatedLogisticRegression", "FederatedRidge"]

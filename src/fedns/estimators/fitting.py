@@ -15,6 +15,7 @@ from fedns.core.shards import Shards
 from fedns.core.termination import Stop
 from fedns.numerics.linalg import single_threaded_blas
 from fedns.problems.family import Family
+from fedns.problems.loss import Loss
 from fedns.problems.penalties import Ridge
 from fedns.problems.problem import Problem
 from fedns.runs.methods import parse_method
@@ -28,8 +29,8 @@ FloatArray = NDArray[np.float64]
 class Fitted(NamedTuple):
     """What a fit gives."""
 
-    coefficients: FloatArray  # (columns,)
-    intercept: float
+    coefficients: FloatArray  # (columns,), of several margins (outputs, columns)
+    intercept: Any  # a number, of several margins (outputs,)
     history: History
     inference: Inference | None
 
@@ -43,12 +44,14 @@ class Settings(NamedTuple):
     method: str
     tolerance: float
     rounds: int
+    loss: Loss | None = None  # in place of the family's
+    classes: tuple[str, ...] = ()  # of several: those that have coefficients of their own
 
 
 def fit_rows(settings: Settings, features: Any, targets: FloatArray, weights: FloatArray | None, sites: Any) -> Fitted:
     """Fit over rows that belong to sites; all of them to one where none are named."""
     shards = shards_of(features, targets, weights, sites)
-    problem = Problem(settings.family.loss, Ridge(settings.strength), settings.intercept)
+    problem = Problem(settings.loss or settings.family.loss, Ridge(settings.strength), settings.intercept)
     problem.loss.check_targets(shards)
     algorithm = parse_method(settings.method).algorithm
     with single_threaded_blas():
@@ -57,6 +60,10 @@ def fit_rows(settings: Settings, features: Any, targets: FloatArray, weights: Fl
         history = run(algorithm, problem, cohort, stop=stop, evaluate=lambda w: problem.evaluate(w, shards))
         inference = _inference(settings, problem, cohort, history.coefficients)
     w = history.coefficients
+    if problem.loss.outputs > 1:
+        table = w.reshape(problem.loss.outputs, -1)
+        parts = (table[:, :-1], table[:, -1]) if settings.intercept else (table, np.zeros(len(table)))
+        return Fitted(parts[0].copy(), parts[1].copy(), history, inference)
     columns, intercept = (w[:-1], float(w[-1])) if settings.intercept else (w, 0.0)
     return Fitted(columns.copy(), intercept, history, inference)
 
@@ -78,14 +85,16 @@ def shards_of(features: Any, targets: FloatArray, weights: FloatArray | None, si
 
 def _inference(settings: Settings, problem: Problem, cohort: SimulatedCohort, w: FloatArray) -> Inference | None:
     """What the coefficients are worth; nothing where rows do not determine them."""
-    names = [f"x{place}" for place in range(w.size - int(settings.intercept))]
+    outputs = problem.loss.outputs
+    names = [*(f"x{place}" for place in range(w.size // outputs - int(settings.intercept)))]
+    names += ["Intercept"] if settings.intercept else []
     questions = Questions(settings.family)
     try:
         curvature = ask_curvature(cohort, w)
         expected = None if questions.is_canonical else ask_curvature(cohort, w, questions.expected_information).packed
         sums = ask_sums(cohort, questions, w, intercept=settings.intercept)
         return Inference(
-            (*names, *(["Intercept"] if settings.intercept else [])),
+            tuple(f"{one}: {name}" for one in settings.classes for name in names) or tuple(names),
             w,
             settings.family,
             np.eye(w.size),

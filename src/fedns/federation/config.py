@@ -39,6 +39,7 @@ class SiteConfig:
     data: DataSource
     state: str = "state"  # what the site remembers of runs, and its ledger
     permit: Permissions = field(default_factory=Permissions)
+    metrics_port: int | None = None  # on the loopback address, for Prometheus
 
     @property
     def credentials(self) -> Path:

@@ -24,7 +24,7 @@ from fedns.federation.processes import refuse_taken_port
 from fedns.federation.protocol.transport import Engine
 from fedns.federation.reachable import Contact, expiring, why_unreachable
 from fedns.federation.site.explain import meaning
-from fedns.federation.site.rows import site_shards
+from fedns.federation.site.rows import read_from_disk, site_shards
 from fedns.runs.settings import read_toml
 from fedns.runs.spec import Spec
 
@@ -95,7 +95,9 @@ def _examine_rows(exam: Examination, config: SiteConfig, shards: Shards) -> None
     free, memory = shutil.disk_usage(config.folder).free, _free_memory()
     needed = COPIES * held + SPARE_BYTES
     exam.check(f"disk: {_size(free)} free", "" if free > needed else f"make room: {_size(needed)} are wanted")
-    if memory is not None:
+    if larger := read_from_disk(shards):
+        exam.check(f"memory: {larger}")
+    elif memory is not None:
         exam.check(f"memory: {_size(memory)} free", "" if memory > needed else f"{_size(needed)} are wanted for these rows")
     for sentence in meaning(config.permit, shards, config.folder / config.state):
         refuses = "will refuse" in sentence and "Hessian" not in sentence  # which most methods do without

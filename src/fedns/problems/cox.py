@@ -12,7 +12,7 @@ from fedns.core.errors import ConfigError, DataError
 from fedns.core.shards import Shards
 from fedns.numerics.backend import Backend, cpu
 from fedns.problems.loss import FloatArray, Loss
-from fedns.problems.partial_likelihood import PartialLikelihood
+from fedns.problems.partial_likelihood import PartialLikelihood, row_scores
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,10 @@ class Cox(Loss):
 
     def curvature(self, y: ArrayLike, z: ArrayLike) -> FloatArray:
         return self.derivatives(y, z)[1]
+
+    def row_scores(self, x: FloatArray, z: FloatArray, y: FloatArray, weights: FloatArray) -> FloatArray:
+        """Of rows that are one client's: a row counts at its own event, and in every risk set that it is in."""
+        return row_scores(x, z, y, weights)
 
     def check_targets(self, shards: Shards) -> None:
         if (shards.targets == 0.0).any():

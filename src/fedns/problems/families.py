@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from scipy.special import expit, gammaln, logit, ndtr, ndtri, xlogy
+from scipy.special import expit, gammaln, logit, ndtr, ndtri, softmax, xlogy
 
 from fedns.core.registry import Registry
 from fedns.problems.cox import Cox
@@ -16,6 +16,7 @@ from fedns.problems.family import Family, FloatArray, Outcomes
 from fedns.problems.link_losses import ComplementaryLogLog, Gamma, NegativeBinomial, Probit
 from fedns.problems.loss import Loss
 from fedns.problems.losses import Huber, Logistic, Poisson, Squared, SquaredHinge
+from fedns.problems.softmax import Softmax
 
 
 @dataclass(frozen=True)
@@ -214,7 +215,7 @@ class CoxTimes(Family):
     outcomes: ClassVar[Outcomes] = Outcomes.TIME
     links: ClassVar[Mapping[str, type[Loss]]] = {"log": Cox}
     ratios: ClassVar[Mapping[str, str]] = {"log": "hazard ratio"}
-    by_row: ClassVar[bool] = False
+    has_residuals: ClassVar[bool] = False
 
     def mean(self, z: FloatArray) -> FloatArray:
         """The hazard in units of that at margin 0: what the outcome itself is expected to be is not known."""
@@ -227,6 +228,34 @@ class CoxTimes(Family):
         return np.full_like(mean, np.nan)
 
 
+@dataclass(frozen=True)
+class MultinomialClasses(Family):
+    """One of several classes, each compared with the first, the reference; a row has a margin for every other class.
+
+    - link: logit.
+    """
+
+    name: ClassVar[str] = "multinomial"
+    outcomes: ClassVar[Outcomes] = Outcomes.CLASS
+    links: ClassVar[Mapping[str, type[Loss]]] = {"logit": Softmax}
+    ratios: ClassVar[Mapping[str, str]] = {"logit": "odds ratio"}
+    has_residuals: ClassVar[bool] = False
+
+    def loss_of(self, classes: int) -> Loss:
+        return Softmax(classes, reference=True)
+
+    def mean(self, z: FloatArray) -> FloatArray:
+        """The probability of every class, the reference first: (rows, outputs) to (rows, classes)."""
+        return np.asarray(softmax(np.pad(z, ((0, 0), (1, 0))), axis=1))
+
+    def margin(self, mean: float) -> float:
+        """Of one class against the reference, where there are two."""
+        return float(logit(mean))
+
+    def variance(self, mean: FloatArray) -> FloatArray:
+        return mean * (1.0 - mean)
+
+
 _OWN: tuple[type[Family], ...] = (
     Gaussian,
     Binomial,
@@ -236,5 +265,6 @@ _OWN: tuple[type[Family], ...] = (
     HuberNumbers,
     SquaredHingeEvents,
     CoxTimes,
+    MultinomialClasses,
 )
 FAMILIES: Registry[type[Family]] = Registry("family", "fedns.families", Family, _OWN)

@@ -33,6 +33,7 @@ class Outcomes(Enum):
     COUNT = "a count: a whole number of at least 0"
     EVENT = "an event or none: targets +1 and -1"
     TIME = "the time until an event; until when there was none, with a minus"
+    CLASS = "one of several classes: targets 0, 1, ..., the reference first"
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class Family(Checked, ABC):
     ratios: ClassVar[Mapping[str, str]] = {}  # by link: what exp(coefficient) is called
     dispersion_is_known: ClassVar[bool] = True  # it is 1; else it is estimated from the rows
     has_likelihood: ClassVar[bool] = True
-    by_row: ClassVar[bool] = True  # the loss is a sum over rows, and a row's residual is its own
+    has_residuals: ClassVar[bool] = True  # a row has one residual, which is its own
     starts_anywhere: ClassVar[bool] = True  # the loss has curvature wherever a fit may begin, so that a study can be fitted
 
     link: str = ""
@@ -65,6 +66,10 @@ class Family(Checked, ABC):
     def loss(self) -> Loss:
         """What is minimised: minus the log-likelihood at dispersion 1, without terms that the margin is not in."""
         return self.links[self.link](**{f.name: getattr(self, f.name) for f in fields(self) if f.name != "link"})
+
+    def loss_of(self, classes: int) -> Loss:
+        """The same where the outcome has so many classes; 0 where it has none."""
+        return self.loss
 
     @property
     def ratio(self) -> str:

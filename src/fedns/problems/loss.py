@@ -55,6 +55,11 @@ class Loss(Checked, Formulas, ABC):
         """How many rows of the root of the Hessian belong to one row of the data."""
         return 1
 
+    def row_scores(self, x: FloatArray, z: FloatArray, y: FloatArray, weights: FloatArray) -> FloatArray:
+        """What each row, counted once, adds to the gradient: (rows, outputs times columns of x)."""
+        slopes = self.slope(y, z).reshape(len(y), -1, 1)
+        return np.asarray((slopes * x[:, None, :]).reshape(len(y), -1))
+
     def passes(self, backend: Backend) -> Backend:
         """What passes over the rows for this loss, where the backend is what does for losses of one margin."""
         return backend

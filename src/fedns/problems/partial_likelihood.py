@@ -135,6 +135,37 @@ class PartialLikelihood:
         _refuse("gradients of a few rows")
 
 
+def row_scores(x: FloatArray, z: FloatArray, targets: FloatArray, weights: FloatArray) -> FloatArray:
+    """What each row of a client, counted once, adds to the gradient of the loss (Lin and Wei 1989, Efron's rule for ties).
+
+    With m_k the mean of x over what is at risk at event k, a row adds m - x for its own event, m being the mean over the
+    events at its time, and exp(z) (x - m_k) / (at risk) for every event k at which it is at risk itself.
+    """
+    times = _times(targets, weights)
+    x = (x - x.mean(axis=0))[times.order]
+    risk = _risk(times, z[times.order])
+    means = _sums_at_risk(times, risk.r[:, None] * x) / risk.at_risk[:, None]
+    shares = times.weight / risk.at_risk
+    own, ties = np.zeros((times.last.size, x.shape[1])), np.bincount(times.of_event, minlength=times.last.size)
+    np.add.at(own, times.of_event, means)
+    own /= np.maximum(ties, 1)[:, None]
+    z = z[times.order]
+    once = np.exp(z - z.max())[:, None]
+    at_risk = once * (_over_later_rows(times, shares)[:, None] * x - _over_later_rows(times, means * shares[:, None]))
+    found = np.empty_like(x)
+    found[times.order] = at_risk - times.event[:, None] * (x - own[times.group])
+    return found
+
+
+def cumulative_hazard(z: FloatArray, targets: FloatArray, weights: FloatArray, at: FloatArray) -> FloatArray:
+    """Of a client's row with margin 0, until each of these times, ties by Efron's rule: (times,)."""
+    times = _times(targets, weights)
+    risk = _risk(times, z[times.order])
+    steps = times.weight / risk.at_risk * np.exp(-z.max())
+    when = np.abs(targets[times.order])[times.last][times.of_event]
+    return np.array([steps[when <= one].sum() for one in at])
+
+
 def _refuse(what: str) -> NoReturn:
     raise ConfigError(f"Cox regression has not {what}, since risk sets hold many rows: take fednewton, fednl, lbfgs or gd")
 

@@ -41,7 +41,7 @@ class CodedBlock(NamedTuple):
     """Some rows of one client as the coefficients see them: an intercept's 1 included, an offset only in the margins."""
 
     features: FloatArray  # (rows, features)
-    margins: FloatArray  # (rows,)
+    margins: FloatArray  # (rows,), of a loss with several outputs (rows, outputs)
     targets: FloatArray  # (rows,)
     weights: FloatArray  # (rows,)
 
@@ -140,12 +140,19 @@ class Problem(Checked):
     def coded_blocks(self, w: FloatArray, shards: Shards) -> Iterator[CodedBlock]:
         """The rows of the first client, some thousand at a time, with their margins at w; for what no pass adds up."""
         last = shards.num_columns - 1
-        for start, stop, values in shards.blocks(0):
+        at_once = 4096 if self.loss.has_root else max(1, shards.num_samples)  # without a root a row is nothing by itself
+        for start, stop, values in shards.blocks(0, at_once):
             offsets = values[:, last] if self.offset else 0.0
             columns = [values[:, :last] if self.offset else values, *([np.ones((len(values), 1))] if self.intercept else [])]
             features = np.hstack(columns)
             weights = np.ones(len(values)) if shards.sample_weights is None else shards.sample_weights[start:stop]
-            yield CodedBlock(features, features @ w + offsets, shards.targets[start:stop], weights)
+            margins = features @ (w if self.loss.outputs == 1 else w.reshape(self.loss.outputs, -1).T) + offsets
+            yield CodedBlock(features, margins, shards.targets[start:stop], weights)
+
+    def row_scores(self, w: FloatArray, shards: Shards) -> Iterator[tuple[FloatArray, FloatArray]]:
+        """What rows of the first client add to its gradient, (rows, features), and their weights, some rows at a time."""
+        for block in self.coded_blocks(w, shards):
+            yield self.loss.row_scores(*block), block.weights
 
     def before_counts_leave(self, counts: NDArray[np.int64]) -> None:
         """Handlers call it with the rows in every cell of their tables, (tables, ...); a site's guard may refuse here."""

@@ -53,7 +53,9 @@ def check_table(study: Study, frame: Frame, permissions: Permissions | None = No
         known &= study.feature_map is None or not study.feature_map.asks
         if permissions is not None and known:  # knots, powers, widths are not, before all sites have told theirs
             coded = coded_shards(design, {frame.source: table})
-            sections["what your limits say"] = meaning(permissions, coded, intercept=design.intercept)
+            sections["what your limits say"] = meaning(
+                permissions, coded, intercept=design.intercept, outputs=design.outputs
+            )
     return Check(sections, reasons)
 
 

@@ -24,6 +24,7 @@ EVENTS = ("yes", "case", "1", "true", "event", "positive", "disease", "ill", "si
 _MOST_MISSING = 0.3  # columns that miss more than this part of the values of some table are left out
 _FEW_VALUES = range(3, 7)  # whole numbers with so many different values are taken for a category
 _MANY_COEFFICIENTS = 50
+_MOST_CLASSES = 10  # of an outcome
 _EVENTS_PER_COEFFICIENT = 10
 
 
@@ -58,6 +59,8 @@ def draft_study(frames: Mapping[str, Frame], outcome: str | None = None) -> Draf
         raise DataError(f"no column beside '{chosen}' can be used: {'; '.join(f'{n} {why}' for n, why in left_out.items())}")
     family, event, non_event = _family(chosen, frames)
     remarks = _remarks(chosen, family, frames)
+    if family == "multinomial":
+        _term(chosen, frames, rules, levels)
     study = _study(chosen, terms, family, event, non_event, rules, frames)
     while True:  # a column that lies elsewhere at some site is left out, with the sentence that says so
         odd = far_apart(study, _summaries(study, frames))
@@ -82,7 +85,7 @@ def draft_text(draft: Draft) -> str:
     ]
     lines += [f'title = "{study.title}"', f"formula = {_text(study.formula)}"]
     lines += [f"#   left out: {name}: {why}" for name, why in draft.left_out.items()]
-    lines += [f"family = {_text(study.family)}  # gaussian, binomial or poisson"]
+    lines += [f"family = {_text(study.family)}  # gaussian, binomial, poisson, multinomial or another"]
     lines += [
         f"missing = {_text(study.missing)}  # refuse, complete (leave such rows out) or mean (fill in, with an indicator)"
     ]
@@ -90,7 +93,7 @@ def draft_text(draft: Draft) -> str:
     if study.event:
         lines += ["", "[outcome]  # every value that tables may hold", f"event = {_list(study.event)}"]
         lines += [f"non_event = {_list(study.non_event)}"]
-    for name in study.parsed.columns:
+    for name in (*([study.parsed.outcome] if study.has_classes else []), *study.parsed.columns):
         lines += ["", f"[columns.{_key(name)}]"]
         rule = study.rule(name)
         if rule.levels:
@@ -174,9 +177,12 @@ def _family(outcome: str, frames: Mapping[str, Frame]) -> tuple[str, tuple[str, 
         event = next((label for known in EVENTS for label in labels if label.lower() == known), labels[-1])
         return "binomial", (event,), tuple(label for label in labels if label != event)
     if not all(column.numeric for column in columns):
-        raise DataError(
-            f"the outcome '{outcome}' holds {len(labels)} different texts: choose one with two values, or a number"
-        )
+        if len(labels) > _MOST_CLASSES:
+            raise DataError(
+                f"the outcome '{outcome}' holds {len(labels)} different texts: choose a number, or one with at most "
+                f"{_MOST_CLASSES} values"
+            )
+        return "multinomial", (), ()
     values = np.concatenate([np.asarray(column.values, dtype=np.float64)[~column.missing] for column in columns])
     counts = bool((values >= 0).all() and (values == np.floor(values)).all() and values.min() == 0)
     looks_poisson = counts and 0.3 < values.var() / max(values.mean(), 1e-300) < 3
@@ -189,6 +195,8 @@ def _remarks(outcome: str, family: str, frames: Mapping[str, Frame]) -> list[str
         for frame in frames.values()
         if frame.columns[outcome].numeric
     )
+    if family == "multinomial":
+        return [f"should the classes of '{outcome}' be compared with the reference below?"]
     if family == "binomial":
         return [f"is the event of '{outcome}' named rightly below?"]
     if whole:
@@ -214,7 +222,7 @@ def _study(
         event=event,
         non_event=non_event,
         missing="complete" if gaps else "refuse",
-        columns={name: rule for name, rule in rules.items() if name in terms},
+        columns={name: rule for name, rule in rules.items() if name in used},
     )
     return _penalised(study, frames)
 

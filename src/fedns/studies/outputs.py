@@ -43,14 +43,16 @@ def coefficients_csv(fit: StudyFit, kind: str = "model") -> str:
     lines = csv.writer(text, lineterminator="\n")
     ratio = ["ratio", "ratio_low", "ratio_high"] if fit.inference is not None and fit.inference.family.ratio else []
     numbers = ["coefficient", "std_error", "statistic", "p_value", "low", "high"]
-    lines.writerow(["name", "term", "level", *numbers, *ratio])
-    columns = {column.name: column for column in fit.agreed.design.columns}
+    design = fit.agreed.design
+    lines.writerow([*(["class"] if design.classes else []), "name", "term", "level", *numbers, *ratio])
+    columns = {column.name: column for column in design.columns}
     for row in fit.rows(kind):
-        column = columns.get(row.name)
+        one, name = design.parts_of(row.name)
+        column = columns.get(name)
         levels = [part.level for part in column.parts if part.level is not None] if column else []
         values = [getattr(row, number) for number in numbers] + (list(row.ratios) if ratio else [])
         written = ["" if math.isnan(value) else repr(value) for value in values]
-        lines.writerow([row.name, column.term if column else row.name, ":".join(levels), *written])
+        lines.writerow([*([one] if one else []), name, column.term if column else name, ":".join(levels), *written])
     return text.getvalue()
 
 
@@ -68,6 +70,7 @@ def model(fit: StudyFit) -> dict[str, Any]:
             for name, value in zip(fit.names, fit.coefficients.tolist(), strict=True)
         },
         "inference": None if fit.inference is None else _inference(fit, fit.inference),
+        "baseline": {site: told.as_dict() for site, told in fit.baseline.items()},
         "diagnostics": _plain(fit.prediction.as_dict()) if isinstance(fit.prediction, Diagnostics) else None,
         "left_out": [str(alias) for alias in fit.aliased],
         "ending": fit.ending.key,

@@ -5,18 +5,20 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.stats
+import scipy  # whose stats are loaded when they are used: a site never does
 from numpy.typing import NDArray
+from scipy.special import expit, logit
 
 from fedns.core.errors import ConfigError, DataError, unknown
 from fedns.data.files.frames import Column, Frame, read_frame
+from fedns.studies.inference.baseline import SiteHazard
 from fedns.studies.model.coding import code
 from fedns.studies.model.design import Design
 from fedns.studies.model.formula import Factor
@@ -29,13 +31,14 @@ FloatArray = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """One entry for each row of the table; NaN where it is refused."""
+    """One entry for each row of the table; NaN where it is refused. With classes there is one for each row and class."""
 
-    means: FloatArray  # (rows,) expected outcomes; of an event, its probability
+    means: FloatArray  # (rows,) expected outcomes; of an event or a class, its probability
     standard_errors: FloatArray  # (rows,) of the means, by the delta method
     low: FloatArray  # (rows,)
     high: FloatArray  # (rows,)
     refusals: tuple[str, ...]  # (rows,) a sentence, or nothing
+    classes: tuple[str, ...] = ()  # of the outcome, if it has some
 
     @property
     def refused(self) -> int:
@@ -45,10 +48,30 @@ class Predictions:
         """Lines in the order of the table."""
         text = io.StringIO()
         lines = csv.writer(text, lineterminator="\n")
-        lines.writerow(["row", "prediction", "std_error", "low", "high", "refused"])
-        columns = zip(self.means, self.standard_errors, self.low, self.high, self.refusals, strict=True)
-        for row, (*numbers, refusal) in enumerate(columns, start=1):
-            lines.writerow([row, *("" if np.isnan(number) else repr(float(number)) for number in numbers), refusal])
+        names = [f"[{one}]" for one in self.classes] or [""]
+        headings = [f"{what}{name}" for name in names for what in ("prediction", "std_error", "low", "high")]
+        lines.writerow(["row", *headings, "refused"])
+        numbers = np.stack([self.means, self.standard_errors, self.low, self.high], axis=-1).reshape(len(self.refusals), -1)
+        for row, (values, refusal) in enumerate(zip(numbers.tolist(), self.refusals, strict=True), start=1):
+            lines.writerow([row, *("" if np.isnan(value) else repr(value) for value in values), refusal])
+        return text.getvalue()
+
+
+@dataclass(frozen=True, eq=False)
+class Survival:
+    """One line for each row of the table; NaN where it is refused."""
+
+    times: tuple[float, ...]
+    probabilities: FloatArray  # (rows, times) to be without an event until then
+    refusals: tuple[str, ...]  # (rows,) a sentence, or nothing
+
+    def to_csv(self) -> str:
+        """Lines in the order of the table."""
+        text = io.StringIO()
+        lines = csv.writer(text, lineterminator="\n")
+        lines.writerow(["row", *(f"survival[{time:g}]" for time in self.times), "refused"])
+        for row, (values, refusal) in enumerate(zip(self.probabilities.tolist(), self.refusals, strict=True), start=1):
+            lines.writerow([row, *("" if np.isnan(value) else repr(value) for value in values), refusal])
         return text.getvalue()
 
 
@@ -60,12 +83,14 @@ class Model:
     - coefficients: on the original scale, 0 for a column that was left out.
     - covariances: by kind of standard errors.
     - residual_df: of the t distribution; None where it is the normal one.
+    - baseline: of family cox, the cumulative hazards of sites.
     """
 
     design: Design
     coefficients: FloatArray  # (names,)
     covariances: dict[str, FloatArray]  # (names, names) each
     residual_df: float | None = None
+    baseline: Mapping[str, SiteHazard] = field(default_factory=dict)
 
     @classmethod
     def load(cls, path: str | Path) -> Model:
@@ -79,13 +104,14 @@ class Model:
             places = [design.names.index(name) for name in inference["names"]]
             covariances = {str(kind): _spread(v, places, len(design.names)) for kind, v in inference["covariance"].items()}
             df = float(inference["residual_df"]) if inference.get("statistic") == "t" else None
-        except (ValueError, TypeError, KeyError, RecursionError, IndexError) as error:
+            baseline = {str(site): SiteHazard.from_dict(told) for site, told in values.get("baseline", {}).items()}
+        except (ValueError, TypeError, KeyError, RecursionError, IndexError, AttributeError) as error:
             raise DataError(
                 f"{path} is no model of fedns: it is the model.json that `fedns fit` writes ({error!r})"
             ) from None
         if agreement.study != study.digest:
             raise DataError(f"{path}: its coding was agreed on for another study")
-        return cls(design, coefficients, covariances, df)
+        return cls(design, coefficients, covariances, df, baseline)
 
     def predict(self, table: Any, *, level: float = 0.95, kind: str = "model") -> Predictions:
         """Expected outcomes of these rows, with intervals.
@@ -101,21 +127,49 @@ class Model:
         frame = self._frame(read_frame(table))
         refusals = self._refusals(frame)
         keep = np.array([not reason for reason in refusals], dtype=np.bool_)
-        found = np.full((4, frame.num_rows), np.nan)
+        classes = self.design.classes
+        found = np.full((4, frame.num_rows, *([len(classes)] if classes else [])), np.nan)
         if keep.any():
             found[:, keep] = self._predicted(frame.rows(keep, frame.source), level, kind)
-        return Predictions(found[0], found[1], found[2], found[3], tuple(refusals))
+        return Predictions(found[0], found[1], found[2], found[3], tuple(refusals), classes)
+
+    def survival(self, table: Any, site: str) -> Survival:
+        """The probability of these rows to be without an event at the times that this site told the hazard of.
+
+        - table: as in `predict`.
+        - site: whose baseline hazard is taken.
+        """
+        if site not in self.baseline:
+            known = tuple(self.baseline)
+            raise ConfigError(
+                unknown("site with a baseline hazard", site, known)
+                if known
+                else "the model has no baseline hazards: the study asks for them with [outcome] baseline = [times]"
+            )
+        frame = self._frame(read_frame(table))
+        refusals = self._refusals(frame)
+        keep = np.array([not reason for reason in refusals], dtype=np.bool_)
+        told = self.baseline[site]
+        found = np.full((frame.num_rows, len(told.times)), np.nan)
+        if keep.any():
+            rows = code(self.design, SiteTable(self.design.study, frame.rows(keep, frame.source)))
+            margins = rows.features @ self._fitted @ self.coefficients
+            found[keep] = told.survival(margins + (0.0 if rows.offsets is None else rows.offsets))
+        return Survival(told.times, found, tuple(refusals))
 
     @cached_property
     def _fitted(self) -> FloatArray:
-        """From the original scale to that of the coded rows, the intercept last: (fitted, names)."""
-        return np.asarray(np.linalg.inv(self.design.to_original), dtype=np.float64)
+        """From the original scale to that of the coded rows, the intercept last, of one margin: (fitted, own names)."""
+        size = len(self.design.own_names)
+        return np.asarray(np.linalg.inv(self.design.to_original[:size, :size]), dtype=np.float64)
 
     def _predicted(self, frame: Frame, level: float, kind: str) -> FloatArray:
         rows = code(self.design, SiteTable(self.design.study, frame))
         family = self.design.study.distribution
         constant = [np.ones((frame.num_rows, 1))] if self.design.intercept else []
-        x = np.hstack([rows.features, *constant]) @ self._fitted  # (rows, names): columns on the original scale
+        x = np.hstack([rows.features, *constant]) @ self._fitted  # (rows, own names): columns on the original scale
+        if self.design.classes:
+            return self._class_probabilities(x, level, kind)
         margins = x @ self.coefficients + (0.0 if rows.offsets is None else rows.offsets)
         means = family.mean(margins)
         if not self.covariances:
@@ -128,6 +182,18 @@ class Model:
         slopes = (family.mean(margins + step) - family.mean(margins - step)) / (2.0 * step)
         return np.stack([means, np.abs(slopes) * errors, *ends])
 
+    def _class_probabilities(self, x: FloatArray, level: float, kind: str) -> FloatArray:
+        """Of every class, with intervals that are symmetric in its log-odds: (4, rows, classes)."""
+        p = self.design.study.distribution.mean(x @ self.coefficients.reshape(self.design.outputs, -1).T)
+        if not self.covariances:
+            return np.stack([p, *np.full((3, *p.shape), np.nan)])
+        slopes = p[:, :, None] * (np.eye(p.shape[1])[1:].T - p[:, None, 1:])  # (rows, classes, outputs)
+        changes = (slopes[..., None] * x[:, None, None, :]).reshape(*p.shape, -1)  # (rows, classes, names)
+        variances = np.einsum("rcn,nm,rcm->rc", changes, self.covariances[kind], changes)
+        errors = np.sqrt(np.maximum(variances, 0.0))
+        half = errors / (p * (1.0 - p)) * scipy.stats.norm.ppf(0.5 + level / 2)
+        return np.stack([p, errors, expit(logit(p) - half), expit(logit(p) + half)])
+
     def _frame(self, frame: Frame) -> Frame:
         """The table with what the study needs and predicting does not: outcome and weights, which nobody looks at."""
         study = self.design.study
@@ -137,8 +203,11 @@ class Model:
             raise DataError(f"{frame.source} has no column '{absent[0]}', which the model needs")
         columns = {name: frame.columns[name] for name in names}
         ones = Column("number", np.ones(frame.num_rows))
-        event = np.full(frame.num_rows, study.event[0] if study.event else "", dtype=object)
-        columns[study.parsed.outcome] = Column("text", event) if study.has_events else ones
+        label = study.event[0] if study.event else self.design.classes[0] if self.design.classes else ""
+        some = Column("text", np.full(frame.num_rows, label, dtype=object))
+        columns[study.parsed.outcome] = some if label and not study.status else ones
+        if study.status:
+            columns[study.status] = some
         if study.weights:
             columns[study.weights] = ones
         return replace(frame, columns=columns)

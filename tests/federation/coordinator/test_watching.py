@@ -35,9 +35,9 @@ def test_metrics_are_served_in_the_text_format_of_prometheus():
         lines = get(metrics.port, "/metrics").splitlines()
         with pytest.raises(urllib.error.HTTPError, match="404"):
             get(metrics.port, "/elsewhere")
-    assert "fedns_round 3" in lines and "fedns_uplink_bytes 2400" in lines and "fedns_objective 0.25" in lines
+    assert "fedns_round 3" in lines and "fedns_uplink_bytes_total 2400" in lines and "fedns_objective 0.25" in lines
     assert 'fedns_site_up{site="north"} 1' in lines and 'fedns_site_up{site="south"} 0' in lines
-    assert 'fedns_site_rejected{site="south"} 1' in lines
+    assert 'fedns_site_rejected_total{site="south"} 1' in lines
     for line in lines:
         assert line.startswith("# ") or len(line.rsplit(" ", 1)) == 2
         if not line.startswith("# "):

@@ -13,7 +13,8 @@ from fedns.core.shards import Shards
 from fedns.data.datasets import load
 from fedns.federation.config import DataSource, SiteConfig
 from fedns.federation.site import rows as shard_cache
-from fedns.federation.site.rows import site_shards
+from fedns.federation.site.rows import read_from_disk, site_shards
+from fedns.numerics import memory
 from fedns.numerics.rows import DenseRows, SparseRows
 from fedns.problems.problem import Problem
 
@@ -90,6 +91,19 @@ def test_the_kernels_take_mapped_rows_as_they_are(make, tmp_path):
     for _ in range(2):
         gradient = Problem().gradient(w, site_shards(site))
         assert gradient.tobytes() == Problem().gradient(w, parsed(site)).tobytes()
+
+
+@pytest.mark.parametrize("make", [sparse_site, dense_site])
+def test_rows_larger_than_memory_are_read_from_disk_and_said_to_be(make, tmp_path):
+    site = make(tmp_path)
+    w = np.linspace(-0.1, 0.1, parsed(site).num_columns)
+    expected = Problem().gradient(w, parsed(site))
+    with memory.limited(50):
+        for _ in range(2):
+            shards = site_shards(site)
+            assert Problem().gradient(w, shards).tobytes() == expected.tobytes()
+            assert read_from_disk(shards).endswith("every pass reads them from disk")
+    assert read_from_disk(shards) == "" and [path.name for path in (tmp_path / "state/rows").glob("*.partial")] == []
 
 
 def test_writing_into_mapped_rows_does_not_reach_the_cache(tmp_path, no_parsing):
@@ -181,7 +195,7 @@ def test_a_process_that_comes_second_leaves_the_rows_of_the_first(tmp_path, monk
     """Both parse; the second must not write into files that the first has mapped."""
     site, first = sparse_site(tmp_path), []
 
-    def parse(source):
+    def parse(source, room):
         if not first:
             first.append(None)
             first[0] = site_shards(site)

@@ -23,20 +23,31 @@ _SPARSE_MEMBERS = ("indptr", "indices", "data", "shape")
 def read_npz(path: Path, target: str | None = None, group: str | None = None, weight: str | None = None) -> Table:
     """One archive; `target`, `group` and `weight` name members other than `y` and `site` or `client`."""
     with _members(path) as members:
-        features = _features(members, path.name)
-        rows = features.shape[0]
-        group = group or next((name for name in GROUP_MEMBERS if name in members), None)
-        groups = _labels(members, group, rows, path.name) if group is not None else None
-        weights = _labels(members, weight, rows, path.name).astype(np.float64) if weight is not None else None
-        return Table(
-            features,
-            _labels(members, target or "y", rows, path.name),
-            tuple(str(name) for name in members["columns"]) if "columns" in members else None,
-            groups,
-            _group_names(members, f"{group}_names", groups, path.name) if groups is not None else None,
-            weights,
-            str(members["source"]) if "source" in members else path.name,
-        )
+        return table_of(members, path.name, target, group, weight)
+
+
+def table_of(
+    members: Mapping[str, NDArray[Any]],
+    name: str,
+    target: str | None = None,
+    group: str | None = None,
+    weight: str | None = None,
+) -> Table:
+    """The members of an archive of this name as a table."""
+    features = _features(members, name)
+    rows = features.shape[0]
+    group = group or next((member for member in GROUP_MEMBERS if member in members), None)
+    groups = _labels(members, group, rows, name) if group is not None else None
+    weights = _labels(members, weight, rows, name).astype(np.float64) if weight is not None else None
+    return Table(
+        features,
+        _labels(members, target or "y", rows, name),
+        tuple(str(column) for column in members["columns"]) if "columns" in members else None,
+        groups,
+        _group_names(members, f"{group}_names", groups, name) if groups is not None else None,
+        weights,
+        str(members["source"]) if "source" in members else name,
+    )
 
 
 def peek_shape(path: Path) -> tuple[int, int]:
@@ -102,7 +113,7 @@ def _features(members: Mapping[str, NDArray[Any]], file_name: str) -> Any:
             f"it has {', '.join(members)}"
         )
     # Small unsigned indices save space in the file, but scipy wants signed ones.
-    pieces = (members["data"], members["indices"].astype(np.int32), members["indptr"].astype(np.int64))
+    pieces = (members["data"], members["indices"].astype(np.int32, copy=False), members["indptr"].astype(np.int64))
     rows, columns = (int(length) for length in members["shape"])
     sparse = scipy.sparse.csr_matrix(pieces, shape=(rows, columns))
     sparse.check_format(full_check=True)

@@ -1,16 +1,15 @@
-"""Numbers for a monitoring system, in the text format of Prometheus, on request and on the loopback address only."""
+"""What can be watched at the coordinator while it runs: the last round, and how every site is doing."""
 
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Iterator, Sequence
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from fedns.core.history import Record
 from fedns.federation.coordinator.coordinate import Watcher
 from fedns.federation.coordinator.status import SiteStatus
+from fedns.federation.metrics import family, serve_text
 
 _ROUND = {
     "round": ("gauge", "rounds finished"),
@@ -50,45 +49,24 @@ class Metrics(Watcher):
         self._record = record
 
     def text(self) -> str:
-        lines = []
+        families = []
         if self._record is not None:
-            for name, (kind, words) in _ROUND.items():
-                lines += _heading(f"fedns_{name}", kind, words)
-                lines.append(f"fedns_{name} {getattr(self._record, name)!r}")
-        for name, (kind, words) in _SITE.items():
-            lines += _heading(f"fedns_site_{name}", kind, words)
-            lines += [f'fedns_site_{name}{{site="{s.name}"}} {float(getattr(s, name)):.15g}' for s in self._statuses]
-        return "\n".join(lines) + "\n"
-
-
-def _heading(name: str, kind: str, words: str) -> list[str]:
-    return [f"# HELP {name} {words}", f"# TYPE {name} {kind}"]
+            families += [
+                family(f"fedns_{name}", *about, {"": getattr(self._record, name)}) for name, about in _ROUND.items()
+            ]
+        for name, about in _SITE.items():
+            families.append(family(f"fedns_site_{name}", *about, {s.name: getattr(s, name) for s in self._statuses}))
+        return "".join(families)
 
 
 @contextlib.contextmanager
 def serve_metrics(port: int) -> Iterator[Metrics]:
     """Answer GET /metrics on this loopback port, any free one for 0, for as long as the block lasts."""
     metrics = Metrics()
-
-    class Answer(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            body = metrics.text().encode()
-            self.send_response(200 if self.path == "/metrics" else 404)
-            self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-            self.end_headers()
-            if self.path == "/metrics":
-                self.wfile.write(body)
-
-        def log_message(self, format: str, *arguments: Any) -> None:
-            """Requests are not worth a line each."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", port), Answer)
+    server = serve_text(metrics.text, port)
     metrics.port = server.server_port
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
     try:
         yield metrics
     finally:
         server.shutdown()
         server.server_close()
-        thread.join()

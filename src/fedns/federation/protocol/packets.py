@@ -56,3 +56,8 @@ class Packet:
         if length != len(data) - _HEAD.size:
             raise MessageError(f"a packet of {length} bytes arrived with {len(data) - _HEAD.size}")
         return cls(kind, run, epoch, exchange, site, committed_rounds, bytes(data[_HEAD.size :]))
+
+
+def kind_of(data: bytes) -> int:
+    """The kind of a packet that this end has encoded."""
+    return data[2]

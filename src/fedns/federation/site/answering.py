@@ -46,8 +46,7 @@ class Answering:
         self.passes += 1
         if self.passes > own.passes or time.monotonic() - self._started > own.answer_seconds:
             raise Refusal("R6", f"the answer takes more than {own.passes} passes or {own.answer_seconds:g} seconds")
-        if memory > own.largest_bytes:
-            raise Refusal("R6", f"the answer takes more than {own.largest_bytes} bytes")
+        self.guard.check_memory(memory)
         for w in np.atleast_2d(points) if points.size else ():
             self.at_point(w)
             self.guard.check_point(problem, w)

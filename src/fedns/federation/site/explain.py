@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fedns.core.shards import Shards
 from fedns.federation.site.budget import Budget, fingerprint
-from fedns.federation.site.levels import rare_levels
+from fedns.federation.site.levels import rare_class, rare_levels
 from fedns.federation.site.permissions import Permissions, changed
 
 _RARE = {
@@ -16,14 +16,16 @@ _RARE = {
 }
 
 
-def meaning(permissions: Permissions, shards: Shards, state: Path | None = None, *, intercept: bool = True) -> list[str]:
-    """One sentence per limit that matters here; `state` is the folder with the site's budget."""
-    rows, width = shards.num_samples, shards.num_columns + int(intercept)
+def meaning(
+    permissions: Permissions, shards: Shards, state: Path | None = None, *, intercept: bool = True, outputs: int = 1
+) -> list[str]:
+    """One sentence per limit that matters here; `state` is the folder with the site's budget; outputs: margins of a row."""
+    rows, width = shards.num_samples, (shards.num_columns + int(intercept)) * outputs
     found = [f"{rows} rows, {width} coefficients{' with the intercept' if intercept else ''}"]
     if rows < permissions.smallest_rows:
         return [*found, f"fewer rows than your limit of {permissions.smallest_rows}: this site will refuse"]
     found += _answers(permissions, rows, width)
-    found += _levels(permissions, shards)
+    found += _levels(permissions, shards, outputs)
     if state is not None:
         spent, size = Budget(state, fingerprint(shards)).spent(), rows * shards.num_columns
         found.append(
@@ -50,9 +52,9 @@ def _answers(permissions: Permissions, rows: int, width: int) -> list[str]:
     return found
 
 
-def _levels(permissions: Permissions, shards: Shards) -> list[str]:
+def _levels(permissions: Permissions, shards: Shards, outputs: int) -> list[str]:
     rare, limit, found = rare_levels(shards, permissions.smallest_level), permissions.smallest_level, []
-    if rare.outcome:
+    if rare.outcome or (outputs > 1 and rare_class(shards, limit)):
         found.append(f"an outcome has fewer rows than your limit of {limit}: this site will refuse")
     for column in rare.columns.tolist():
         name = shards.columns[column] if shards.columns else str(column)

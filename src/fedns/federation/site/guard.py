@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 
@@ -22,13 +22,14 @@ from fedns.core.messages import Discloses, Message
 from fedns.core.shards import Shards
 from fedns.federation.site.budget import Budget, Spent, fingerprint
 from fedns.federation.site.concentration import Concentration, PartOfRows, squared_norms
-from fedns.federation.site.levels import blanked, rare_levels
+from fedns.federation.site.levels import blanked, rare_class, rare_levels
 from fedns.federation.site.permissions import Permissions
 from fedns.numerics.backend import ROW_SAMPLING, SJLT, SketchPlan
 from fedns.numerics.linalg import packed_size
 from fedns.problems.losses import Squared
 from fedns.problems.problem import Problem
 from fedns.runs.spec import Spec
+from fedns.sketches import Sketch
 
 FloatArray = NDArray[np.float64]
 CURVATURE = {Discloses.HESSIAN, Discloses.SCORES, Discloses.SKETCH, Discloses.ROWS}
@@ -64,6 +65,27 @@ def check_description(permissions: Permissions, length: int) -> None:
         raise Refusal("R6", f"the description of a run may have {permissions.largest_job_bytes} bytes, not {length}")
 
 
+def admit_description(own: Permissions, spec: Spec, runs: Iterable[Path]) -> None:
+    """R1, R5 and R6 on a new run, before its rows are looked at. runs: what is kept of the others."""
+    if own.digests and not set(spec.digests) & set(own.digests):
+        raise Refusal("R1", "its owner has agreed to certain runs only, and this is none of them")
+    if spec.wire not in own.wire:
+        raise Refusal("R1", f"it sends numbers as {' or '.join(own.wire)}, not as {spec.wire}")
+    if spec.rounds > own.rounds:
+        raise Refusal("R5", f"it permits {own.rounds} rounds, the run asks for {spec.rounds}")
+    if sum(path.stat().st_mtime > time.time() - 3600.0 for path in runs) >= own.runs_per_hour:
+        raise Refusal("R6", f"it takes part in {own.runs_per_hour} runs an hour")
+
+
+def admit_coding(own: Permissions, rows: int, columns: int) -> None:
+    """R2 and R6 on rows that a study wants coded into so many columns, before they are."""
+    needed = columns + own.rows_beyond_coefficients
+    if not rows >= needed:
+        raise Refusal("R2", f"a gradient of {columns} coefficients needs at least {needed} rows, and it has fewer")
+    if 8 * rows * columns > own.largest_table_bytes:
+        raise Refusal("R6", f"its rows, coded, would take more than {own.largest_table_bytes} bytes")
+
+
 class Guard:
     """The rules over one table of rows. One object serves a process; what must outlive it is in the budget."""
 
@@ -91,22 +113,22 @@ class Guard:
         """In how many columns rare levels were replaced; the run is told, since its answer is then not the pooled one."""
         return int(self._rare.columns.size) if self.permissions.rare_levels == "blank" else 0
 
-    def admit_run(self, spec: Spec, handlers: Mapping[str, Handler]) -> None:
-        """R1, R2, R5 and R6 on the description of a run."""
+    def admit_run(self, handlers: Mapping[str, Handler], outputs: int = 1) -> None:
+        """R2 and R6 on a new run over these rows; outputs: the margins of a row."""
         own = self.permissions
-        if own.digests and not set(spec.digests) & set(own.digests):
-            raise Refusal("R1", "its owner has agreed to certain runs only, and this is none of them")
-        if spec.wire not in own.wire:
-            raise Refusal("R1", f"it sends numbers as {' or '.join(own.wire)}, not as {spec.wire}")
-        if spec.rounds > own.rounds:
-            raise Refusal("R5", f"it permits {own.rounds} rounds, the run asks for {spec.rounds}")
-        for handler in handlers.values():
-            self._check_counts(getattr(handler, "__self__", None), "a setting of the method")
         self._check_rows(own.smallest_rows, "taking part")
-        if self._rare.outcome:
+        if self._rare.outcome or (outputs > 1 and rare_class(self.shards, own.smallest_level)):
             raise Refusal("R2", f"fewer than {own.smallest_level} of its rows have one of the outcomes")
         if self._rare.columns.size and own.rare_levels == "refuse":
             raise Refusal("R2", f"fewer than {own.smallest_level} of its rows have one of the levels of a column")
+        for handler in handlers.values():
+            self.admit_settings(getattr(handler, "__self__", None))
+
+    def admit_settings(self, owner: object) -> None:
+        """R6 on every whole number that the coordinator has set, however deep it lies."""
+        self._check_counts(owner, "a setting of the method")
+        for part in (getattr(owner, one.name) for one in fields(owner)) if is_dataclass(owner) else ():
+            self.admit_settings(part)
 
     def admit_length(self, length: int, width: int) -> None:
         """R6: a request holds a few vectors of coefficients."""
@@ -146,6 +168,8 @@ class Guard:
             raise Refusal("R3", "rows of the data do not leave it")
         if Discloses.HISTOGRAM in told and not own.score_tables:
             raise Refusal("R5", "its owner permits no table of scores to leave")
+        if Discloses.HAZARD in told and not own.baseline_hazards:
+            raise Refusal("R5", "its owner permits no baseline hazard to leave")
 
     def _check_rows(self, needed: float, what: str) -> None:
         if not self.shards.num_samples >= needed:
@@ -154,6 +178,8 @@ class Guard:
     def _check_counts(self, owner: object, what: str) -> None:
         specs = owner.specs() if isinstance(owner, Message) else {}
         names = [one.name for one in fields(owner)] if is_dataclass(owner) else []
+        if isinstance(owner, Sketch):  # R3 says how large it may be, by the rows
+            names.remove("size")
         for name in names:
             value = getattr(owner, name)
             if name in specs and specs[name].kind == "coded":  # a vector in small integers, no count
@@ -161,6 +187,12 @@ class Guard:
             whole = isinstance(value, int | np.integer) or (isinstance(value, np.ndarray) and value.dtype.kind in "iu")
             if whole and np.any(np.abs(np.asarray(value, dtype=object)) > self.permissions.largest_count):
                 raise Refusal("R6", f"{what} is larger than {self.permissions.largest_count}")
+
+    def check_memory(self, needed: int) -> None:
+        """R6, in bytes, before they are taken."""
+        most = self.permissions.largest_bytes
+        if needed > most:
+            raise Refusal("R6", f"the answer takes more than {most} bytes")
 
     def check_budget(self, spent: Spent, question: Question, numbers: int, sketched: int = 0) -> None:
         own = self.permissions

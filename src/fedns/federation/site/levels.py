@@ -36,6 +36,12 @@ def rare_levels(shards: Shards, smallest: int) -> RareLevels:
     return RareLevels(columns, usual[columns].astype(np.float64), 0 < outcomes < smallest)
 
 
+def rare_class(shards: Shards, smallest: int) -> bool:
+    """Whether fewer rows than that have one of the classes which the targets are numbers of."""
+    counts = np.bincount(shards.targets.astype(np.int64))
+    return bool(((counts > 0) & (counts < smallest)).any())
+
+
 def blanked(shards: Shards, rare: RareLevels) -> Shards:
     """The same rows with the usual value wherever a rare level stood; the owner's own rows are not touched."""
     if not rare.columns.size:

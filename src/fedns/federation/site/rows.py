@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -18,9 +18,11 @@ from fedns.core.errors import DataError
 from fedns.core.shards import Shards
 from fedns.data.datasets import load
 from fedns.federation.config import SITE_FILE, DataSource, SiteConfig
+from fedns.numerics import memory
 from fedns.numerics.rows import DenseRows, SparseRows
+from fedns.numerics.streaming import streamed
 
-_ROW_ARRAYS = ("flat", "data", "indices", "indptr")  # of dense and of compressed rows
+_LARGE = ("flat", "data", "indices")
 
 
 def site_shards(config: SiteConfig) -> Shards:
@@ -28,9 +30,17 @@ def site_shards(config: SiteConfig) -> Shards:
     source = _located(config)
     path = Path(source.dataset)
     if not path.is_file():  # a named set has no one file to be recognised by
-        return _parse(source).narrowed
+        return _parse(source, None).narrowed
     folder = config.folder / config.state / "rows" / _key(path, source)
-    return _mapped(folder, lambda: _parse(source))
+    return _mapped(folder, lambda room: _parse(source, room))
+
+
+def read_from_disk(shards: Shards) -> str:
+    """What to know of rows that are larger than memory; nothing to say of others."""
+    if not streamed(shards.rows):
+        return ""
+    held, room = shards.rows.nbytes / 1e9, memory.room() / 1e9
+    return f"the rows take {held:.3g} GB and memory has room for {room:.3g} GB of them: every pass reads them from disk"
 
 
 def _located(config: SiteConfig) -> DataSource:
@@ -40,10 +50,10 @@ def _located(config: SiteConfig) -> DataSource:
     return DataSource(**asdict(config.data) | {"dataset": str(beside)}) if beside.exists() else config.data
 
 
-def _parse(source: DataSource) -> Shards:
+def _parse(source: DataSource, room: Path | None) -> Shards:
     path = Path(source.dataset)
     name: Any = path if path.is_file() else source.dataset
-    data = load(name, target=source.target, weight=source.weight, positive=source.positive)
+    data = load(name, target=source.target, weight=source.weight, positive=source.positive, folder=room)
     return Shards.from_arrays(
         data.features, data.targets, [data.num_samples], sample_weights=data.sample_weights, columns=data.columns
     )
@@ -56,9 +66,11 @@ def _key(path: Path, source: DataSource) -> str:
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
 
 
-def _mapped(folder: Path, parse: Callable[[], Shards]) -> Shards:
+def _mapped(folder: Path, parse: Callable[[Path], Shards]) -> Shards:
     if not folder.is_dir():
-        _write(folder, parse().narrowed)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(suffix=".partial", dir=folder.parent) as room:
+            _write(folder, parse(Path(room)).narrowed)
     facts = json.loads((folder / "head.json").read_text(encoding="utf-8"))
     arrays = {path.stem: _open(path) for path in folder.glob("*.npy")}
     rows = (
@@ -72,9 +84,8 @@ def _mapped(folder: Path, parse: Callable[[], Shards]) -> Shards:
 
 
 def _write(folder: Path, shards: Shards) -> None:
-    folder.parent.mkdir(parents=True, exist_ok=True)
     partial = Path(tempfile.mkdtemp(suffix=".partial", dir=folder.parent))
-    arrays: dict[str, Any] = {name: getattr(shards.rows, name) for name in _ROW_ARRAYS if hasattr(shards.rows, name)}
+    arrays: dict[str, Any] = {name: part for name, part in shards.rows._asdict().items() if isinstance(part, np.ndarray)}
     arrays |= {"targets": shards.targets, "weights": shards.sample_weights}
     for name, array in arrays.items():
         if array is not None:
@@ -90,5 +101,7 @@ def _write(folder: Path, shards: Shards) -> None:
 
 
 def _open(path: Path) -> Any:
-    # Copy on write: the kernels are compiled for writable arrays. A plain array over the map: they know no subclasses.
-    return np.asarray(np.load(path, mmap_mode="c", allow_pickle=False))
+    # Copy on write, as the kernels are compiled for writable arrays; what is larger than memory they get in parts, and a
+    # map of it that could be written would count as memory. A plain array over the map: kernels know no subclasses.
+    mode: Literal["r", "c"] = "r" if path.stem in _LARGE and path.stat().st_size > memory.room() else "c"
+    return np.asarray(np.load(path, mmap_mode=mode, allow_pickle=False))

@@ -6,13 +6,14 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
-from fedns.core.shards import Shards
 from fedns.federation.config import SiteConfig, engine_named, warn_of_expiry
 from fedns.federation.processes import ended_by_sigterm
 from fedns.federation.site.budget import reset_budgets
 from fedns.federation.site.explain import meaning
+from fedns.federation.site.guard import Guard
+from fedns.federation.site.metrics import watched
 from fedns.federation.site.rehearsal import leave_if_under_way, rehearse
-from fedns.federation.site.rows import site_shards
+from fedns.federation.site.rows import read_from_disk, site_shards
 from fedns.federation.site.service import SiteService
 from fedns.problems.problem import Problem
 from fedns.runs.builder import algorithm_of, at_site
@@ -25,20 +26,23 @@ FACTORY = "fedns.federation.site.serve:service"  # how an engine that starts pro
 def site_service(config: SiteConfig) -> SiteService:
     """The service that answers for this site."""
     shards = site_shards(config)  # a file that cannot be read is better known before anybody connects
+    if larger := read_from_disk(shards):
+        log.info("%s", larger)
     for sentence in meaning(config.permit, shards, config.folder / config.state):
         log.info("%s", sentence)
     state = config.folder / config.state
     return SiteService(config.name, lambda spec: shards, at_site, config.permit, state, prepare=prepare)
 
 
-def prepare(spec: Spec, problem: Problem, shards: Shards) -> None:
+def prepare(spec: Spec, problem: Problem, guard: Guard) -> None:
     """Compile what a run will call, before it is said to be open."""
-    rehearse(algorithm_of(spec), problem, shards, spec.wire)
+    rehearse(algorithm_of(spec), problem, guard, spec)
 
 
 def service(path: str | Path) -> Callable[[bytes], bytes]:
     """The same from the path of the site's file."""
-    return site_service(SiteConfig.read(Path(path))).answer
+    config = SiteConfig.read(Path(path))
+    return watched(config.name, site_service(config).answer, config.metrics_port)
 
 
 def reset_budget(path: Path) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,9 +19,11 @@ from fedns.numerics.cpu.sketching import sketch_code
 from fedns.numerics.formulas import Formulas
 from fedns.numerics.linalg import packed_size
 from fedns.numerics.parallel import Segments, offsets_of
+from fedns.numerics.streaming import Run, in_memory
 
 _NO_WEIGHTS = np.empty(0)
-_NO_CURVATURES = np.empty(0), np.empty((0, 1, 4))
+NO_NORMS = np.empty(0)
+_NO_CURVATURES = NO_NORMS, np.empty((0, 1, 4))
 
 
 class _Rows(Formulas):
@@ -79,7 +82,7 @@ class CpuBackend:
         segments = parallel.cut(batch.starts, batch.stops)
         sums = np.zeros((segments.number, steps.size, 4))
         after = (np.atleast_2d(w), np.atleast_2d(direction), steps, loss_code(loss), norms, sums)
-        _launch(kernels.curvatures_along_in_parts, batch, segments, w.shape[-1], *after)
+        _launch(kernels.curvatures_along_in_parts, batch, segments, w.shape[-1], *after, norms=norms)
         return merged_curvatures(sums, segments, batch.starts.size)
 
     def _value_and_gradient(
@@ -94,7 +97,7 @@ class CpuBackend:
     ) -> FloatArray:
         gradient = np.zeros((segments.number, w.shape[-1]))
         after = (np.atleast_2d(w), loss_code(loss), value, gradient, norms, sums)
-        _launch(kernels.value_and_gradient_in_parts, batch, segments, w.shape[-1], *after)
+        _launch(kernels.value_and_gradient_in_parts, batch, segments, w.shape[-1], *after, norms=norms)
         return parallel.merge(gradient, segments, batch.starts.size)
 
     def gradient_and_hessian(self, loss: Formulas, batch: Batch, w: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -131,10 +134,12 @@ class CpuBackend:
         segments, columns = whole_clients(batch), batch.rows.shape[1]
         starts = offsets_of(plan.sizes)
         table, unused = np.zeros((int(starts[-1]), columns)), np.zeros((segments.number, columns))
-        kernels.gradient_and_sketch(
-            batch.rows, batch.targets, _NO_WEIGHTS, np.ones(segments.number), segments, 0, segments.number,
-            np.zeros((1, columns)), loss_code(rows_as_root), unused, sketch_code(plan), keys, table, starts,
-        )  # fmt: skip
+        for run in in_memory(batch.rows, segments):
+            kernels.gradient_and_sketch(
+                run.rows, batch.targets[run.first : run.last], _NO_WEIGHTS, np.ones(segments.number), run.segments,
+                run.low, run.high, np.zeros((1, columns)), loss_code(rows_as_root), unused, sketch_code(plan), keys, table,
+                starts,
+            )  # fmt: skip
         return table
 
     def local_steps(self, loss: Formulas, batch: Batch, w: FloatArray, local: LocalSteps, keys: Keys) -> FloatArray:
@@ -143,23 +148,38 @@ class CpuBackend:
         steps: Any = minibatch_steps
         after = (local.diagonal, local.proximal, local.rate, local.steps, local.batch_size, keys, out)
 
-        def part(low: int, high: int) -> None:
-            steps(*data_of(batch), segments, low, high, points, code, *after)
+        def part(run: Run, low: int, high: int) -> None:
+            steps(*data_of(batch, run), run.segments, low, high, points, code, *after)
 
-        parallel.for_each_part(segments, part, w.shape[-1])
+        for_each_part(batch, segments, part, w.shape[-1])
         return out
 
 
-def _launch(kernel: Any, batch: Batch, segments: Segments, row_cost: int, *after: Any) -> None:
-    """Run a kernel over parts of the segments; `row_cost` is about the number of entries of a row."""
-    cuts = parallel.part_cuts(segments, row_cost)
-    on_threads(kernel, *data_of(batch), segments, cuts, *after, parts=cuts.size - 1)
+def _launch(kernel: Any, batch: Batch, segments: Segments, row_cost: int, *after: Any, norms: FloatArray = NO_NORMS) -> None:
+    """Run a kernel over parts of the segments; `row_cost` is about the number of entries of a row.
+
+    norms: that of `after` which has an entry for every row.
+    """
+    for run in in_memory(batch.rows, segments):
+        cuts = parallel.part_cuts(run.own, row_cost) + run.low
+        own = (array[run.first : run.last] if array is norms else array for array in after)
+        on_threads(kernel, *data_of(batch, run), run.segments, cuts, *own, parts=cuts.size - 1)
 
 
-def data_of(batch: Batch) -> tuple[Any, ...]:
+def for_each_part(batch: Batch, segments: Segments, work: Callable[[Run, int, int], None], row_cost: int) -> None:
+    """Call work(run, low, high) over ranges of segments whose rows are in memory, on Python's threads."""
+    for run in in_memory(batch.rows, segments):
+
+        def work_on(low: int, high: int, run: Run = run) -> None:
+            work(run, run.low + low, run.low + high)
+
+        parallel.for_each_part(run.own, work_on, row_cost)
+
+
+def data_of(batch: Batch, run: Run) -> tuple[Any, ...]:
     """The first arguments of every kernel."""
-    weights = _NO_WEIGHTS if batch.sample_weights is None else batch.sample_weights
-    return batch.rows, batch.targets, weights, batch.total_weights
+    weights = _NO_WEIGHTS if batch.sample_weights is None else batch.sample_weights[run.first : run.last]
+    return run.rows, batch.targets[run.first : run.last], weights, batch.total_weights
 
 
 def whole_clients(batch: Batch) -> Segments:

@@ -55,7 +55,7 @@ class Scoring:
     @property
     def is_possible(self) -> bool:
         """Whether a row has a prediction and a residual of its own."""
-        return self.family.by_row and self.family.loss.outputs == 1
+        return self.family.has_residuals
 
     def handlers(self) -> tuple[Handler, ...]:
         return (self.look_at_scores,) if self.is_possible else ()

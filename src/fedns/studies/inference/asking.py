@@ -34,13 +34,10 @@ def infer(
     try:
         if not questions.is_canonical:
             expected = _part(ask_curvature(cohort, w, questions.expected_information), kept).packed
-        if questions.family.by_row:
-            sums = ask_sums(cohort, questions, w, intercept=design.intercept)
-        else:
-            missing = f"family {questions.family.name} has no residuals row by row"
+        sums = ask_sums(cohort, questions, w, intercept=design.intercept)
     except REFUSALS as refusal:
         missing = str(refusal)
-    diagonal = np.concatenate([design.strengths, [0.0] * int(design.intercept)])
+    diagonal = np.tile([*design.strengths, *[0.0] * int(design.intercept)], design.outputs)
     transform = np.stack([without(column, found, design.names) for column in design.to_original.T[kept]], axis=1)
     return Inference(
         names=design.names,
@@ -58,9 +55,8 @@ def infer(
 
 def kept_places(design: Design, found: Sequence[Alias]) -> list[int]:
     """Fitted coefficients, the intercept last, that were not left out."""
-    names = [*design.names[int(design.intercept) :], *design.names[: int(design.intercept)]]
     gone = {alias.name for alias in found}
-    return [place for place, name in enumerate(names) if name not in gone]
+    return [fitted for fitted, place in enumerate(design.places) if design.names[place] not in gone]
 
 
 def _part(curvature: Curvature, kept: list[int]) -> Curvature:

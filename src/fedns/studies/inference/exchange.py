@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import entr
 
 from fedns.algorithms.curvature import refuse_impossible_hessian
 from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
 from fedns.core.messages import Message, Payload, as_batch, joined, wire
 from fedns.numerics.linalg import pack_symmetric, unpack_symmetric
-from fedns.problems.family import Family
+from fedns.problems.family import Family, Outcomes
 from fedns.problems.problem import Problem
 from fedns.studies.study import Study
 
@@ -48,6 +49,19 @@ class Fit(Message):
     packed_scores: Payload = wire("entries", dtype="float64", discloses="scores")
 
 
+class Scores(Message):
+    """How well the coefficients fit a client's rows on average, and products of what each row adds to the gradient."""
+
+    loss: Payload = wire(dtype="float64", discloses="loss")
+    packed_scores: Payload = wire("entries", dtype="float64", discloses="scores")
+
+
+class ClassShares(Message):
+    """How a client's rows divide among the classes of the outcome, the reference first."""
+
+    shares: Payload = wire("classes", dtype="float64", discloses="moments")
+
+
 class NullFit(Message):
     """A client's mean loss with a margin that is the same for all rows, and its two derivatives in that margin."""
 
@@ -70,7 +84,13 @@ class Questions:
     family: Family
 
     def handlers(self) -> tuple[Handler, ...]:
-        return information, self.expected_information, self.look_at_fit, self.look_at_null
+        fit = self.look_at_fit if self.family.has_residuals else self.look_at_row_scores
+        classes = (self.look_at_classes,) if self.has_classes else ()
+        return information, self.expected_information, fit, *classes, self.look_at_null
+
+    @property
+    def has_classes(self) -> bool:
+        return self.family.outcomes is Outcomes.CLASS
 
     @property
     def is_canonical(self) -> bool:
@@ -102,6 +122,30 @@ class Questions:
             loss = problem.value(request.coefficients, shards)[0]
             answers.append(Fit(loss, mean[0], mean[1], mean[2:4], pack_symmetric(scores / sums[4])))
         return as_batch(answers)
+
+    @on_client(Point, Scores)
+    def look_at_row_scores(self, problem: Problem, clients: Clients, request: Point) -> Scores:
+        """The same where a row has several residuals, or none of its own: likelihood and robust standard errors."""
+        answers = []
+        for client in range(clients.shards.num_clients):
+            shards = clients.shards.select([client])
+            products = np.zeros((request.coefficients.size,) * 2)
+            for scores, weights in problem.row_scores(request.coefficients, shards):
+                products += (scores * weights[:, None]).T @ scores
+            loss = problem.value(request.coefficients, shards)[0]
+            answers.append(Scores(loss, pack_symmetric(products / shards.total_weights[0])))
+        return as_batch(answers)
+
+    @on_client(Point, ClassShares)
+    def look_at_classes(self, problem: Problem, clients: Clients, request: Point) -> ClassShares:
+        """What a model without any column is made of, where the outcome has classes."""
+        shards, found = clients.shards, []
+        for start, stop in zip(shards.starts, shards.stops, strict=True):
+            weights = None if shards.sample_weights is None else shards.sample_weights[start:stop]
+            numbers = shards.targets[start:stop].astype(np.int64)
+            counts = np.bincount(numbers, weights, minlength=problem.loss.outputs + 1)
+            found.append(ClassShares(counts / counts.sum()))
+        return as_batch(found)
 
     @on_client(Point, NullFit)
     def look_at_null(self, problem: Problem, clients: Clients, request: Point) -> NullFit:
@@ -143,7 +187,7 @@ class Sums:
     """What `look_at_fit` tells, of every site, as means over its rows."""
 
     losses: FloatArray  # (sites,)
-    pearson: FloatArray  # (sites,)
+    pearson: FloatArray  # (sites,), NaN where rows have no residuals
     constants: FloatArray  # (sites, 2)
     packed_scores: FloatArray  # (sites, entries)
     null_loss: float  # of all sites
@@ -162,10 +206,18 @@ def ask_curvature(cohort: Cohort, w: FloatArray, handler: Handler = information)
 
 def ask_sums(cohort: Cohort, questions: Questions, w: FloatArray, *, intercept: bool) -> Sums:
     """The sums at w, and the loss of the model without columns."""
-    fit = _joined(cohort, questions.look_at_fit, w)
-    start = questions.family.margin(float(cohort.weights @ fit.outcome)) if intercept else 0.0
-    null_loss = _null_loss(cohort, questions, start, w.size, intercept=intercept)
-    return Sums(fit.loss, fit.pearson, fit.constants, fit.packed_scores, null_loss)
+    if questions.family.has_residuals:
+        fit = _joined(cohort, questions.look_at_fit, w)
+        start = questions.family.margin(float(cohort.weights @ fit.outcome)) if intercept else 0.0
+        null_loss = _null_loss(cohort, questions, start, w.size, intercept=intercept)
+        return Sums(fit.loss, fit.pearson, fit.constants, fit.packed_scores, null_loss)
+    fit = _joined(cohort, questions.look_at_row_scores, w)
+    if questions.has_classes and intercept:  # then it has the shares of the classes for probabilities
+        null_loss = float(entr(cohort.weights @ _joined(cohort, questions.look_at_classes, w).shares).sum())
+    else:
+        null_loss = _null_loss(cohort, questions, 0.0, w.size, intercept=False)
+    sites = cohort.total_weights.size
+    return Sums(fit.loss, np.full(sites, np.nan), np.zeros((sites, 2)), fit.packed_scores, null_loss)
 
 
 def _null_loss(cohort: Cohort, questions: Questions, margin: float, size: int, *, intercept: bool) -> float:

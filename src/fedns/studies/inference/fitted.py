@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -15,10 +16,21 @@ from fedns.core.meter import LedgerEntry, Meter
 from fedns.core.termination import Ending
 from fedns.reporting.page import html_table
 from fedns.studies.diagnostics.diagnosed import Diagnostics, prediction_table
+from fedns.studies.inference.baseline import SiteHazard
 from fedns.studies.inference.estimates import Inference
 from fedns.studies.inference.goodness import Goodness, goodness
 from fedns.studies.inference.sites import Heterogeneity, SiteEstimates, heterogeneity, site_estimates
-from fedns.studies.inference.table import Row, aligned, coefficient_text, goodness_pairs, p_text, rows_of, term_text
+from fedns.studies.inference.table import (
+    Row,
+    aligned,
+    by_class,
+    class_title,
+    coefficient_text,
+    goodness_pairs,
+    p_text,
+    rows_of,
+    term_text,
+)
 from fedns.studies.inference.terms import Comparison, TermTest, likelihood_ratio, term_tests
 from fedns.studies.model.design import term_of
 from fedns.studies.model.rank import Alias
@@ -51,6 +63,7 @@ class StudyFit:
     num_rows: int
     meter: Meter  # of everything: handshake, rounds, the two looks at the Hessian, and the sums for inference
     inference: Inference | None = None  # None where a site refused the last look at the Hessian
+    baseline: Mapping[str, SiteHazard] = field(default_factory=dict)  # of family cox, by site
     prediction: Diagnostics | str = ""  # how the model predicts, or why that is not known
     site_lines: SiteLines = field(default_factory=SiteLines)  # every message that left a site
 
@@ -102,7 +115,8 @@ class StudyFit:
     @cached_property
     def goodness(self) -> Goodness:
         """Likelihood, deviance, information criteria, R², and the test of the whole model."""
-        return goodness(self._known(), intercept=self.agreed.design.intercept)
+        design = self.agreed.design
+        return goodness(self._known(), design.outputs if design.intercept else 0)
 
     @cached_property
     def site_estimates(self) -> SiteEstimates:
@@ -161,7 +175,10 @@ class StudyFit:
         statistic = "z" if self.inference is None else self.inference.statistic_name(kind)
         rest = f"{self.study.family}, {self.num_rows} rows of {len(self.sites)} sites, {self.method}"
         lines = [f"{self.study.formula}   {rest}"]
-        lines += ["", *coefficient_text(rows, statistic, level, ratio), ""]
+        for one, part in by_class(self.agreed.design, rows):
+            lines += ["", *([class_title(self.agreed.design, one)] if one else [])]
+            lines += coefficient_text(part, statistic, level, ratio)
+        lines.append("")
         if self.inference is not None and self.inference.sums is not None:
             pairs = goodness_pairs(self.goodness)
             width = max(len(name) for name, _ in pairs)

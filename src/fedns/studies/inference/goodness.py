@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import scipy.stats
+import scipy  # whose stats are loaded when they are used: a site never does
 
+from fedns.problems.family import Outcomes
 from fedns.studies.inference.estimates import Inference
 
 
@@ -22,7 +23,7 @@ class Goodness:
     null_log_likelihood: float
     deviance: float
     null_deviance: float
-    pearson: float
+    pearson: float  # NaN where rows have no residuals
     aic: float
     bic: float
     r_squared: float  # McFadden's; of the variance where the outcome is gaussian
@@ -32,8 +33,8 @@ class Goodness:
     test_p_value: float
 
 
-def goodness(inference: Inference, *, intercept: bool) -> Goodness:
-    """From the sums of all sites."""
+def goodness(inference: Inference, intercepts: int) -> Goodness:
+    """From the sums of all sites; intercepts: how many of the coefficients a model without columns has, too."""
     sums, family, weight, weights = inference.need_sums(), inference.family, inference.weight, inference.curvature.weights
     losses, constants = float(weights @ sums.losses), weights @ sums.constants
     null_losses = weight * sums.null_loss
@@ -41,7 +42,12 @@ def goodness(inference: Inference, *, intercept: bool) -> Goodness:
     likelihood, null = (family.log_likelihood(found, constants, weight, dispersion) for found in (losses, null_losses))
     deviance, null_deviance = family.deviance(losses, constants), family.deviance(null_losses, constants)
     gaussian = family.name == "gaussian"
-    df, left = inference.used - int(intercept), inference.residual_df
+    bic = math.log(weight) * inference.used - 2.0 * likelihood
+    if (
+        family.outcomes is Outcomes.TIME
+    ):  # a partial likelihood has no perfect fit to compare with, and rows are not its size
+        deviance = null_deviance = bic = math.nan
+    df, left = inference.used - intercepts, inference.residual_df
     explained = 1.0 - (deviance / null_deviance if gaussian else likelihood / null)
     if gaussian:
         statistic = (null_deviance - deviance) / df / dispersion
@@ -60,9 +66,9 @@ def goodness(inference: Inference, *, intercept: bool) -> Goodness:
         null_deviance=null_deviance,
         pearson=float(weights @ sums.pearson),
         aic=2.0 * (inference.used - likelihood),
-        bic=math.log(weight) * inference.used - 2.0 * likelihood,
+        bic=bic,
         r_squared=explained,
-        adjusted_r_squared=1.0 - (1.0 - explained) * (weight - int(intercept)) / left if gaussian else math.nan,
+        adjusted_r_squared=1.0 - (1.0 - explained) * (weight - intercepts) / left if gaussian else math.nan,
         test="F" if gaussian else "likelihood ratio",
         test_statistic=statistic,
         test_p_value=p_value,

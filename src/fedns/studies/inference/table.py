@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from fedns.studies.inference.estimates import Inference
 from fedns.studies.inference.goodness import Goodness
 from fedns.studies.inference.terms import TermTest
+from fedns.studies.model.design import Design
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,19 @@ def rows_of(inference: Inference, kind: str = "model", level: float = 0.95) -> t
         Row(name, float(value), float(error), float(value / error), float(p), float(ends[0]), float(ends[1]))
         for name, value, error, p, ends in found
     )
+
+
+def by_class(design: Design, rows: Sequence[Row]) -> list[tuple[str, tuple[Row, ...]]]:
+    """The rows of every class of the outcome, under their names within it; all of them under "" where there are none."""
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        one, name = design.parts_of(row.name)
+        found.setdefault(one, []).append(replace(row, name=name))
+    return [(one, tuple(part)) for one, part in found.items()]
+
+
+def class_title(design: Design, one: str) -> str:
+    return f"{design.study.parsed.outcome} = {one}, compared with {design.classes[0]}"
 
 
 def coefficient_text(rows: Sequence[Row], statistic: str, level: float, ratio: str) -> list[str]:
@@ -113,7 +127,8 @@ def goodness_pairs(found: Goodness) -> list[tuple[str, str]]:
         if found.test == "F"
         else (f"likelihood-ratio test on {found.model_df:.4g} df")
     )
-    return [*pairs, (name, f"{found.test_statistic:.4g}, p {p_text(found.test_p_value)}")]
+    pairs.append((name, f"{found.test_statistic:.4g}, p {p_text(found.test_p_value)}"))
+    return [pair for pair in pairs if pair[1] != "nan"]
 
 
 def p_text(value: float) -> str:

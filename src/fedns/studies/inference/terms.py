@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import scipy.stats
+import scipy  # whose stats are loaded when they are used: a site never does
 from numpy.typing import NDArray
 
 from fedns.studies.inference.estimates import Inference
@@ -33,7 +33,7 @@ def term_tests(inference: Inference, terms: Mapping[str, Sequence[str]], kind: s
     """terms: names of the coefficients of each."""
     covariance, model = inference.covariance(kind), inference.covariance("model")
     kept = [place for place, value in enumerate(inference.coefficients) if not math.isnan(value)]
-    columns = [place for place in kept if inference.names[place] != INTERCEPT]
+    columns = [place for place in kept if inference.names[place] not in terms.get(INTERCEPT, ())]
     found = []
     for term, names in terms.items():
         places = [inference.names.index(name) for name in names if inference.names.index(name) in kept]

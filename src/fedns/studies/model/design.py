@@ -6,6 +6,7 @@ depend on units. Expanding the products gives the coefficients on the original s
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -81,6 +82,11 @@ class Design:
         )
 
     @property
+    def num_columns(self) -> int:
+        """As many as `columns`, counted without making them."""
+        return sum(math.prod(map(len, choices)) for _, choices in self._choices()) + len(self.agreement.fills)
+
+    @property
     def intercept(self) -> bool:
         """Whether there is a coefficient for a constant; in Cox regression a constant says nothing."""
         return self.study.parsed.intercept and self.study.distribution.loss.takes_intercept
@@ -98,9 +104,39 @@ class Design:
         return tuple(column.name for column in self.columns) if rule is None else rule.names
 
     @cached_property
-    def names(self) -> tuple[str, ...]:
-        """Of the coefficients as they are reported."""
+    def classes(self) -> tuple[str, ...]:
+        """Of an outcome that has some, the reference first; all but that have coefficients of their own."""
+        return self.agreement.levels[self.study.parsed.outcome] if self.study.has_classes else ()
+
+    @property
+    def outputs(self) -> int:
+        """How many margins a row has."""
+        return max(1, len(self.classes) - 1)
+
+    @cached_property
+    def own_names(self) -> tuple[str, ...]:
+        """Of the coefficients of one margin as they are reported."""
         return ((INTERCEPT,) if self.intercept else ()) + self.features
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Of the coefficients as they are reported, class by class."""
+        return tuple(f"{one}: {name}" for one in self.classes[1:] for name in self.own_names) or self.own_names
+
+    def parts_of(self, name: str) -> tuple[str, str]:
+        """The class that a coefficient is of, empty where there are none, and its name within that class."""
+        place = self.names.index(name)
+        number, own = divmod(place, len(self.own_names))
+        return (self.classes[number + 1] if self.classes else ""), self.own_names[own]
+
+    def is_intercept(self, name: str) -> bool:
+        return self.parts_of(name)[1] == INTERCEPT
+
+    @cached_property
+    def places(self) -> tuple[int, ...]:
+        """Of every fitted coefficient among the names: a fit has the intercept of each margin last."""
+        own = np.roll(np.arange(len(self.own_names)), -int(self.intercept))
+        return tuple((own + len(own) * np.arange(self.outputs)[:, None]).ravel().tolist())
 
     @cached_property
     def strengths(self) -> tuple[float, ...]:
@@ -112,11 +148,15 @@ class Design:
     @cached_property
     def to_original(self) -> FloatArray:
         """A: fitted coefficients, the intercept last, to those of `names`; those of a map have no other scale."""
+        return np.asarray(np.kron(np.eye(self.outputs), self._own_to_original), dtype=np.float64)
+
+    @cached_property
+    def _own_to_original(self) -> FloatArray:
         if self.study.feature_map is not None:
-            return np.roll(np.eye(len(self.names)), int(self.intercept), axis=0)
+            return np.roll(np.eye(len(self.own_names)), int(self.intercept), axis=0)
         place = {frozenset(column.parts): row for row, column in enumerate(self.columns, start=int(self.intercept))}
         place[frozenset()] = 0
-        matrix = np.zeros((len(self.names), len(self.names)))
+        matrix = np.zeros((len(self.own_names), len(self.own_names)))
         for fitted, column in enumerate(self.columns):
             moved = [part for part in column.parts if part.centre] if column.centred else []
             for gone in _subsets(moved):
@@ -127,9 +167,18 @@ class Design:
         return matrix
 
     def _plain(self) -> Iterable[DesignColumn]:
-        study, terms = self.study, [frozenset(term) for term in self.study.parsed.terms]
-        spanned: set[frozenset[Factor]] = {*terms, *([frozenset()] if self.study.parsed.intercept else [])}
-        for term in study.parsed.terms:
+        study = self.study
+        for term, choices in self._choices():
+            for parts in product(*reversed(choices)):  # the first factor changes fastest
+                yield DesignColumn(parts[::-1], term_text(term), study.strength_of(term_text(term)))
+        for column in self.agreement.fills:
+            yield DesignColumn((Part(Factor(column), gap=True),), f"{column}[missing]", study.strength)
+
+    def _choices(self) -> Iterable[tuple[Term, list[list[Part]]]]:
+        """For each term what its factors may be; its columns are all products of one of each."""
+        terms = self.study.parsed.terms
+        spanned: set[frozenset[Factor]] = {*map(frozenset, terms), *([frozenset()] if self.study.parsed.intercept else [])}
+        for term in terms:
             choices = []
             for factor in term:
                 margin = frozenset(term) - {factor}
@@ -137,10 +186,7 @@ class Design:
                 if self.is_category(factor):
                     spanned.add(margin)
                 choices.append(self._parts(factor, reduced))
-            for parts in product(*reversed(choices)):  # the first factor changes fastest
-                yield DesignColumn(parts[::-1], term_text(term), study.strength_of(term_text(term)))
-        for column in self.agreement.fills:
-            yield DesignColumn((Part(Factor(column), gap=True),), f"{column}[missing]", study.strength)
+            yield term, choices
 
     def is_category(self, factor: Factor) -> bool:
         return factor.function in ("", "C") and factor.column in self.agreement.levels
@@ -169,7 +215,8 @@ def _subsets(parts: Sequence[Part]) -> Iterable[tuple[Part, ...]]:
 
 
 def term_of(design: Design, name: str) -> str:
-    return next((column.term for column in design.columns if column.name == name), INTERCEPT)
+    own = design.parts_of(name)[1]
+    return next((column.term for column in design.columns if column.name == own), INTERCEPT)
 
 
 __all__ = ["INTERCEPT", "Design", "DesignColumn", "Part", "Term", "term_of"]

@@ -26,6 +26,7 @@ from fedns.runs.methods import parse_method
 from fedns.studies.diagnostics.diagnosed import diagnose
 from fedns.studies.diagnostics.exchange import scoring_of
 from fedns.studies.inference.asking import infer, kept_places
+from fedns.studies.inference.baseline import Baseline, ask_baseline
 from fedns.studies.inference.exchange import ask_curvature
 from fedns.studies.inference.fitted import StudyFit
 from fedns.studies.model.design import Design
@@ -49,7 +50,7 @@ def problem_of(study: Study, design: Design) -> Problem:
         raise ConfigError(f"the formula '{study.formula}' has no term beside the intercept")
     penalised, offset = any(design.strengths), study.parsed.offset is not None
     ridge = Ridge(1.0, design.strengths) if penalised else Ridge(0.0)
-    return Problem(study.distribution.loss, ridge, design.intercept, offset=offset)
+    return Problem(study.distribution.loss_of(len(design.classes)), ridge, design.intercept, offset=offset)
 
 
 def method_text(study: Study, num_features: int, num_sites: int) -> str:
@@ -108,7 +109,7 @@ def estimate(
     except FednsError as refusal:  # the coefficients are not lost for that, but nobody knows whether they are the maximum
         return _named(agreed, found, history, math.nan, algorithm.name, cohort.session.meter, str(refusal))
     uphill = history.records[-1].objective > history.records[0].objective  # where steps overshoot the Hessian fades, too
-    if outcomes in (Outcomes.EVENT, Outcomes.COUNT, Outcomes.TIME) and not uphill:
+    if outcomes in (Outcomes.EVENT, Outcomes.COUNT, Outcomes.TIME, Outcomes.CLASS) and not uphill:
         hessian = curvature.hessian + np.diag(problem.penalty_diagonal(w.size))
         _refuse_separation(start, hessian, rows, design, found)
     left = problem.newton_step(w, curvature.gradient, curvature.hessian).newton_decrement * math.sqrt(rows) / unit
@@ -116,7 +117,8 @@ def estimate(
     inference = infer(design, found, fit.coefficients, w, curvature, cohort)
     scoring, sites = scoring_of(design, smallest_count), [site.site for site in agreed.summaries]
     told = diagnose(scoring, cohort, sites, w, kept_places(design, found), inference)
-    return replace(fit, inference=inference, prediction=told)
+    baseline, notes = ask_baseline(Baseline(study.baseline, smallest_count), cohort, sites, w)
+    return replace(fit, inference=inference, prediction=told, baseline=baseline, notes=(*fit.notes, *notes))
 
 
 def _stop(study: Study, algorithm: Algorithm, standard_error: float) -> Stop:
@@ -174,18 +176,19 @@ def algorithm_of(study: Study, num_features: int, num_sites: int) -> Algorithm:
 
 def _pinned(problem: Problem, design: Design, found: Sequence[Alias], curvature: FloatArray) -> Problem:
     """The problem with a penalty on aliased columns, whose coefficients then end at 0: what they say, others can say."""
-    strengths = np.array(problem.penalty.factors or np.zeros(len(design.columns))) * problem.penalty.strength
+    own = np.array(problem.penalty.factors or np.zeros(len(design.columns))) * problem.penalty.strength
+    strengths = own.copy()
     for alias in found:
-        place = design.names.index(alias.name) - int(design.intercept)
-        strengths[place] += curvature[place] or 1.0
+        place = design.own_names.index(design.parts_of(alias.name)[1]) - int(design.intercept)
+        strengths[place] = own[place] + (curvature[place] or 1.0)
     return replace(problem, penalty=Ridge(1.0, tuple(strengths.tolist())))
 
 
 def _refuse_separation(start: FloatArray, end: FloatArray, rows: float, design: Design, found: Sequence[Alias]) -> None:
     names = separating(start, end, rows, design, found)
     if names:
-        what = "the events from the rest" if design.study.has_events else "rows without any count from the rest"
+        what = "the events" if design.study.has_events else "some classes" if design.classes else "rows without any count"
         raise SeparationError(
-            f"{', '.join(names)} separate{'s' if len(names) == 1 else ''} {what}, wholly or in part: the coefficients would "
-            "be infinite; leave out or merge those columns or levels, or set a penalty"
+            f"{', '.join(names)} separate{'s' if len(names) == 1 else ''} {what} from the rest, wholly or in part: the "
+            "coefficients would be infinite; leave out or merge those columns or levels, or set a penalty"
         )

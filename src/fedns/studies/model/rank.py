@@ -9,7 +9,7 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from fedns.studies.model.design import INTERCEPT, Design
+from fedns.studies.model.design import Design
 
 FloatArray = NDArray[np.float64]
 DEPENDENT = 1e-10  # what is left of a column of unit length, squared, after the columns before it are taken out
@@ -37,7 +37,7 @@ def aliases(hessian: FloatArray, design: Design) -> list[Alias]:
     hessian: of the objective, in the fitted coefficients with the intercept last.
     """
     size = len(design.names)
-    order = [size - 1, *range(size - 1)] if design.intercept else list(range(size))
+    order = np.argsort(design.places).tolist()
     diagonal = np.diag(hessian)
     scale = np.where(diagonal > 0, 1.0 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0)), 0.0)
     gram = hessian * scale[:, None] * scale
@@ -84,10 +84,8 @@ def separating(start: FloatArray, end: FloatArray, rows: float, design: Design, 
     start, end: Hessians of the objective at 0 and where the run ended. Along a separating direction every row's curvature
     fades as the coefficients grow, while that of a finite optimum is worth at least about one row.
     """
-    size = len(design.names)
     gone = {design.names.index(alias.name) for alias in found}
-    places = [*range(1, size), 0] if design.intercept else list(range(size))  # among the names, by fitted coefficient
-    kept = [fitted for fitted, place in enumerate(places) if place not in gone]
+    kept = [fitted for fitted, place in enumerate(design.places) if place not in gone]
     curvature = start[-1, -1] if design.intercept else 1.0
     gram = start[np.ix_(kept, kept)] / curvature
     values, vectors = scipy.linalg.eigh(end[np.ix_(kept, kept)], gram)
@@ -95,8 +93,8 @@ def separating(start: FloatArray, end: FloatArray, rows: float, design: Design, 
         return ()
     share = np.abs(vectors[:, 0]) * np.sqrt(np.diag(gram))
     ranked = [kept[place] for place in np.argsort(-share) if share[place] > 0.1 * share.max()]
-    names = [design.names[places[fitted]] for fitted in ranked]
-    return tuple(name for name in names if name != INTERCEPT)[:_MOST_NAMED] or tuple(names)
+    names = [design.names[design.places[fitted]] for fitted in ranked]
+    return tuple(name for name in names if not design.is_intercept(name))[:_MOST_NAMED] or tuple(names)
 
 
 def _term(name: str, factor: float) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from html import escape
 from typing import Any
 
 from fedns.reporting.numbers import bytes_text
 from fedns.reporting.page import html_table, page, pairs, section, versions
 from fedns.studies.inference.fitted import StudyFit
-from fedns.studies.inference.table import goodness_pairs, p_text
+from fedns.studies.inference.table import Row, by_class, class_title, goodness_pairs, p_text
 from fedns.studies.model.design import INTERCEPT
 from fedns.studies.pages.forest import Estimate, forest
 from fedns.studies.pages.prediction_part import predictions
@@ -26,6 +27,7 @@ def report(fit: StudyFit, kind: str = "model") -> str:
         ("Coefficients", _coefficients(fit, kind)),
         ("How well the model fits", _goodness(fit, kind)),
         ("How well the model predicts", predictions(fit)),
+        ("Baseline hazards", _baseline(fit)),
         ("What to know", _notes(fit, kind)),
         ("Sites", _sites(fit)),
         ("How sites differ", _differences(fit)),
@@ -48,11 +50,20 @@ def _lead(fit: StudyFit) -> str:
 
 
 def _coefficients(fit: StudyFit, kind: str) -> str:
+    """A table, and where exp(coefficient) means something a forest plot, for every class of the outcome."""
+    design, parts = fit.agreed.design, []
+    for one, found in by_class(fit.agreed.design, fit.rows(kind)):
+        parts += [f"<h3>{escape(class_title(design, one))}</h3>"] if one else []
+        parts.append(_coefficient_table(fit, kind, found))
+    note = "<p class='notes'>On the original scale of every column. All digits are in coefficients.csv.</p>"
+    return "".join([*parts, note])
+
+
+def _coefficient_table(fit: StudyFit, kind: str, found: Sequence[Row]) -> str:
     ratio = _ratio(fit)
     statistic = fit.inference.statistic_name(kind) if fit.inference else "z"
     headings = ["name", "coefficient", "std. error", statistic, "p", "95 % interval", *([ratio] if ratio else [])]
     rows = []
-    found = fit.rows(kind)
     for row in found:
         if row.left_out:
             rows.append([row.name, "left out", *[""] * (len(headings) - 2)])
@@ -62,7 +73,6 @@ def _coefficients(fit: StudyFit, kind: str) -> str:
         cells += [f"{row.statistic:.2f}" if known else "-", p_text(row.p_value) or "-"]
         cells.append(f"{row.low:.4g} to {row.high:.4g}" if known else "-")
         rows.append([*cells, *([f"{row.ratios[0]:.4g}"] if ratio else [])])
-    note = "<p class='notes'>On the original scale of every column. All digits are in coefficients.csv.</p>"
     picture = ""
     if ratio:
         lines = [Estimate(row.name, row.coefficient, row.low, row.high) for row in found if row.name != INTERCEPT]
@@ -70,7 +80,7 @@ def _coefficients(fit: StudyFit, kind: str) -> str:
         picture = (
             f"<h3>{escape(ratio.capitalize())}s with 95 % intervals, logarithmic scale</h3>{picture}" if picture else ""
         )
-    return html_table(headings, rows) + note + picture
+    return html_table(headings, rows) + picture
 
 
 def _ratio(fit: StudyFit) -> str:
@@ -86,6 +96,18 @@ def _goodness(fit: StudyFit, kind: str) -> str:
         inflation = "-" if math.isnan(test.inflation) else f"{test.inflation:.2f}"
         rows.append([test.term, test.test, f"{test.statistic:.3f}", str(test.df), p_text(test.p_value), inflation])
     return pairs(goodness_pairs(fit.goodness)) + "<h3>Wald tests of terms</h3>" + html_table(headings, rows, {0, 1})
+
+
+def _baseline(fit: StudyFit) -> str:
+    if not fit.baseline:
+        return ""
+    rows = [
+        [site, f"{time:g}", f"{hazard:.4g}", f"{math.exp(-hazard):.4f}"]
+        for site, told in fit.baseline.items()
+        for time, hazard in zip(told.times, told.hazards, strict=True)
+    ]
+    note = "<p class='notes'>Of a row with its site's mean margin. Times with few events since the last are left out.</p>"
+    return html_table(["site", "time", "cumulative hazard", "without an event"], rows) + note
 
 
 def _notes(fit: StudyFit, kind: str) -> str:
@@ -109,12 +131,12 @@ def _differences(fit: StudyFit) -> str:
     rows = [
         [one.name, str(one.sites), f"{one.q:.2f}", p_text(one.p_value), f"{100 * one.i_squared:.0f} %"]
         for one in fit.heterogeneity
-        if one.name != INTERCEPT
+        if not fit.agreed.design.is_intercept(one.name)
     ]
     exact = "" if fit.study.family == "gaussian" else " It is one Newton step from the joint estimate, on that site's rows."
     note = f"<p class='notes'>Cochran's Q and I² over what each site says alone.{exact} Nothing more was asked for it.</p>"
     table = html_table(["name", "sites", "Q", "p", "I²"], rows) if rows else "<p>No coefficient is known to two sites.</p>"
-    return table + note + "".join(_site_forest(fit, name) for name in fit.names if name != INTERCEPT)
+    return table + note + "".join(_site_forest(fit, name) for name in fit.names if not fit.agreed.design.is_intercept(name))
 
 
 def _site_forest(fit: StudyFit, name: str) -> str:

@@ -63,7 +63,8 @@ class Agreement:
 
 def first_agreement(study: Study, sites: Sequence[Summary]) -> Agreement:
     """Levels and centres from the descriptions of all sites; they have no conflict any more."""
-    levels = {name: _united(study, name, sites) for name in study.parsed.columns if _is_category(name, sites)}
+    columns = (*study.parsed.columns, *([study.parsed.outcome] if study.has_classes else []))
+    levels = {name: _united(study, name, sites) for name in columns if _is_category(name, sites)}
     centres = {factor.text: _centre(factor, sites) for factor in numeric_expressions(study)}
     numbers = [name for name in study.parsed.columns if name not in levels]
     fills = {}

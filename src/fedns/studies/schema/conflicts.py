@@ -159,6 +159,12 @@ def _outcome(study: Study, name: str, facts: dict[str, ColumnFacts]) -> Iterator
     if name == study.event_column:
         yield from _labels(study, name, facts)
         return
+    if study.has_classes:
+        yield from _levels(study, name, facts)
+        known = study.rule(name).levels or {level for column in facts.values() for level in column.levels}
+        if len(known) < 2:
+            yield f"the outcome '{name}' has fewer than two classes that enough rows have to be told"
+        return
     for site, column in facts.items():
         if column.kind not in ("number", "bool"):
             yield f"the outcome '{name}' of family {study.family} must be a number, and is {column.kind} at site '{site}'"

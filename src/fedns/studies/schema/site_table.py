@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedns.core.errors import DataError
 from fedns.data.files.frames import Column, Frame
 from fedns.studies.model.formula import FUNCTIONS, Factor
 from fedns.studies.schema.recognition import looks_like, sentinel_in
@@ -92,7 +91,7 @@ class SiteTable:
         """Whether the values of this column here are levels."""
         study = self.study
         if name in (study.parsed.outcome, study.status):
-            return name == study.event_column
+            return name == study.event_column or study.has_classes
         if study.rule(name).kind != "auto" or study.rule(name).levels:
             return study.rule(name).kind != "number"
         asked = any(factor == Factor(name, "C") for factor in study.parsed.factors)
@@ -211,7 +210,8 @@ def numeric_expressions(study: Study) -> tuple[Factor, ...]:
     """What may be a number in this study: columns as they are, functions of them, and the outcome."""
     plain = [factor for factor in study.parsed.factors if factor.function in ("", *FUNCTIONS)]
     bases = [Factor(factor.column) for factor in study.parsed.factors if factor.function in ("poly", "bs")]
-    outcome = [Factor(study.parsed.outcome)] if study.parsed.outcome != study.event_column else []
+    labelled = study.has_classes or study.parsed.outcome == study.event_column
+    outcome = [] if labelled else [Factor(study.parsed.outcome)]
     return tuple(dict.fromkeys([*plain, *bases, *outcome]))
 
 
@@ -223,10 +223,3 @@ def evaluate(factor: Factor, values: FloatArray) -> FloatArray:
 def _are_counts(column: Column) -> bool:
     values = np.asarray(column.values, dtype=np.float64)[~column.missing]
     return bool((values >= 0).all() and (values == np.floor(values)).all())
-
-
-def site_tables(study: Study, frames: Mapping[str, Frame], smallest_count: int = SMALLEST_COUNT) -> dict[str, SiteTable]:
-    """The tables of several sites, by the name of each."""
-    if not frames:
-        raise DataError("no table was given: a study needs at least one site")
-    return {site: SiteTable(study, frame, smallest_count) for site, frame in frames.items()}

@@ -12,7 +12,15 @@ from scipy.special import softmax
 from fedns.numerics import parallel
 from fedns.numerics.backend import Batch, FloatArray, Keys, LocalSteps, SketchPlan
 from fedns.numerics.cpu import kernels
-from fedns.numerics.cpu.backend import CpuBackend, data_of, merged_curvatures, rows_as_root, whole_clients
+from fedns.numerics.cpu.backend import (
+    NO_NORMS,
+    CpuBackend,
+    data_of,
+    for_each_part,
+    merged_curvatures,
+    rows_as_root,
+    whole_clients,
+)
 from fedns.numerics.cpu.pointwise import loss_code
 from fedns.numerics.cpu.sketching import sketch_code
 from fedns.numerics.cpu.softmax import kernels as passes
@@ -20,6 +28,7 @@ from fedns.numerics.formulas import Formulas
 from fedns.numerics.linalg import packed_size
 from fedns.numerics.parallel import Segments
 from fedns.numerics.rows import DenseRows
+from fedns.numerics.streaming import Run, in_memory
 
 
 @dataclass(frozen=True)
@@ -72,7 +81,7 @@ class SoftmaxBackend:
         segments = parallel.cut(batch.starts, batch.stops)
         sums = np.zeros((segments.number, steps.size, 4))
         before = (np.atleast_2d(w), np.atleast_2d(direction), steps)
-        self._launch(passes.curvatures_along, batch, segments, w.shape[-1], before, (norms, sums))
+        self._launch(passes.curvatures_along, batch, segments, w.shape[-1], before, (norms, sums), norms)
         return merged_curvatures(sums, segments, batch.starts.size)
 
     def gradient_and_hessian(self, loss: Formulas, batch: Batch, w: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -94,17 +103,22 @@ class SoftmaxBackend:
         points, offsets = np.atleast_2d(w), np.concatenate([[0], np.cumsum(plan.sizes)])
         out = np.zeros((int(offsets[-1]), w.shape[-1]))
 
-        def sketch(client: int) -> None:
-            own = points[client if len(points) > 1 else 0]
-            self._add_sketch(batch, client, own, plan, keys, out[offsets[client] : offsets[client + 1]])
+        for run in in_memory(batch.rows, whole_clients(batch)):
 
-        parallel.map_clients(sketch, batch.starts.size)
+            def sketch(place: int, run: Run = run) -> None:
+                client = run.low + place
+                own = points[client if len(points) > 1 else 0]
+                self._add_sketch(batch, run, client, own, plan, keys, out[offsets[client] : offsets[client + 1]])
+
+            parallel.map_clients(sketch, run.high - run.low)
         return self.gradient(loss, batch, w), out
 
-    def _add_sketch(self, batch: Batch, client: int, w: FloatArray, plan: SketchPlan, keys: Keys, out: FloatArray) -> None:
+    def _add_sketch(
+        self, batch: Batch, run: Run, client: int, w: FloatArray, plan: SketchPlan, keys: Keys, out: FloatArray
+    ) -> None:
         """The sketch of a client's root, of which so many rows at a time are written out."""
-        rows, y, s, totals = data_of(batch)
-        count = int(batch.stops[client] - batch.starts[client]) * self.classes
+        rows, y, s, totals = data_of(batch, run)
+        begin, count = int(run.segments.begin[client]), int(run.segments.size[client]) * self.classes
         chunk = max(parallel.SEGMENT_ROWS // self.outputs, plan.block_length)
         chunk = 1 << (chunk - 1).bit_length()  # blocks that a sketch transforms must not be cut
         fill, add = _plain(passes.fill_root), _plain(kernels.gradient_and_sketch)
@@ -112,7 +126,6 @@ class SoftmaxBackend:
         for low in range(0, count, chunk):
             high = min(low + chunk, count)
             root, table = np.empty((high - low, w.size)), np.zeros_like(out)
-            begin = int(batch.starts[client])
             fill(rows, y, s, 1.0 / totals[client], begin, low, high, w, int(self.reference), self.outputs, root)
             place = [np.array([value], dtype=np.int64) for value in (0, 0, high - low, -low, count)]
             add(
@@ -133,15 +146,22 @@ class SoftmaxBackend:
         return out
 
     def _launch(
-        self, kernel: Any, batch: Batch, segments: Segments, row_cost: int, before: tuple[Any, ...], after: tuple[Any, ...]
+        self,
+        kernel: Any,
+        batch: Batch,
+        segments: Segments,
+        row_cost: int,
+        before: tuple[Any, ...],
+        after: tuple[Any, ...],
+        norms: FloatArray = NO_NORMS,
     ) -> None:
-        """Run a kernel over parts of the segments, on Python's threads."""
-        data = data_of(batch)
+        """Run a kernel over parts of the segments, on Python's threads; `norms` has an entry for every row."""
 
-        def part(low: int, high: int) -> None:
-            kernel(*data, segments, low, high, *before, int(self.reference), self.outputs, *after)
+        def part(run: Run, low: int, high: int) -> None:
+            own = (array[run.first : run.last] if array is norms else array for array in after)
+            kernel(*data_of(batch, run), run.segments, low, high, *before, int(self.reference), self.outputs, *own)
 
-        parallel.for_each_part(segments, part, row_cost)
+        for_each_part(batch, segments, part, row_cost)
 
 
 def _plain(kernel: Any) -> Callable[..., None]:
