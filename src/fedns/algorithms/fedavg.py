@@ -10,7 +10,7 @@ import numpy as np
 
 from fedns.algorithms.curvature import FloatArray
 from fedns.algorithms.searches import refusable
-from fedns.core.algorithm import Algorithm, Outcome
+from fedns.core.algorithm import Algorithm, Outcome, State
 from fedns.core.checked import Count, CountOrZero, NotNegative
 from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
@@ -69,10 +69,9 @@ class CandidateLosses(Message):
     losses: Payload = wire("candidates", dtype="float64", discloses="loss")
 
 
-class AveragingState(Message):
+class AveragingState(State):
     """The model, the learning rates still in the race with their models (one once it is decided), and the rounds raced."""
 
-    coefficients: Payload = wire("features", dtype="float64")
     candidates: Payload = wire("candidates", "features", dtype="float64")
     learning_rates: Payload = wire("candidates", dtype="float64")
     raced: Payload = wire(dtype="int64")

@@ -19,7 +19,7 @@ from fedns.algorithms.compressors import (
 )
 from fedns.algorithms.curvature import Model, local_gradient, refuse_impossible_hessian
 from fedns.algorithms.searches import ArmijoSearch, search_handlers, step_along
-from fedns.core.algorithm import Algorithm, Outcome
+from fedns.core.algorithm import Algorithm, Outcome, State
 from fedns.core.checked import Limit
 from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
@@ -34,10 +34,9 @@ from fedns.problems.problem import Problem
 FloatArray = NDArray[np.float64]
 
 
-class LearnRequest(Message):
+class LearnRequest(Model):
     """The coefficients, and the size of a real number in the replies: a client adds to its Hessian what then arrives."""
 
-    coefficients: Payload = wire("features")
     number_bytes: Payload = wire(dtype="uint8")
 
 
@@ -85,18 +84,16 @@ class Correction(Message):
             raise MessageError(f"field 'indices' of {self.kind} points outside the {entries} entries of the Hessian")
 
 
-class LearnedHessian(Message):
+class LearnedHessian(State):
     """Coefficients and the mean of the Hessians the clients hold."""
 
-    coefficients: Payload = wire("features", dtype="float64")
     packed_hessian: Payload = wire("entries", dtype="float64")
     total_weight: Payload = wire(dtype="float64")  # of all clients, of whom a round may see a part
 
 
-class PartialModel(Message):
+class PartialModel(State):
     """Coefficients, and the means over all clients, present or not, of Hessian, shift and right-hand side."""
 
-    coefficients: Payload = wire("features", dtype="float64")
     packed_hessian: Payload = wire("entries", dtype="float64")
     shift: Payload = wire(dtype="float64")
     right_side: Payload = wire("features", dtype="float64")

@@ -9,6 +9,7 @@ from typing import Annotated, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from fedns.core.algorithm import State
 from fedns.core.checked import Checked, Count, CountOrZero, Limit
 from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
@@ -30,10 +31,9 @@ class Ray(Message):
     slope: Payload = wire(dtype="float64")
 
 
-class StepState(Message):
+class StepState(State):
     """Coefficients and the step size of the last round."""
 
-    coefficients: Payload = wire("features", dtype="float64")
     step_size: Payload = wire(dtype="float64")
 
 

@@ -91,7 +91,7 @@ def _notes(notes: Sequence[str]) -> str:
 def _traffic_sections(lines: Sequence[Traffic]) -> list[str]:
     headings = {"uplink": "What left each site", "downlink": "What reached each site"}
     return [
-        section(heading, _traffic_table([line for line in lines if line.direction == direction]))
+        section(heading, _traffic_table([sent for sent in lines if sent.line.direction == direction]))
         for direction, heading in headings.items()
     ]
 
@@ -101,14 +101,14 @@ def _traffic_table(lines: Sequence[Traffic]) -> str:
         return "<p>Nothing.</p>"
     rows = [
         (
-            line.method,
-            line.kind,
-            ", ".join(line.fields),
-            f"{line.messages:.3g} at the start" if line.at_start else f"{line.messages:.3g} a round",
-            bytes_text(line.bytes_per_message),
-            bytes_text(line.bytes_per_client),
+            sent.method,
+            sent.line.kind,
+            ", ".join(sent.line.fields),
+            f"{sent.messages:.3g} {'at the start' if sent.line.at_start else 'a round'}",
+            bytes_text(sent.bytes_per_message),
+            bytes_text(sent.bytes_per_client),
         )
-        for line in lines
+        for sent in lines
     ]
     headings = ("method", "message", "what it holds", "messages per client", "bytes of each", "bytes per client and run")
     return html_table(headings, rows, text_columns={0, 1, 2})

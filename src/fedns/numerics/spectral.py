@@ -189,5 +189,4 @@ def positive_part(matrix: FloatArray) -> FloatArray:
     """The nearest positive semi-definite matrix: eigenvalues below 0 become 0."""
     values, vectors = np.linalg.eigh(matrix)
     below = vectors[:, values < 0] * np.sqrt(-values[values < 0])
-    clipped: FloatArray = matrix + below @ below.T  # what is not cut away keeps its digits
-    return clipped
+    return np.asarray(matrix + below @ below.T)

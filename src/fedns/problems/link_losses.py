@@ -9,7 +9,8 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from fedns.core.errors import ConfigError, DataError
+from fedns.core.checked import Positive
+from fedns.core.errors import DataError
 from fedns.core.shards import Shards
 from fedns.numerics.formulas import (
     exp,
@@ -105,11 +106,7 @@ class NegativeBinomial(Loss):
     """
 
     name: ClassVar[str] = "negative_binomial"
-    dispersion: float = 1.0
-
-    def __post_init__(self) -> None:
-        if not 0 < self.dispersion < math.inf:
-            raise ConfigError(f"negative_binomial needs a dispersion above 0, got {self.dispersion!r}")
+    dispersion: Positive = 1.0
 
     def value(self, y: Any, z: Any) -> Any:
         u = z + math.log(self.dispersion)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedns.core.algorithm import Algorithm
-from fedns.core.checked import checked
+from fedns.core.checked import Count, checked
 from fedns.core.clients import ClientMemory, Clients, Handler, Ids, messages_of
 from fedns.core.cohort import Cohort, Session
 from fedns.core.encoding import decode
@@ -41,10 +41,7 @@ class SimulatedCohort(Cohort):
         memory_budget_bytes: int = MEMORY_BUDGET_BYTES,
     ) -> None:
         super().__init__(session, np.arange(shards.num_clients, dtype=np.int64))
-        if chunk_clients is not None and chunk_clients < 1:
-            raise ConfigError(f"chunk_clients must be >= 1, got {chunk_clients}")
-        if memory_budget_bytes < 1:
-            raise ConfigError(f"memory_budget_bytes must be >= 1, got {memory_budget_bytes}")
+
         self.shards = shards
         self.memory = ClientMemory(self.ids)
         self._chunk_clients = chunk_clients
@@ -106,10 +103,10 @@ def simulate(
     start: ArrayLike | None = None,
     participation: float = 1.0,
     wire: str = "float64",
-    threads: int | None = None,
+    threads: Count | None = None,
     device: Literal["cpu", "cuda"] | None = None,
-    chunk_clients: int | None = None,
-    memory_budget_bytes: int = MEMORY_BUDGET_BYTES,
+    chunk_clients: Count | None = None,
+    memory_budget_bytes: Count = MEMORY_BUDGET_BYTES,
     observers: Sequence[Observer] = (),
 ) -> History:
     """Run a method over these shards in this process; its history, with the coefficients.
@@ -136,8 +133,7 @@ def simulate(
     if device is not None:
         problem = replace(problem, backend=on_device(device))
     stop = Stop(rounds, tol, gradient_tol)
-    if threads is not None and threads < 1:
-        raise ConfigError(f"threads must be >= 1, got {threads}")
+
     with parallel.threads(threads), single_threaded_blas():
         problem, shards = problem.linearised(shards)
         shards = shards.narrowed

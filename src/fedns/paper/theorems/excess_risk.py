@@ -134,8 +134,7 @@ def summarise(curves: list[Curve]) -> dict[str, float]:
 def _rows_over_dimension(curve: Curve) -> FloatArray:
     """m k / d_lambda for k = N^a, by sample size."""
     rows = np.array([CLIENTS * math.ceil(curve.kernel.dimension_power(count)) for count in curve.samples])
-    ratios: FloatArray = rows / curve.dimensions.mean(axis=0)
-    return ratios
+    return np.asarray(rows / curve.dimensions.mean(axis=0))
 
 
 def _over_pooled(curve: Curve, curves: list[Curve]) -> float:
@@ -146,5 +145,4 @@ def _over_pooled(curve: Curve, curves: list[Curve]) -> float:
 
 def _dimension_ratios(curve: Curve) -> FloatArray:
     powers = np.array([curve.kernel.dimension_power(count) for count in curve.samples])
-    ratios: FloatArray = curve.dimensions / powers
-    return ratios
+    return np.asarray(curve.dimensions / powers)

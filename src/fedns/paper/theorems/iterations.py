@@ -136,8 +136,7 @@ def far_starts(setting: Setting, seeds: int) -> list[tuple[float, Case]]:
 def _start(setting: Setting, away: float, seed: int) -> FloatArray:
     best = setting.optimum.coefficients
     direction = generator(seed, "far start").standard_normal(best.size)
-    start: FloatArray = best + away * np.linalg.norm(best) * direction / np.linalg.norm(direction)
-    return start
+    return np.asarray(best + away * np.linalg.norm(best) * direction / np.linalg.norm(direction))
 
 
 def summarise(cases: list[Case], far: list[tuple[float, Case]]) -> dict[str, float]:

@@ -33,8 +33,7 @@ class Path:
     def usable(self, below: float) -> NDArray[np.bool_]:
         """Rounds that begin nearer than `below` and end above rounding, both in units of the first distance, as a mask."""
         relative = self.hessian_distances / self.hessian_distances[0]
-        mask: NDArray[np.bool_] = (relative[:-1] <= below) & (relative[1:] > ROUNDING)
-        return mask
+        return np.asarray((relative[:-1] <= below) & (relative[1:] > ROUNDING))
 
     def rounds_to(self, distance: float) -> float:
         """Rounds until |w - w*| has fallen to this, interpolated on the logarithm; infinite where it never does."""
@@ -94,8 +93,7 @@ class PowerLaw:
     error: float  # the exponent's standard error
 
     def __call__(self, x: ArrayLike) -> FloatArray:
-        values: FloatArray = self.constant * np.asarray(x, dtype=np.float64) ** self.exponent
-        return values
+        return np.asarray(self.constant * np.asarray(x, dtype=np.float64) ** self.exponent)
 
 
 def fit_power(x: Sequence[float] | FloatArray, y: Sequence[float] | FloatArray) -> PowerLaw:
