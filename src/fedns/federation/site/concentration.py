@@ -10,12 +10,14 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from fedns.core.shards import Shards
+from fedns.numerics import parallel
 from fedns.numerics.rows import DenseRows
 from fedns.problems.problem import Problem
 
 FloatArray = NDArray[np.float64]
 _BLOCK = 65536
 _STRETCHES = 16
+_FEW_ROWS = 16384
 
 
 class Concentration(NamedTuple):
@@ -57,7 +59,7 @@ class PartOfRows:
         starts = shards.starts[0] + np.unique(np.arange(_STRETCHES) * rows // _STRETCHES)  # no row twice
         stops = starts + int(np.ceil(share * rows / _STRETCHES))
         self._part = replace(shards, starts=starts, stops=stops, names=None)
-        self._norms = norms
+        self._norms, self._few = norms, int((stops - starts).sum()) < _FEW_ROWS
         own = slice(shards.starts[0], shards.stops[0])
         total = shards.total_weights[0]
         weights = np.ones(1) if shards.sample_weights is None else shards.sample_weights[own]
@@ -76,7 +78,8 @@ class PartOfRows:
         bound = problem.loss.curvature_bound
         if not np.isfinite(bound) and caps is None:
             return np.full((steps.size, 4), np.nan)
-        sums = problem.passes.curvatures_along(problem.loss, self._part, w, direction, steps, self._norms)
+        with parallel.threads(1 if self._few else None):  # few rows are read before a second thread has begun
+            sums = problem.passes.curvatures_along(problem.loss, self._part, w, direction, steps, self._norms)
         total, _, trace, _ = np.einsum("j,jtk->kt", self._shares, sums)
         if caps is not None:
             return np.column_stack([total, caps[:, 0], trace, caps[:, 1]])
