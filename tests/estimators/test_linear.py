@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse
 import statsmodels.api as sm
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression, PoissonRegressor, Ridge
@@ -100,6 +101,27 @@ def test_a_link_that_is_not_canonical_takes_the_expected_information():
     ours = FederatedGLM("gamma").fit(X, positive, sites=SITES)
     theirs = sm.GLM(positive, sm.add_constant(X), sm.families.Gamma(sm.families.links.Log())).fit(tol=1e-14)
     assert ours.coef_ == pytest.approx(theirs.params[1:], rel=1e-8)
+    assert ours.inference_.standard_errors() == pytest.approx([*theirs.bse[1:], theirs.bse[0]], rel=1e-6)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_an_exposure_is_an_offset(sparse):
+    days = RANDOM.uniform(0.5, 3.0, 300)
+    weights = RANDOM.integers(1, 4, 300).astype(float)
+    rows = scipy.sparse.csr_matrix(X) if sparse else X
+    ours = FederatedGLM("poisson").fit(rows, COUNTS, sample_weight=weights, sites=SITES, offset=np.log(days))
+    theirs = sm.GLM(COUNTS, sm.add_constant(X), sm.families.Poisson(), exposure=days, freq_weights=weights).fit(tol=1e-14)
+    assert [ours.intercept_, *ours.coef_] == pytest.approx(theirs.params, abs=1e-8)
+    assert ours.inference_.standard_errors() == pytest.approx([*theirs.bse[1:], theirs.bse[0]], rel=1e-6)
+    assert ours.predict(rows, offset=np.log(days)) == pytest.approx(theirs.predict(), rel=1e-7)
+    with pytest.raises(ValueError, match="offset must have one number for each of 300 rows"):
+        FederatedGLM("poisson").fit(X, COUNTS, offset=[0.0])
+
+
+def test_standard_errors_of_other_links_come_from_the_expected_information():
+    positive = np.exp(MARGINS) * RANDOM.gamma(2.0, 0.5, 300)
+    ours = FederatedGLM("gamma").fit(X, positive, sites=SITES)
+    theirs = sm.GLM(positive, sm.add_constant(X), sm.families.Gamma(sm.families.links.Log())).fit(tol=1e-14)
     assert ours.inference_.standard_errors() == pytest.approx([*theirs.bse[1:], theirs.bse[0]], rel=1e-6)
 
 
