@@ -168,6 +168,8 @@ class Guard:
             raise Refusal("R3", "rows of the data do not leave it")
         if Discloses.HISTOGRAM in told and not own.score_tables:
             raise Refusal("R5", "its owner permits no table of scores to leave")
+        if Discloses.HAZARD in told and not own.baseline_hazards:
+            raise Refusal("R5", "its owner permits no baseline hazard to leave")
 
     def _check_rows(self, needed: float, what: str) -> None:
         if not self.shards.num_samples >= needed:
