@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import scipy  # whose splines are loaded when a study has some
 from numpy.typing import NDArray
-from scipy.interpolate import BSpline
 
 from fedns.core.errors import DataError
 from fedns.studies.model.design import Design, Part
@@ -116,7 +116,7 @@ def _numbers(design: Design, table: SiteTable, factor: Factor) -> FloatArray:
 def spline(values: FloatArray, knots: tuple[float, ...], degree: int) -> FloatArray:
     """B-splines without the first, as R's bs: (rows, knots - 2 + degree)."""
     padded = np.concatenate([np.full(degree, knots[0]), knots, np.full(degree, knots[-1])])
-    basis = BSpline.design_matrix(values, padded, degree).toarray()
+    basis = scipy.interpolate.BSpline.design_matrix(values, padded, degree).toarray()
     return np.asarray(basis[:, 1:], dtype=np.float64)
 
 
@@ -141,10 +141,14 @@ def _targets(design: Design, table: SiteTable) -> FloatArray:
 
 
 def _weights(table: SiteTable) -> FloatArray | None:
-    name = table.study.weights
+    study, name = table.study, table.study.weights
+    own = None
+    if study.class_weights:
+        labels = table.columns[study.parsed.outcome].labels()[table.used]
+        own = np.array([study.class_weights.get(label, 1.0) for label in labels])
     if not name:
-        return None
+        return own
     weights = np.asarray(table.columns[name].values, dtype=np.float64)[table.used]
     if not ((weights >= 0).all() and weights.sum() > 0):
         raise DataError(f"the weights '{name}' must be numbers of at least 0, some of them above")
-    return weights
+    return weights if own is None else weights * own
