@@ -45,7 +45,9 @@ if TYPE_CHECKING:
     from fedns.core.messages import Discloses, Message, Payload, Ragged, wire
     from fedns.core.shards import Shards
     from fedns.core.termination import Ending
-    from fedns.data.datasets import Dataset, as_binary, available, load
+    from fedns.data.catalogue import available
+    from fedns.data.datasets import Dataset, load
+    from fedns.data.labels import as_binary
     from fedns.data.partition import split, split_dataset
     from fedns.data.scaling import scale
     from fedns.estimators import FederatedCox, FederatedGLM, FederatedLogisticRegression, FederatedRidge
@@ -64,6 +66,7 @@ if TYPE_CHECKING:
     from fedns.problems.problem import Problem
     from fedns.problems.reference import Optimum, pooled_optimum
     from fedns.problems.softmax import Softmax
+    from fedns.reporting.observers import MlflowObserver, TensorBoardObserver
     from fedns.reporting.plots import plot_histories
     from fedns.runs.spec import Spec
     from fedns.simulation.simulator import simulate, simulated_cohort

@@ -20,6 +20,7 @@ from fedns.core.messages import WIRE_PRECISIONS, Message
 from fedns.core.shards import Shards
 from fedns.federation.protocol.packets import ANSWER, ASK, OPEN, Packet
 from fedns.federation.site.permissions import Permissions
+from fedns.federation.site.serve import prepare
 from fedns.federation.site.service import SiteService
 from fedns.numerics.linalg import unpack_symmetric
 from fedns.problems.evaluation import EvaluationPoint, LocalEvaluation, evaluate_locally
@@ -44,6 +45,7 @@ class Attacker:
         permissions: Permissions,
         method: str,
         extra: tuple[Handler, ...] = (),
+        rehearses: bool = False,
         **changes: Any,
     ) -> None:
         def build(description: Spec) -> tuple[Problem, Mapping[str, Handler]]:
@@ -51,7 +53,8 @@ class Attacker:
             return problem, {**handlers, **{handler.__name__: handler for handler in extra}}
 
         self.spec = run_of(method, 1, **{"rounds": 30, **changes})
-        self.service = SiteService("site-0", lambda spec: shards, build, permissions, folder)
+        ready = {"prepare": prepare} if rehearses else {}  # a real site compiles when a run is opened
+        self.service = SiteService("site-0", lambda spec: shards, build, permissions, folder, **ready)
         self.num_rows = shards.num_samples
         self.num_features = shards.num_columns + int(self.spec.intercept)
         self._handlers = build(self.spec)[1]

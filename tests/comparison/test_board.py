@@ -41,7 +41,7 @@ def test_the_live_board_names_what_runs():
 
 def test_a_comparison_tells_how_far_it_is_but_not_every_round():
     said = []
-    watcher = SayingDisplay(said.append).watch("fedns", 1)
+    display = SayingDisplay(said.append)
     for number in range(50):
-        watcher.on_round(Record(number, 0, 0.0, 0, 0, 1.0, 1e-3, 1.0), None)
+        display.moved("fedns", 1, Record(number, 0, 0.0, 0, 0, 1.0, 1e-3, 1.0))
     assert said == ["fedns, trial 2, round 0, gap 1.0e-03"]

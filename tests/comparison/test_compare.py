@@ -11,7 +11,6 @@ from fedns.comparison.display import Display
 from fedns.comparison.outputs import write_outputs
 from fedns.comparison.results import read_runs
 from fedns.core.errors import ConfigError, DataError
-from fedns.core.history import Observer
 from fedns.runs.spec import Spec
 
 KEYS = [
@@ -110,15 +109,9 @@ class StopsIn(Display):
     def __init__(self, method, trial, number):
         self.at = (method, trial, number)
 
-    def watch(self, method, trial):
-        outer = self
-
-        class Presser(Observer):
-            def on_round(self, record, state):
-                if (method, trial, record.round) == outer.at:
-                    raise KeyboardInterrupt
-
-        return Presser()
+    def moved(self, method, trial, record):
+        if (method, trial, record.round) == self.at:
+            raise KeyboardInterrupt
 
 
 def test_an_interrupted_run_keeps_its_rounds(finished, tmp_path):

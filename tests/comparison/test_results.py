@@ -115,7 +115,7 @@ def test_never_reached_is_a_dash(folder):
 def test_what_left_each_site(folder):
     write(folder, {("a", 0): history([1.0, 0.1, 0.01]), ("a", 1): history([1.0, 0.1])})
     hello, gradient = traffic(read_runs(folder), num_clients=2)
-    assert (hello.at_start, hello.messages, hello.bytes_per_message, hello.bytes_per_client) == (True, 1, 10, 10)
+    assert (hello.line.at_start, hello.messages, hello.bytes_per_message, hello.bytes_per_client) == (True, 1, 10, 10)
     assert (gradient.messages, gradient.bytes_per_message, gradient.bytes_per_client) == (1, 500, 750)
 
 

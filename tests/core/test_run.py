@@ -144,8 +144,8 @@ def test_participation_varies_by_round_and_is_reproducible():
         ({"rounds": 1, "tol": -1.0}, "suboptimality must be a finite number >= 0"),
         ({"rounds": 1, "participation": 0.0}, "participation must be in"),
         ({"rounds": 1, "wire": "float16"}, "wire precision must be float64 or float32"),
-        ({"rounds": 1, "chunk_clients": 0}, "chunk_clients must be >= 1"),
-        ({"rounds": 1, "threads": 0}, "threads must be >= 1"),
+        ({"rounds": 1, "chunk_clients": 0}, "chunk_clients of simulate must be a whole number >= 1"),
+        ({"rounds": 1, "threads": 0}, "threads of simulate must be a whole number >= 1"),
     ],
 )
 def test_bad_settings_are_refused_in_words(arguments, sentence):

@@ -5,8 +5,8 @@ import pytest
 import sklearn.datasets
 
 from fedns.core.errors import DataError
-from fedns.data.catalogue import BUILT_IN_SHAPES
-from fedns.data.datasets import available, load
+from fedns.data.catalogue import BUILT_IN_SHAPES, available
+from fedns.data.datasets import load
 from fedns.data.files import npz
 
 

@@ -7,7 +7,8 @@ import pytest
 import scipy.sparse
 
 from fedns.core.errors import DataError
-from fedns.data.datasets import available, load
+from fedns.data.catalogue import available
+from fedns.data.datasets import load
 from fedns.data.partition import split_dataset
 
 pytestmark = pytest.mark.skipif(not os.environ.get("FEDNS_DATA"), reason="FEDNS_DATA is not set")

@@ -175,7 +175,7 @@ def test_the_estimate_does_not_depend_on_chunks():
 
 
 def test_bad_settings_are_refused_with_a_sentence():
-    with pytest.raises(ConfigError, match="estimate_effective_dimension needs rows >= 1, got 0"):
+    with pytest.raises(ConfigError, match="rows of estimate_effective_dimension must be a whole number >= 1, got 0"):
         estimate(Problem(), make_shards(), rows=0)
     with pytest.raises(ConfigError, match=r"rows_per_dimension must be >= 1\.5 for the correction to be stable, got 1"):
         estimate(Problem(), make_shards(), rows_per_dimension=1.0)

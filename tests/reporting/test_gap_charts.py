@@ -6,7 +6,7 @@ import pytest
 from fedns.core.errors import ConfigError
 from fedns.core.history import History, Record
 from fedns.core.termination import Ending
-from fedns.reporting.gap_charts import FLOOR, SPREAD, curve, gap_chart
+from fedns.reporting.gap_charts import FLOOR, SPREAD, gap_chart, gap_line
 
 
 def history(gaps, sent=1000, seconds=1.0):
@@ -16,16 +16,16 @@ def history(gaps, sent=1000, seconds=1.0):
 
 def test_a_curve_is_the_middle_over_all_trials():
     runs = [history([1, 1e-2, 1e-4, 1e-6]), history([1, 1e-3, 0.0]), history([1, 1e-1, 1e-3, 1e-5])]
-    found = curve(runs, clients=2)
+    found = gap_line("a", runs, clients=2)
     np.testing.assert_array_equal(found.x["rounds"], [0, 1, 2, 3])
     np.testing.assert_array_equal(found.x["bytes"], [0, 500, 1000, 1500])
-    np.testing.assert_array_equal(found.middle, [1, 1e-2, 1e-4, 1e-6])
+    np.testing.assert_array_equal(found.y, [1, 1e-2, 1e-4, 1e-6])
     np.testing.assert_array_equal(found.low, [1, 1e-3, FLOOR, FLOOR])
     np.testing.assert_array_equal(found.high, [1, 1e-1, 1e-3, 1e-5])
 
 
 def test_the_horizontal_axis_never_steps_back():
-    found = curve([history([1] * 4, seconds=1.0), history([1] * 3, seconds=9.0)], clients=1)
+    found = gap_line("a", [history([1] * 4, seconds=1.0), history([1] * 3, seconds=9.0)], clients=1)
     assert (np.diff(found.x["seconds"]) >= 0).all()
 
 

@@ -90,7 +90,7 @@ def test_any_dataclass_of_the_usual_types(made):
         ("fedns:step_size=1;step_size=2", "given twice"),
         ("fedns:step_size=big", "step_size must be a number, got 'big'"),
         ("fedns:sketch=shrt", "unknown sketch 'shrt': did you mean srht"),
-        ("fedns:sketch_size=0", "needs size >= 1, got 0"),
+        ("fedns:sketch_size=0", "size of SRHT must be a whole number >= 1, got 0"),
         ("fedns:sketch_size=1.5", "sketch_size must be a whole number, got '1.5'"),
         ("fedns:nonzeros=2", "unknown parameter of method 'fedns' 'nonzeros'"),
         ("fedns:line_search=maybe", "unknown line search 'maybe': known are none, aggregate, local"),

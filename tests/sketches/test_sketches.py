@@ -102,7 +102,7 @@ def test_sjlt_columns_have_distinct_nonzeros_of_unit_length(nonzeros):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_size_zero_is_refused(kind):
-    with pytest.raises(ConfigError, match="needs size >= 1, got 0"):
+    with pytest.raises(ConfigError, match="must be a whole number >= 1, got 0"):
         kind(0)
 
 

@@ -11,6 +11,7 @@ import statsmodels.api as sm
 
 from fedns.studies.study import ColumnRule, Study
 
+OTHERS = ("multinomial", "cox")  # families that statsmodels has models of their own for
 FAMILIES = {"binomial": sm.families.Binomial, "gaussian": sm.families.Gaussian, "poisson": sm.families.Poisson}
 
 
@@ -28,10 +29,10 @@ class RandomProblem:
     near_separated: bool = False
 
 
-def random_problem(seed: int) -> RandomProblem:
-    """The problem with this number."""
+def random_problem(seed: int, families: tuple[str, ...] = tuple(FAMILIES)) -> RandomProblem:
+    """The problem with this number, of one of these families."""
     random = np.random.default_rng(seed)
-    family = str(random.choice(list(FAMILIES)))
+    family = str(random.choice(list(families)))
     rows, locations, levels = _rows(random, family)
     numbers = list(locations)
     terms = [*numbers, *levels]
@@ -43,7 +44,7 @@ def random_problem(seed: int) -> RandomProblem:
     if offset:
         rows["time"] = random.uniform(0.5, 3.0, len(rows)).round(3)
         options["offset"] = "offset(log(time))"
-    if random.random() < 0.3:
+    if random.random() < 0.3 and family != "cox":  # by Efron's rule a weight of 2 is not two rows
         rows["weight"] = random.integers(1, 4, len(rows))
         options["weights"] = "weight"
     problem = RandomProblem(_study(family, terms, levels, options, random), {}, rows, locations)
@@ -79,6 +80,12 @@ def _rows(random, family: str) -> tuple[pd.DataFrame, dict[str, tuple[float, flo
         rows["y"] = (random.random(count) < 1 / (1 + np.exp(-margin))).astype(float)
     elif family == "poisson":
         rows["y"] = random.poisson(np.exp(margin)).astype(float)
+    elif family == "multinomial":
+        pulls = np.outer(margin, [0.0, 1.0, -0.7, 0.4][: int(random.integers(3, 5))])
+        rows["y"] = (pulls + random.gumbel(size=pulls.shape)).argmax(axis=1)
+    elif family == "cox":
+        rows["y"] = np.ceil(random.exponential(9 * np.exp(-margin)))
+        rows["status"] = np.where(random.random(count) < 0.75, "sick", "well")
     else:
         rows["y"] = margin * 3 + random.normal(size=count)
     return rows, locations, levels
@@ -87,8 +94,10 @@ def _rows(random, family: str) -> tuple[pd.DataFrame, dict[str, tuple[float, flo
 def _study(family: str, terms: list[str], levels: dict[str, list[str]], options: dict[str, Any], random) -> Study:
     right = " + ".join([*terms, *([options.pop("offset")] if "offset" in options else [])])
     rules = {name: ColumnRule(levels=tuple(names)) for name, names in levels.items() if random.random() < 0.7}
-    if family == "binomial":
+    if family in ("binomial", "cox"):
         options |= {"event": ("sick",), "non_event": ("well",)}
+    if family == "cox":
+        options["status"] = "status"
     return Study(f"outcome ~ {right}", family, columns=rules, **options)
 
 
@@ -97,11 +106,12 @@ def _make_collinear(problem: RandomProblem, numbers: list[str], random) -> None:
     rows["same"] = 2.0 * rows[numbers[0]] + 3.0
     study = problem.study
     problem.study = Study(**{**vars_of(study), "formula": f"{study.formula} + same"})
-    problem.left_out = ("same",)
+    classes = [str(one) for one in sorted(set(rows["y"]))[1:]] if study.family == "multinomial" else []
+    problem.left_out = tuple(f"k{one}: same" for one in classes) or ("same",)
 
 
 def vars_of(study: Study) -> dict[str, Any]:
-    names = ("formula", "family", "event", "non_event", "columns", "missing", "weights")
+    names = ("formula", "family", "event", "non_event", "status", "columns", "missing", "weights")
     return {name: getattr(study, name) for name in names}
 
 
@@ -116,6 +126,8 @@ def _hand_out(problem: RandomProblem, random) -> None:
             rows.loc[here, "site"] = sites[1]
     if problem.study.family == "binomial":
         rows["outcome"] = np.where(rows["y"] > 0, "sick", "well")
+    elif problem.study.family == "multinomial":
+        rows["outcome"] = "k" + rows["y"].astype(str)
     else:
         rows["outcome"] = rows["y"]
     for site in rows["site"].unique():
@@ -191,5 +203,6 @@ def pooled_design(
         back[place[name], place[name]] = 1 / scale
         for part, location in shifts:
             rest = ":".join(other for other in name.split(":") if other != part) or "Intercept"
-            back[place[rest], place[name]] -= location / scale
+            if rest in place:  # in Cox regression there is no intercept
+                back[place[rest], place[name]] -= location / scale
     return np.column_stack(list(design.values())).astype(float), back, rows

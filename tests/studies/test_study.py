@@ -94,3 +94,9 @@ def test_whatever_is_wrong_is_one_sentence(tmp_path, text, words):
     path.write_text(text, encoding="utf-8")
     with pytest.raises(ConfigError, match=words):
         Study.read(path)
+
+
+def test_a_notebook_shows_the_settings():
+    study = Study("y ~ x", "gaussian", title="<b>bold</b>")
+    shown = study._repr_html_()
+    assert "y ~ x" in shown and "&lt;b&gt;bold" in shown and study.digest in shown

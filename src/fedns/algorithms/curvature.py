@@ -32,10 +32,9 @@ class Model(Message):
     coefficients: Payload = wire("features")
 
 
-class SketchRequest(Message):
+class SketchRequest(Model):
     """The current coefficients and how many rows to sketch to."""
 
-    coefficients: Payload = wire("features")
     size: Payload = wire(dtype="int32")
 
 
@@ -58,12 +57,9 @@ def sketched_curvature(
     return SketchedCurvature(gradient=gradient, sketched_root=Ragged(rows, offsets))
 
 
-class SampledCurvature(Message):
+class SampledCurvature(SketchedCurvature):
     """A client's gradient and rows of the root of its Hessian, drawn and scaled: both of the mean loss."""
 
-    fallback: ClassVar[str] = "last"
-
-    gradient: Payload = wire("features", discloses="gradient")
     sketched_root: Payload = wire("rows", "features", ragged=True, discloses="rows")
 
 
@@ -114,8 +110,7 @@ def local_gradient(problem: Problem, clients: Clients, request: Model) -> LocalG
 def ask_gradient(problem: Problem, w: FloatArray, cohort: Cohort) -> FloatArray:
     """The gradient of the whole objective at w, penalty included."""
     (gradient,) = cohort.ask(local_gradient, Model(w)).fold(mean("gradient"))
-    total: FloatArray = gradient + problem.penalty_diagonal(w.size) * w
-    return total
+    return np.asarray(gradient + problem.penalty_diagonal(w.size) * w)
 
 
 def refuse_impossible_hessian(kind: str, packed: FloatArray, num_features: int) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from fedns.algorithms.curvature import FloatArray
 from fedns.algorithms.searches import refusable
-from fedns.core.algorithm import Algorithm, Outcome
+from fedns.core.algorithm import Algorithm, Outcome, State
 from fedns.core.checked import Count, CountOrZero, NotNegative
 from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
@@ -69,10 +69,9 @@ class CandidateLosses(Message):
     losses: Payload = wire("candidates", dtype="float64", discloses="loss")
 
 
-class AveragingState(Message):
+class AveragingState(State):
     """The model, the learning rates still in the race with their models (one once it is decided), and the rounds raced."""
 
-    coefficients: Payload = wire("features", dtype="float64")
     candidates: Payload = wire("candidates", "features", dtype="float64")
     learning_rates: Payload = wire("candidates", dtype="float64")
     raced: Payload = wire(dtype="int64")
@@ -192,23 +191,17 @@ class FedAvg(Algorithm):
 
     def _train(self, problem: Problem, clients: Clients, w: FloatArray, rate: float) -> FloatArray:
         """Every client's coefficients after its local steps from w: (clients, features)."""
-        diagonal = problem.penalty_diagonal(w.size)
+        diagonal, shards = problem.penalty_diagonal(w.size), clients.shards
         if self.batch_size > 0:
-            return self._train_on_batches(problem, clients, w, rate, diagonal)
-        models = np.tile(w, (clients.shards.num_clients, 1))
+            batches = -(-shards.sizes // self.batch_size)  # of an epoch
+            steps = np.full_like(batches, self.local_steps) if self.local_steps else self.local_epochs * batches
+            local = LocalSteps(steps, self.batch_size, rate, diagonal, self.pull)
+            return problem.local_steps(w, shards, local, clients.keys("local batches"))
+        models = np.tile(w, (shards.num_clients, 1))
         for _ in range(self.local_steps or self.local_epochs):
-            gradient = problem.gradient(models, clients.shards)
+            gradient = problem.gradient(models, shards)
             models = models - rate * (gradient + diagonal * models + self.pull * (models - w))
         return models
-
-    def _train_on_batches(
-        self, problem: Problem, clients: Clients, w: FloatArray, rate: float, diagonal: FloatArray
-    ) -> FloatArray:
-        shards = clients.shards
-        batches = -(-shards.sizes // self.batch_size)  # of an epoch
-        steps = np.full_like(batches, self.local_steps) if self.local_steps else self.local_epochs * batches
-        local = LocalSteps(steps, self.batch_size, rate, diagonal, self.pull)
-        return problem.local_steps(w, shards, local, clients.keys("local batches"))
 
 
 @dataclass(frozen=True)

@@ -9,20 +9,19 @@ import numpy as np
 
 from fedns.algorithms.curvature import SketchedCurvature, SketchRequest, resized, sketched_curvature
 from fedns.algorithms.searches import ArmijoSearch, Search, search_handlers, step_along
-from fedns.core.algorithm import Algorithm, Outcome
+from fedns.core.algorithm import Algorithm, Outcome, State
 from fedns.core.checked import CountOrZero, NotNegative
 from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
-from fedns.core.messages import Message, Payload, wire
+from fedns.core.messages import Payload, wire
 from fedns.core.reducers import mean, mean_gram
 from fedns.problems.problem import Problem
 from fedns.sketches import SRHT, Sketch
 
 
-class SketchSizeState(Message):
+class SketchSizeState(State):
     """Coefficients and the sketch size of the next round."""
 
-    coefficients: Payload = wire("features", dtype="float64")
     sketch_size: Payload = wire(dtype="int64")
 
 

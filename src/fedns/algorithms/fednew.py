@@ -11,7 +11,8 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from fedns.core.algorithm import Algorithm, Outcome
+from fedns.algorithms.curvature import FloatArray, Model
+from fedns.core.algorithm import Algorithm, Outcome, State
 from fedns.core.checked import CountOrZero, Limit, NotNegative, Positive
 from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
@@ -20,14 +21,12 @@ from fedns.numerics import parallel
 from fedns.numerics.linalg import add_weighted_rows, pack_symmetric, packed_size, unpack_symmetric
 from fedns.problems.problem import Problem
 
-FloatArray = NDArray[np.float64]
 Bits = Annotated[int, Limit("from 1 to 16", lambda bits: 1 <= bits <= 16)]
 
 
-class DirectionRequest(Message):
+class DirectionRequest(Model):
     """The coefficients and the direction that led to them, by which clients settle their dual variables first."""
 
-    coefficients: Payload = wire("features")
     direction: Payload = wire("features", dtype="float64")  # never rounded: the duals have to add up to zero
     iteration: Payload = wire(dtype="int64")  # rounds made so far
     number_bytes: Payload = wire(dtype="uint8")  # of a real number in the replies
@@ -46,10 +45,9 @@ class QuantisedDirection(Message):
     radius: Payload = wire(dtype="float32", discloses="direction")
 
 
-class FedNewState(Message):
+class FedNewState(State):
     """Coefficients, the common direction y and the rounds made."""
 
-    coefficients: Payload = wire("features", dtype="float64")
     direction: Payload = wire("features", dtype="float64")
     iteration: Payload = wire(dtype="int64")
     total: Payload = wire(dtype="float64")  # the sum of all clients' weights in y, of whom a round may see a part
@@ -133,8 +131,7 @@ class ADMMDirections(Algorithm):
             clients.remember("fednew_factor", pack_symmetric(factors.transpose(0, 2, 1)))
 
         def solve(client: int, right: FloatArray) -> FloatArray:
-            solution: FloatArray = scipy.linalg.cho_solve((factors[client], True), right, check_finite=False)
-            return solution
+            return np.asarray(scipy.linalg.cho_solve((factors[client], True), right, check_finite=False))
 
         return gradient, solve
 
@@ -171,7 +168,6 @@ class FedNew(ADMMDirections):
     paper: ClassVar[str] = "Elgabli, Issaid, Bedi, Rajawat, Bennis, Aggarwal, FedNew, ICML 2022, Algorithm 1"
     uplink: ClassVar[str] = "M"
     theory: ClassVar[str] = "converges, no rate proved"
-    heterogeneous: ClassVar[str] = "-"
 
     def handlers(self) -> tuple[Handler, ...]:
         return (self.direction,)
@@ -218,7 +214,6 @@ class QFedNew(ADMMDirections):
     paper: ClassVar[str] = "Elgabli, Issaid, Bedi, Rajawat, Bennis, Aggarwal, FedNew, ICML 2022, section on Q-FedNew"
     uplink: ClassVar[str] = "bits M / 32 + 1"
     theory: ClassVar[str] = "converges, no rate proved"
-    heterogeneous: ClassVar[str] = "-"
     draws_random_numbers: ClassVar[bool] = True
 
     def handlers(self) -> tuple[Handler, ...]:
@@ -263,8 +258,7 @@ def quantise(vectors: FloatArray, bits: int, uniform: FloatArray) -> tuple[NDArr
 def dequantise(codes: NDArray[np.uint16], radius: NDArray[np.floating], bits: int) -> FloatArray:
     """The levels of these codes, the same to the last bit at both ends."""
     wide = np.asarray(radius, dtype=np.float64)[:, None]
-    levels: FloatArray = codes * (2.0 * wide / (2**bits - 1)) - wide
-    return levels
+    return np.asarray(codes * (2.0 * wide / (2**bits - 1)) - wide)
 
 
 def pack_codes(codes: NDArray[np.uint16], bits: int) -> NDArray[np.uint8]:
@@ -276,5 +270,4 @@ def pack_codes(codes: NDArray[np.uint16], bits: int) -> NDArray[np.uint8]:
 def unpack_codes(packed: NDArray[np.uint8], bits: int, count: int) -> NDArray[np.uint16]:
     """The first `count` codes that `pack_codes` put there."""
     digits = np.unpackbits(packed, axis=1, count=bits * count).reshape(len(packed), count, bits).astype(np.uint16)
-    codes: NDArray[np.uint16] = (digits << np.arange(bits, dtype=np.uint16)).sum(axis=2, dtype=np.uint16)
-    return codes
+    return np.asarray((digits << np.arange(bits, dtype=np.uint16)).sum(axis=2, dtype=np.uint16))

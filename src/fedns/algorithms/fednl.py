@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedns.algorithms.compressors import (
     Compressed,
@@ -19,7 +18,7 @@ from fedns.algorithms.compressors import (
 )
 from fedns.algorithms.curvature import Model, local_gradient, refuse_impossible_hessian
 from fedns.algorithms.searches import ArmijoSearch, search_handlers, step_along
-from fedns.core.algorithm import Algorithm, Outcome
+from fedns.core.algorithm import Algorithm, Outcome, State
 from fedns.core.checked import Limit
 from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
@@ -29,15 +28,12 @@ from fedns.core.reducers import mean
 from fedns.numerics import parallel
 from fedns.numerics.linalg import packed_size, solve_positive, unpack_symmetric
 from fedns.numerics.spectral import frobenius_norm, positive_part, spectral_norm, symmetric_times
-from fedns.problems.problem import Problem
-
-FloatArray = NDArray[np.float64]
+from fedns.problems.problem import FloatArray, Problem
 
 
-class LearnRequest(Message):
+class LearnRequest(Model):
     """The coefficients, and the size of a real number in the replies: a client adds to its Hessian what then arrives."""
 
-    coefficients: Payload = wire("features")
     number_bytes: Payload = wire(dtype="uint8")
 
 
@@ -85,18 +81,16 @@ class Correction(Message):
             raise MessageError(f"field 'indices' of {self.kind} points outside the {entries} entries of the Hessian")
 
 
-class LearnedHessian(Message):
+class LearnedHessian(State):
     """Coefficients and the mean of the Hessians the clients hold."""
 
-    coefficients: Payload = wire("features", dtype="float64")
     packed_hessian: Payload = wire("entries", dtype="float64")
     total_weight: Payload = wire(dtype="float64")  # of all clients, of whom a round may see a part
 
 
-class PartialModel(Message):
+class PartialModel(State):
     """Coefficients, and the means over all clients, present or not, of Hessian, shift and right-hand side."""
 
-    coefficients: Payload = wire("features", dtype="float64")
     packed_hessian: Payload = wire("entries", dtype="float64")
     shift: Payload = wire(dtype="float64")
     right_side: Payload = wire("features", dtype="float64")
@@ -136,9 +130,8 @@ class FedNL(Algorithm):
     line_search: ArmijoSearch | None = None
     shift_norm: Literal["frobenius", "spectral"] = "frobenius"
     variant: Literal["standard", "pp"] = "standard"
-    alpha: Annotated[float, Limit("from 0 to 1", lambda rate: 0 <= rate <= 1)] = (
-        0.0  # 0 means the compressor's own: 1, and for rand-k K / (M(M+1)/2)
-    )
+    # 0 means the compressor's own: 1, and for rand-k K / (M(M+1)/2).
+    alpha: Annotated[float, Limit("from 0 to 1", lambda rate: 0 <= rate <= 1)] = 0.0
 
     name: ClassVar[str] = "fednl"
     summary: ClassVar[str] = "Hessians learned from compressed corrections; super-linear at the price of one vector a round"
@@ -194,7 +187,7 @@ class FedNL(Algorithm):
             shift = self._norms(error, gradient.shape[1])[:, None] if self.shifts else np.zeros((len(error), 0))
             return Correction(gradient, shift, *correction)
 
-        return joined([some(part) for part in clients.slabs(_working_bytes(request.coefficients.size))])
+        return joined([some(part) for part in clients.slabs(8 * packed_size(request.coefficients.size))])
 
     @on_client(LearnRequest, InitialModel)
     def start_partially(self, problem: Problem, clients: Clients, request: LearnRequest) -> InitialModel:
@@ -223,7 +216,7 @@ class FedNL(Algorithm):
             part.remember("fednl_right_side", side_before + side_change)
             return Correction(side_change, change[:, None], *correction)
 
-        return joined([some(part) for part in clients.slabs(_working_bytes(w.size))])
+        return joined([some(part) for part in clients.slabs(8 * packed_size(w.size))])
 
     def _round(self, problem: Problem, state: LearnedHessian, cohort: Cohort) -> Outcome:
         w = state.coefficients
@@ -310,7 +303,6 @@ class NewtonZero(Algorithm):
     paper: ClassVar[str] = "Safaryan, Islamov, Qian, Richtarik, FedNL, ICML 2022, section on Newton-Zero"
     uplink: ClassVar[str] = "M; M(M+1)/2 once"
     theory: ClassVar[str] = "log 1/δ, locally"
-    heterogeneous: ClassVar[str] = "-"
     sees_partition: ClassVar[bool] = False
 
     def handlers(self) -> tuple[Handler, ...]:
@@ -336,10 +328,6 @@ class NewtonZero(Algorithm):
 def _share(cohort: Cohort, state: LearnedHessian | PartialModel) -> float:
     """The weight of the clients that take part in this round among all."""
     return float(cohort.total_weights.sum() / state.total_weight)
-
-
-def _working_bytes(features: int) -> int:
-    return 8 * packed_size(features)
 
 
 def _rounded(values: FloatArray, request: LearnRequest) -> FloatArray:

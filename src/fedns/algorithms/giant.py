@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedns.algorithms.curvature import ask_gradient, local_gradient, newton_steps
+from fedns.algorithms.curvature import Model, ask_gradient, local_gradient, newton_steps
 from fedns.algorithms.searches import ArmijoSearch, StepState, search_handlers
 from fedns.core.algorithm import Algorithm, Outcome
 from fedns.core.checked import Positive
@@ -18,10 +18,9 @@ from fedns.core.reducers import mean
 from fedns.problems.problem import NewtonStep, Problem
 
 
-class GlobalGradient(Message):
+class GlobalGradient(Model):
     """The current coefficients and the gradient of the whole objective there."""
 
-    coefficients: Payload = wire("features")
     gradient: Payload = wire("features")
 
 
@@ -64,7 +63,6 @@ class GIANT(Algorithm):
     paper: ClassVar[str] = "Wang, Roosta, Xu and Mahoney, GIANT, NeurIPS 2018, Algorithm 1"
     uplink: ClassVar[str] = "2 M + 13"
     theory: ClassVar[str] = "log 1/δ"
-    heterogeneous: ClassVar[str] = "-"
 
     def handlers(self) -> tuple[Handler, ...]:
         return (local_gradient, local_direction, *search_handlers(self.line_search))

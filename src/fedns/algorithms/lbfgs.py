@@ -10,21 +10,20 @@ import numpy as np
 
 from fedns.algorithms.curvature import FloatArray, ask_gradient, local_gradient
 from fedns.algorithms.searches import ArmijoSearch, search_repeatedly
-from fedns.core.algorithm import Algorithm, Outcome
+from fedns.core.algorithm import Algorithm, Outcome, State
 from fedns.core.checked import Count
 from fedns.core.clients import Handler
 from fedns.core.cohort import Cohort
-from fedns.core.messages import Message, Payload, wire
+from fedns.core.messages import Payload, wire
 from fedns.problems.problem import NewtonStep, Problem
 
 # A pair whose curvature s'y is below this fraction of |s||y| is rounding or sampling noise.
 _SMALLEST_COSINE = 1e-10
 
 
-class QuasiNewtonState(Message):
+class QuasiNewtonState(State):
     """Coefficients, the last point with its gradient, and the pairs of moves and gradient changes, oldest first."""
 
-    coefficients: Payload = wire("features", dtype="float64")
     last_coefficients: Payload = wire("known", "features", dtype="float64")  # no row before the first round
     last_gradient: Payload = wire("known", "features", dtype="float64")
     moves: Payload = wire("pairs", "features", dtype="float64")
@@ -54,7 +53,6 @@ class LBFGS(Algorithm):
     paper: ClassVar[str] = "Liu and Nocedal, On the limited memory BFGS method, Mathematical Programming 1989"
     uplink: ClassVar[str] = "M + 13"
     theory: ClassVar[str] = "linear; no better bound than gradient descent"
-    heterogeneous: ClassVar[str] = "-"
     sees_partition: ClassVar[bool] = False
 
     def handlers(self) -> tuple[Handler, ...]:

@@ -7,10 +7,10 @@ from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
-from fedns.algorithms.curvature import FloatArray, newton_steps
+from fedns.algorithms.curvature import FloatArray, Model, newton_steps
 from fedns.algorithms.giant import GIANT
 from fedns.algorithms.searches import ArmijoSearch, StepState
-from fedns.core.algorithm import Algorithm, Outcome
+from fedns.core.algorithm import Algorithm, Outcome, State
 from fedns.core.checked import Count, CountOrZero, Limit
 from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
@@ -21,10 +21,9 @@ from fedns.core.shards import Shards
 from fedns.problems.problem import Problem
 
 
-class LocalRun(Message):
+class LocalRun(Model):
     """The current coefficients and how many local steps to take from them."""
 
-    coefficients: Payload = wire("features")
     local_steps: Payload = wire(dtype="int32")
 
 
@@ -34,17 +33,15 @@ class LocalModel(Message):
     coefficients: Payload = wire("features", discloses="direction")
 
 
-class LocalModelAndLoss(Message):
+class LocalModelAndLoss(LocalModel):
     """Where a client's local steps have led, and its mean loss where they began."""
 
-    coefficients: Payload = wire("features", discloses="direction")
     loss: Payload = wire(dtype="float64", discloses="loss")
 
 
-class LocalNewtonState(Message):
+class LocalNewtonState(State):
     """Coefficients, local steps of the next round (0: GIANT has taken over), rounds, GIANT's step, objectives seen."""
 
-    coefficients: Payload = wire("features", dtype="float64")
     local_steps: Payload = wire(dtype="int64")
     rounds: Payload = wire(dtype="int64")
     step_size: Payload = wire(dtype="float64")

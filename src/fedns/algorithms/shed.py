@@ -7,24 +7,21 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedns.algorithms.curvature import gradients_and_roots
+from fedns.algorithms.curvature import Model, gradients_and_roots
 from fedns.algorithms.searches import ArmijoSearch, search_handlers, step_along
-from fedns.core.algorithm import Algorithm, Outcome
+from fedns.core.algorithm import Algorithm, Outcome, State
 from fedns.core.checked import Count
 from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
 from fedns.core.errors import ConfigError
 from fedns.core.messages import Message, Payload, Ragged, joined, wire
 from fedns.core.reducers import mean
-from fedns.core.shards import Shards
+from fedns.core.shards import IntArray, Shards
 from fedns.numerics import parallel
 from fedns.numerics.linalg import LowRank, unpack_symmetric
-from fedns.problems.problem import Problem
+from fedns.problems.problem import FloatArray, Problem
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 _GRAM_BYTES = 16 * 2**20
 
 
@@ -36,10 +33,9 @@ class Counts(tuple[int, ...]):
         return cls(int(part) for part in text.split("/"))
 
 
-class EigenRequest(Message):
+class EigenRequest(Model):
     """The coefficients, how many times Hessians were renewed, and the mean weight of a client."""
 
-    coefficients: Payload = wire("features")
     generation: Payload = wire(dtype="int64")
     mean_weight: Payload = wire(dtype="float64")
 
@@ -53,13 +49,12 @@ class EigenUpdate(Message):
     eigenvectors: Payload = wire("pairs", "features", ragged=True, discloses="hessian")
 
 
-class EigenState(Message):
+class EigenState(State):
     """Coefficients, and of every client what it has sent since it last renewed its Hessian.
 
     Per client and not summed: its residual falls from round to round, and stands in the coefficient of every pair it sent.
     """
 
-    coefficients: Payload = wire("features", dtype="float64")
     iteration: Payload = wire(dtype="int64")
     ids: Payload = wire("clients", dtype="int64")
     weights: Payload = wire("clients", dtype="float64")

@@ -13,7 +13,6 @@ from fedns import __version__
 from fedns.cli import comparison, data, federation, study
 from fedns.cli.options import INTERRUPTED_EXIT
 from fedns.core.errors import FednsError
-from fedns.numerics.errors import BackendError
 
 ERROR_EXIT = 2
 
@@ -39,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     words = None if arguments is None else list(arguments)
     try:
         code = app(words, standalone_mode=False, prog_name="fedns")
-    except (FednsError, BackendError) as error:
+    except FednsError as error:
         _fail(str(error))
         code = error.exit_status
     except click.ClickException as error:

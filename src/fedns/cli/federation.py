@@ -21,20 +21,14 @@ OWNER_ALONE = 0o077  # the umask of a site and of a coordinator: what they write
 
 def add_commands(app: typer.Typer) -> None:
     """Put the commands of a federation among the others."""
-    app.command("site")(site)
-    app.command("coordinate")(coordinate)
-    app.command("init-federation")(init_federation)
-    app.command("renew")(renew)
-    app.command("revoke")(revoke)
-    app.command("demo-federation")(demo_federation)
-    app.command("doctor")(doctor)
+    for command in (site, coordinate, init_federation, renew, revoke, demo_federation, doctor):
+        app.command()(command)
 
 
 def site(
     config: Annotated[Path, typer.Argument(hidden=True)],
     reset_budget: Annotated[
-        bool,
-        typer.Option("--reset-budget", help="Forget what has left this site so far, as its owner decides; then stop."),
+        bool, option("Forget what has left this site so far, as its owner decides; then stop.", False, "--reset-budget")
     ] = False,
 ) -> None:
     """Answer a coordinator about this site's rows, within what its file permits, until stopped.
@@ -56,7 +50,7 @@ def site(
 
 def coordinate(
     config: Annotated[Path, typer.Argument(hidden=True)],
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run that was interrupted.")] = False,
+    resume: Annotated[bool, option("Go on with the run that was interrupted.", False, "--resume")] = False,
     metrics_port: Annotated[int | None, option("Serve metrics for Prometheus on this loopback port.")] = None,
     quiet: Quiet = False,
 ) -> None:
@@ -88,9 +82,7 @@ def init_federation(
     sites: Annotated[str, typer.Option(help="Names of the sites, separated by commas.")],
     engine: Engine = DEFAULT_ENGINE,
     server: Annotated[str, option("Host and port that sites connect to.", "localhost:9092")] = "localhost:9092",
-    study: Annotated[
-        Path | None, typer.Option(help="A study to fit over the sites' tables; everybody gets a copy.", show_default=False)
-    ] = None,
+    study: Annotated[Path | None, option("A study to fit over the sites' tables; everybody gets a copy.")] = None,
 ) -> None:
     """Write keys and files for a coordinator and its sites into FOLDER.
 

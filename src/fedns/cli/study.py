@@ -21,10 +21,8 @@ study_app = typer.Typer(help="Draft a study.", no_args_is_help=True)
 def add_commands(app: typer.Typer) -> None:
     """Put the commands of a study among the others."""
     app.add_typer(study_app, name="study")
-    app.command("check")(check)
-    app.command("fit")(fit)
-    app.command("predict")(predict)
-    app.command("what-left")(what_left)
+    for command in (check, fit, predict, what_left):
+        app.command()(command)
 
 
 @study_app.command()
@@ -78,14 +76,11 @@ def check(
 
     limits = None if site is None else SiteConfig.read(site).permit
     found = check_table(Study.read(study), read_frame(table), limits)
-    for heading, lines in found.sections.items():
+    for heading, lines in (found.sections | ({"in the way": found.reasons} if found.reasons else {})).items():
         typer.echo(heading)
         for line in lines:
             typer.echo(f"  {line}")
     if found.reasons:
-        typer.echo("in the way")
-        for reason in found.reasons:
-            typer.echo(f"  {reason}")
         raise typer.Exit(1)
     typer.echo(f"{table.name} fits the study")
 
@@ -132,6 +127,7 @@ def predict(
     table: Annotated[Path, typer.Argument(hidden=True)],
     out: Annotated[Path, option("File of the predictions.", "predictions.csv")] = Path("predictions.csv"),
     standard_errors: Annotated[str, option("model, HC0 or HC1 (robust), or site (clustered by site).", "model")] = "model",
+    site: Annotated[str | None, option("Of a Cox model: survival with the baseline hazard of this site.")] = None,
 ) -> None:
     """Predict the outcomes of new rows, with intervals; a row that the model cannot speak of is refused by itself.
 
@@ -140,7 +136,8 @@ def predict(
     from fedns.core.files import write_whole
     from fedns.studies.prediction import Model
 
-    found = Model.load(model).predict(table, kind=standard_errors)
+    loaded = Model.load(model)
+    found = loaded.predict(table, kind=standard_errors) if site is None else loaded.survival(table, site)
     write_whole(out, found.to_csv(), durable=False)
     refused = [(row, reason) for row, reason in enumerate(found.refusals, start=1) if reason]
     for row, reason in refused[:10]:

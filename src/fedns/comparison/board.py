@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from fedns.comparison.display import Calls, Display
+from fedns.comparison.display import Display
 from fedns.comparison.workers import Say
-from fedns.core.history import Observer, Record
+from fedns.core.history import Record
 from fedns.reporting.numbers import gap_text
 from fedns.reporting.terminal import say
 
@@ -108,10 +108,7 @@ class SayingDisplay(Display):
     def stage(self, text: str) -> None:
         self._say(text)
 
-    def watch(self, method: str, trial: int) -> Observer:
-        def moved(record: Record) -> None:
-            if time.monotonic() - self._last > SECONDS_BETWEEN_WORDS:
-                self._last = time.monotonic()
-                self._say(f"{method}, trial {trial + 1}, round {record.round}, gap {gap_text(record.suboptimality)}")
-
-        return Calls(moved)
+    def moved(self, method: str, trial: int, record: Record) -> None:
+        if time.monotonic() - self._last > SECONDS_BETWEEN_WORDS:
+            self._last = time.monotonic()
+            self._say(f"{method}, trial {trial + 1}, round {record.round}, gap {gap_text(record.suboptimality)}")

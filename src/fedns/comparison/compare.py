@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
-from fedns.comparison.display import Display
-from fedns.comparison.prepare import (
-    SAME_EVERY_TRIAL,
-    Trial,
-    describe,
-    load_data,
-    notes_on_sketches,
-    prepare_trial,
-    split_and_scale,
-)
+from fedns.comparison import prepare
+from fedns.comparison.display import Display, Watched
 from fedns.comparison.results import ROUNDS_FILE, RUNS_FILE, RoundsWriter, Run, keep_finished, read_runs
 from fedns.core.checked import checked
 from fedns.core.errors import ConfigError
@@ -72,12 +63,12 @@ def compare(spec: Spec, display: Display | None = None, *, resume: bool = False,
 def _run_all(comparison: Comparison, methods: list[Method], display: Display, resume: bool, cluster: str | None) -> None:
     spec = comparison.spec
     display.stage(f"loading {spec.dataset}")
-    dataset, problem = load_data(spec)
+    dataset, problem = prepare.load_data(spec)
     display.stage("giving rows to clients")
-    shards = split_and_scale(spec, dataset, 0)
+    shards = prepare.split_and_scale(spec, dataset, 0)
     problem.loss.check_targets(shards)
-    comparison.facts = describe(spec, dataset, problem, shards)
-    comparison.notes = notes_on_sketches(methods, shards, problem.num_features(shards.num_columns))
+    comparison.facts = prepare.describe(spec, dataset, problem, shards)
+    comparison.notes = prepare.notes_on_sketches(methods, shards, problem.num_features(shards.num_columns))
     finished: set[tuple[str, int]] = set()
     if resume and has_settings(spec):
         finished = keep_finished(spec.folder)
@@ -88,18 +79,15 @@ def _run_all(comparison: Comparison, methods: list[Method], display: Display, re
         number: [method for method in methods if (method.label, number) not in finished] for number in range(spec.trials)
     }
     trials = [number for number, left in pending.items() if left]
-    with contextlib.ExitStack() as writers:
-        files = [
-            writers.enter_context((comparison.folder / name).open("a", encoding="utf-8"))
-            for name in (ROUNDS_FILE, RUNS_FILE)
-        ]
+    rounds_file, runs_file = spec.folder / ROUNDS_FILE, spec.folder / RUNS_FILE
+    with rounds_file.open("a", encoding="utf-8") as rounds, runs_file.open("a", encoding="utf-8") as runs:
         for trial in _trials(spec, dataset, problem, shards, display, trials):
             if trial.number == trials[0]:
                 display.stage("warming up")
                 _warm_up(spec, methods, problem, trial)
             for method in pending[trial.number]:
                 display.stage(f"trial {trial.number + 1} of {spec.trials}")
-                writer = RoundsWriter(files[0], files[1], method.label, trial.number)
+                writer = RoundsWriter(rounds, runs, method.label, trial.number)
                 simulate(
                     method.algorithm,
                     problem,
@@ -112,27 +100,27 @@ def _run_all(comparison: Comparison, methods: list[Method], display: Display, re
                     wire=spec.wire,
                     threads=spec.threads,
                     cluster=cluster,
-                    observers=(writer, display.watch(method.label, trial.number)),
+                    observers=(writer, Watched(display, method.label, trial.number)),
                 )
 
 
 def _trials(
     spec: Spec, dataset: Dataset, problem: Problem, shards: Shards, display: Display, numbers: list[int]
-) -> Iterator[Trial]:
+) -> Iterator[prepare.Trial]:
     """The data and optimum of these trials; a split that draws nothing is made once."""
-    trial: Trial | None = None
+    trial: prepare.Trial | None = None
     for number in numbers:
-        if trial is not None and spec.split in SAME_EVERY_TRIAL:
+        if trial is not None and spec.split in prepare.SAME_EVERY_TRIAL:
             trial = replace(trial, number=number, seed=spec.seed + number)
         else:
             display.stage("giving rows to clients")
-            rows = shards if number == 0 else split_and_scale(spec, dataset, number)
+            rows = shards if number == 0 else prepare.split_and_scale(spec, dataset, number)
             display.stage("finding the pooled optimum")
-            trial = prepare_trial(spec, problem, rows, number)
+            trial = prepare.prepare_trial(spec, problem, rows, number)
         yield trial
 
 
-def _warm_up(spec: Spec, methods: list[Method], problem: Problem, trial: Trial) -> None:
+def _warm_up(spec: Spec, methods: list[Method], problem: Problem, trial: prepare.Trial) -> None:
     """Two rounds of every method on a few rows, so that no method's clock holds the compilation of its kernels."""
     shards = trial.shards
     clients = shards.num_clients  # as many as in the run: methods choose by their number

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console
@@ -18,23 +19,6 @@ from fedns.reporting.terminal import say
 COMPILING = "compiling kernels (first run only)"
 
 
-class Calls(Observer):
-    """Calls functions with every record, and with the history at the end."""
-
-    def __init__(
-        self,
-        moved: Callable[[Record], None] = lambda record: None,
-        ended: Callable[[History], None] = lambda history: None,
-    ) -> None:
-        self._moved, self._ended = moved, ended
-
-    def on_round(self, record: Record, state: Any) -> None:
-        self._moved(record)
-
-    def on_end(self, history: History) -> None:
-        self._ended(history)
-
-
 class Display:
     """Shows nothing; the two below show a run on a terminal and in plain lines."""
 
@@ -45,9 +29,26 @@ class Display:
     def stage(self, text: str) -> None:
         """What is being done outside the rounds."""
 
-    def watch(self, method: str, trial: int) -> Observer:
-        """An observer for one run."""
-        return Observer()
+    def moved(self, method: str, trial: int, record: Record) -> None:
+        """A round of a run is over."""
+
+    def ended(self, method: str, trial: int, history: History) -> None:
+        """A run is over."""
+
+
+@dataclass(frozen=True)
+class Watched(Observer):
+    """One run as a display is told of it."""
+
+    display: Display
+    method: str
+    trial: int
+
+    def on_round(self, record: Record, state: Any) -> None:
+        self.display.moved(self.method, self.trial, record)
+
+    def on_end(self, history: History) -> None:
+        self.display.ended(self.method, self.trial, history)
 
 
 class LineDisplay(Display):
@@ -65,10 +66,7 @@ class LineDisplay(Display):
         with _on_compile(lambda: say(self._console, COMPILING)):
             yield
 
-    def watch(self, method: str, trial: int) -> Observer:
-        return Calls(ended=lambda history: self._end(method, trial, history))
-
-    def _end(self, method: str, trial: int, history: History) -> None:
+    def ended(self, method: str, trial: int, history: History) -> None:
         last = history.records[-1]
         self._ended.append(f"{method} {last.round} rounds to {gap_text(last.suboptimality)}")
         if len(self._ended) == len(self._methods):
@@ -102,19 +100,14 @@ class LiveDisplay(Display):
     def stage(self, text: str) -> None:
         self._progress.update(self._stage, description=escape(f"{text:<26}"))
 
-    def watch(self, method: str, trial: int) -> Observer:
-        task = self._tasks[method]
-        if trial == 0:
-            self._progress.start_task(task)
+    def moved(self, method: str, trial: int, record: Record) -> None:
+        if trial == record.round == 0:
+            self._progress.start_task(self._tasks[method])
+        text = f"trial {trial + 1}/{self._trials}  round {record.round}  gap {gap_text(record.suboptimality)}"
+        self._progress.update(self._tasks[method], text=text)
 
-        def moved(record: Record) -> None:
-            text = f"trial {trial + 1}/{self._trials}  round {record.round}  gap {gap_text(record.suboptimality)}"
-            self._progress.update(task, text=text)
-
-        def ended(history: History) -> None:
-            self._progress.update(task, completed=trial + 1)
-
-        return Calls(moved, ended)
+    def ended(self, method: str, trial: int, history: History) -> None:
+        self._progress.update(self._tasks[method], completed=trial + 1)
 
 
 def display_for(console: Console, quiet: bool) -> Display:
@@ -125,7 +118,7 @@ def display_for(console: Console, quiet: bool) -> Display:
 
 
 @contextlib.contextmanager
-def _on_compile(say: Any) -> Iterator[None]:
+def _on_compile(say: Callable[[], None]) -> Iterator[None]:
     """Call `say` when the first kernel is compiled rather than loaded from the cache of an earlier run."""
     if not COMPILED:
         yield

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import scipy.sparse
 
 from fedns.core.errors import ConfigError
 from fedns.core.history import History
@@ -26,9 +22,8 @@ from fedns.data.scaling import scale
 from fedns.federation.config import EXPERIMENT_FILE, SITE_FILE, read_experiment
 from fedns.federation.coordinator.coordinate import Result, Watcher, coordinate, open_transport
 from fedns.federation.coordinator.report import write_report
-from fedns.federation.processes import ended_by_sigterm, free_port
+from fedns.federation.processes import end_group, ended_by_sigterm, free_port
 from fedns.federation.provision import init_federation
-from fedns.numerics.rows import SparseRows
 from fedns.runs.builder import algorithm_of, problem_of
 from fedns.runs.spec import Spec
 from fedns.simulation.simulator import simulate
@@ -120,9 +115,9 @@ def prepare(demo: Demo) -> Shards:
     init_federation(demo.folder, demo.engine, names, f"{demo.host}:{free_port()}")
     shards, _ = scale(split_dataset(load(demo.dataset), demo.sites, "iid", 0), "maxabs")
     for number, name in enumerate(names):
-        mine = slice(int(shards.starts[number]), int(shards.stops[number]))
+        start, stop = int(shards.starts[number]), int(shards.stops[number])
         folder = demo.folder / "sites" / name
-        np.savez(folder / "rows.npz", X=_dense(shards)[mine], y=shards.targets[mine])
+        np.savez(folder / "rows.npz", X=shards.rows.dense(start, stop), y=shards.targets[start:stop])
         text = f'name = "{name}"\nengine = "{demo.engine}"\n\n[data]\ndataset = "rows.npz"\n\n{_PERMIT}'
         (folder / SITE_FILE).write_text(text, encoding="utf-8")
     return shards
@@ -138,9 +133,9 @@ def site_processes(folder: Path) -> Iterator[dict[str, subprocess.Popen[bytes]]]
         yield running
     finally:
         for process in running.values():
-            _signal(process, signal.SIGTERM)
+            process.terminate()  # all at once, before the first of them is waited for
         for process in running.values():
-            _end(process)
+            end_group(process, GIVE_UP_SECONDS)
 
 
 def start_site(folder: Path) -> subprocess.Popen[bytes]:
@@ -155,20 +150,6 @@ def start_site(folder: Path) -> subprocess.Popen[bytes]:
         )
 
 
-def _signal(process: subprocess.Popen[bytes], number: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, number)
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    _signal(process, signal.SIGCONT)  # a stopped process cannot end
-    try:
-        process.wait(GIVE_UP_SECONDS)
-    except subprocess.TimeoutExpired:
-        _signal(process, signal.SIGKILL)
-        process.wait()
-
-
 def _simulated(spec: Spec, shards: Shards) -> History:
     return simulate(
         algorithm_of(spec),
@@ -179,10 +160,3 @@ def _simulated(spec: Spec, shards: Shards) -> History:
         seed=spec.seed,
         wire=spec.wire,
     )
-
-
-def _dense(shards: Shards) -> Any:
-    rows = shards.rows
-    if isinstance(rows, SparseRows):
-        return scipy.sparse.csr_matrix((rows.data, rows.indices, rows.indptr), shape=rows.shape).toarray()
-    return rows.values

@@ -15,8 +15,7 @@ from fedns.comparison.method_pages import Size, comparison_of_methods, notes_on_
 from fedns.comparison.outputs import Outputs
 from fedns.comparison.tables import comparison_table
 from fedns.core.algorithm import Algorithm
-from fedns.data.catalogue import FOLDER_VARIABLE, archives
-from fedns.data.datasets import available
+from fedns.data.catalogue import FOLDER_VARIABLE, archives, available
 from fedns.reporting.terminal import say, text_table
 from fedns.runs.methods import parameters
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedns.core.shards import Shards
-from fedns.data.datasets import Dataset, as_binary, load
+from fedns.data.datasets import Dataset, load
+from fedns.data.labels import as_binary
 from fedns.data.missing import treat_missing
 from fedns.data.partition import split_dataset
 from fedns.data.scaling import scale

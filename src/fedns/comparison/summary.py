@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -10,7 +9,8 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-from fedns.comparison.results import Run, add_up
+from fedns.comparison.results import LedgerLine, Run, add_up
+from fedns.core.files import write_csv
 from fedns.core.history import Record
 from fedns.reporting.grouping import grouped
 
@@ -93,10 +93,7 @@ def _spreads(records: Sequence[Record], num_clients: int) -> Spreads:
 def write_summary(path: Path, summaries: Sequence[Summary]) -> None:
     """One line per method; a target that no trial reached leaves its cells empty."""
     rows = [_csv_row(summary) for summary in summaries]
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(rows[0]) if rows else [])
-        writer.writeheader()
-        writer.writerows(rows)
+    write_csv(path, [*rows[:1], *(row.values() for row in rows)])
 
 
 def _csv_row(summary: Summary) -> dict[str, Any]:
@@ -123,10 +120,7 @@ class Traffic:
     """One kind of message of a method, averaged over its finished trials."""
 
     method: str
-    direction: str  # "uplink" leaves a site, "downlink" reaches it
-    kind: str
-    fields: tuple[str, ...]
-    at_start: bool
+    line: LedgerLine
     messages: float  # per client, and per round unless at the start
     bytes_per_message: float
     bytes_per_client: float  # over a whole run
@@ -143,10 +137,7 @@ def _traffic_of(method: str, runs: list[Run], num_clients: int) -> list[Traffic]
     return [
         Traffic(
             method,
-            line.direction,
-            line.kind,
-            line.fields,
-            line.at_start,
+            line,
             line.messages / num_clients / (len(runs) if line.at_start else rounds),
             line.bytes / line.messages,
             line.bytes / num_clients / len(runs),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +18,7 @@ from fedns.comparison.summary import TARGETS, Summary, gap_name, summarise
 from fedns.comparison.tables import target_text
 from fedns.comparison.workers import Say, Task, run_tasks
 from fedns.core.errors import ConfigError
-from fedns.core.files import alone_in, write_whole
+from fedns.core.files import alone_in, write_csv, write_whole
 from fedns.data.catalogue import shape_of
 from fedns.reporting.numbers import DASH, bytes_text, gap_text, markdown_table, one_parameter_a_line, rounds_text
 from fedns.reporting.terminal import text_table
@@ -162,12 +161,13 @@ def is_finished(spec: Spec) -> bool:
 
 def read_finished(sweep: Sweep) -> Finished:
     """The summaries of every finished case, in the order of the sweep."""
-    return {case.label: _read_summaries(case.spec) for case in sweep.cases if is_finished(case.spec)}
+    finished = {case.label: case.spec.folder for case in sweep.cases if is_finished(case.spec)}
+    return {label: summarise(read_runs(folder), clients_of(folder)) for label, folder in finished.items()}
 
 
-def _read_summaries(spec: Spec) -> list[Summary]:
-    clients = int((spec.folder / FINISHED_FILE).read_text(encoding="utf-8"))
-    return summarise(read_runs(spec.folder), clients)
+def clients_of(folder: Path) -> int:
+    """How many clients a finished comparison had."""
+    return int((folder / FINISHED_FILE).read_text(encoding="utf-8"))
 
 
 def cell(summary: Summary | None) -> str:
@@ -191,8 +191,7 @@ def _rows(done: Finished) -> list[list[str]]:
 def write_table(folder: Path, done: Finished) -> None:
     """The table as CSV and as Markdown."""
     headings, rows = ["method", *done], _rows(done)
-    with (folder / TABLE_FILES[0]).open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows([headings, *rows])
+    write_csv(folder / TABLE_FILES[0], [headings, *rows])
     (folder / TABLE_FILES[1]).write_text("\n".join(markdown_table(headings, rows)) + "\n", encoding="utf-8")
 
 

@@ -16,7 +16,6 @@ from typing import Any
 
 from fedns.core.errors import FednsError
 from fedns.numerics import parallel
-from fedns.numerics.errors import BackendError
 from fedns.simulation.cluster import spread
 
 Say = Callable[[str], None]
@@ -122,7 +121,7 @@ def _serve(connection: Connection, threads: int) -> None:
                 return
             try:
                 answer = ("done", task.work(*task.arguments, lambda text: connection.send(("said", text))))
-            except (FednsError, BackendError) as error:
+            except FednsError as error:
                 answer = ("failed", type(error)(f"{task.label}: {error}"))
             except Exception:
                 answer = ("failed", RuntimeError(f"{task.label} failed:\n{traceback.format_exc()}"))

@@ -34,6 +34,7 @@ Positive = Annotated[float, Limit("> 0", lambda value: value > 0)]
 NotNegative = Annotated[float, Limit(">= 0", lambda value: value >= 0)]
 Count = Annotated[int, Limit(">= 1", lambda value: value >= 1)]
 CountOrZero = Annotated[int, Limit(">= 0", lambda value: value >= 0)]
+Fraction = Annotated[float, Limit("> 0 and <= 1", lambda part: 0 < part <= 1)]
 _VALUE_WORDS: dict[Any, str] = {
     int: "a whole number",
     float: "a finite number",

@@ -90,14 +90,8 @@ def layout_checksum(cls: type[Message]) -> bytes:
 
 def batch_bytes(batch: Message, precision: np.dtype[Any]) -> NDArray[np.int64]:
     """The encoded length of each client's message, (clients,): the header as `encode` writes it plus the arrays' bytes."""
-    specs = batch.specs()
-    counts, shapes = [], []
-    for name in specs:
-        value = getattr(batch, name)
-        ragged = isinstance(value, Ragged)
-        counts.append(value.counts if ragged else None)
-        shapes.append((value.values if ragged else value).shape[1:])
-    rows = [c for c in counts if c is not None]
+    values = {name: (spec, getattr(batch, name)) for name, spec in batch.specs().items()}
+    rows = [value.counts for _, value in values.values() if isinstance(value, Ragged)]
     clients = batch_size(batch)
     table = np.stack(rows, axis=1) if rows else np.zeros((clients, 0), dtype=np.int64)
     if (table == table[:1]).all():  # the usual case, and much cheaper to find out
@@ -108,13 +102,13 @@ def batch_bytes(batch: Message, precision: np.dtype[Any]) -> NDArray[np.int64]:
     for case, lengths_of_case in enumerate(distinct):
         remaining = iter(lengths_of_case.tolist())
         layout = tuple(
-            (wire_dtype(spec, precision), shape if c is None else (next(remaining), *shape))
-            for spec, c, shape in zip(specs.values(), counts, shapes, strict=True)
+            (wire_dtype(spec, precision), (next(remaining), *v.values.shape[1:]) if isinstance(v, Ragged) else v.shape[1:])
+            for spec, v in values.values()
         )
         lengths[case] = _encoded_length(type(batch), layout)  # type: ignore[arg-type]
     return lengths[which.reshape(-1)] + sum(
         coded_bytes(value.values, value.offsets) if isinstance(value, Ragged) else coded_bytes(value)
-        for value in (getattr(batch, name) for name, spec in specs.items() if spec.kind == "coded")
+        for value in (value for spec, value in values.values() if spec.kind == "coded")
     )
 
 

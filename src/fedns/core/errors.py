@@ -2,13 +2,8 @@
 
 import difflib
 from collections.abc import Iterable
-from typing import ClassVar
 
-
-class FednsError(ValueError):
-    """Base of every error this package raises on purpose."""
-
-    exit_status: ClassVar[int] = 2  # of a command that it ends
+from fedns.numerics.errors import FednsError as FednsError
 
 
 class DataError(FednsError):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from fedns.core.errors import ConfigError
 
@@ -46,6 +48,12 @@ def write_whole(path: Path, content: bytes | str, *, durable: bool = True) -> No
             os.fsync(folder)
         finally:
             os.close(folder)
+
+
+def write_csv(path: Path, rows: Iterable[Iterable[Any]]) -> None:
+    """A table as a file, the headings in its first row."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows(rows)
 
 
 @contextlib.contextmanager

@@ -104,7 +104,7 @@ class Shards:
                 squares = self.rows.data[entries].astype(np.float64) ** 2
                 totals = np.bincount(self.rows.indices[entries], weights=squares, minlength=self.num_columns)
             else:
-                totals = np.einsum("ij,ij->j", *[self.rows.values[start:stop].astype(np.float64, copy=False)] * 2)
+                totals = np.einsum("ij,ij->j", *[self.rows.dense(start, stop)] * 2)
             means[client] = totals / (stop - start)
         return means
 
@@ -112,12 +112,7 @@ class Shards:
         """The rows of a client as they are, some at a time: first, last + 1, and (rows, columns)."""
         for start in range(int(self.starts[client]), int(self.stops[client]), rows):
             stop = min(start + rows, int(self.stops[client]))
-            if isinstance(self.rows, SparseRows):
-                parts = self.rows.data, self.rows.indices, self.rows.indptr
-                block = scipy.sparse.csr_matrix(parts, shape=self.rows.shape)[start:stop].toarray()
-            else:
-                block = self.rows.values[start:stop]
-            yield start, stop, block.astype(np.float64, copy=False)
+            yield start, stop, self.rows.dense(start, stop)
 
     def select(self, clients: ArrayLike) -> Shards:
         """These clients only, in this order, over the same memory."""

@@ -15,24 +15,13 @@ from numpy.typing import NDArray
 from fedns.core.checked import checked
 from fedns.core.errors import DataError, unknown
 from fedns.data import synthetic, unpacked
-from fedns.data.catalogue import (
-    BUILT_IN_SHAPES,
-    FOLDER_VARIABLE,
-    RULES,
-    DatasetInfo,
-    Rule,
-    archives,
-    available,
-    read_built_in,
-)
+from fedns.data.catalogue import BUILT_IN_SHAPES, FOLDER_VARIABLE, RULES, Rule, archives, read_built_in
 from fedns.data.collection import fetch
 from fedns.data.collection.cache import is_cached, verify
 from fedns.data.files import sources
 from fedns.data.files.table import Table
-from fedns.data.labels import Task, as_binary, encode_targets
+from fedns.data.labels import Task, encode_targets
 from fedns.numerics.streaming import file_of
-
-__all__ = ["Dataset", "DatasetInfo", "as_binary", "available", "load"]
 
 _DTYPES = {"float64": np.float64, "float32": np.float32}
 

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedns.core.checked import checked
 from fedns.core.errors import DataError
-from fedns.core.shards import Shards
+from fedns.core.shards import IntArray, Shards
 from fedns.data.datasets import Dataset
 from fedns.data.labels import Task, infer_task
 from fedns.numerics.rng import generator
@@ -21,8 +21,6 @@ from fedns.numerics.streaming import streamed
 SPLITS = ("iid", "contiguous", "sorted", "dirichlet:ALPHA", "quantity:ALPHA", "group")
 QUANTILE_BINS = 10  # classes that a regression target is cut into for label skew
 _EVEN_ALPHA = 1e12  # beyond it the shares are equal to six digits, and a larger one would overflow
-
-IntArray = NDArray[np.int64]
 
 
 class _Deal(NamedTuple):
@@ -73,22 +71,15 @@ def split(
         deal, names = _by_group(groups, group_names, clients, num_rows)
     else:
         deal = _by_draw(kind, alpha, y, _checked_clients(clients, num_rows), seed, task)
-    if deal.order is None or np.array_equal(deal.order, np.arange(num_rows)):  # nothing to move, nothing to copy
-        return Shards.from_arrays(features, y, deal.sizes, sample_weights=sample_weights, names=names, columns=columns)
-    if not scipy.sparse.issparse(features) and streamed(DenseRows.of(np.asarray(features))):
-        raise DataError(f"the table is larger than memory, and split '{how}' moves its rows: use 'contiguous'")
-    matrix = features.tocsr() if scipy.sparse.issparse(features) else np.asarray(features)
     weights = None if sample_weights is None else np.asarray(sample_weights, dtype=np.float64)
     if weights is not None and weights.shape != y.shape:
         raise DataError(f"sample weights have shape {weights.shape}, but there are {num_rows} rows: give one per row")
-    return Shards.from_arrays(
-        matrix[deal.order],
-        y[deal.order],
-        deal.sizes,
-        sample_weights=None if weights is None else weights[deal.order],
-        names=names,
-        columns=columns,
-    )
+    if deal.order is not None and not np.array_equal(deal.order, np.arange(num_rows)):  # else there is nothing to copy
+        if not scipy.sparse.issparse(features) and streamed(DenseRows.of(np.asarray(features))):
+            raise DataError(f"the table is larger than memory, and split '{how}' moves its rows: use 'contiguous'")
+        matrix = features.tocsr() if scipy.sparse.issparse(features) else np.asarray(features)
+        features, y, weights = matrix[deal.order], y[deal.order], None if weights is None else weights[deal.order]
+    return Shards.from_arrays(features, y, deal.sizes, sample_weights=weights, names=names, columns=columns)
 
 
 @checked

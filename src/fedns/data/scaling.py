@@ -8,19 +8,16 @@ from functools import reduce
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 from numpy.typing import NDArray
 
 from fedns.core.checked import checked
 from fedns.core.errors import DataError
-from fedns.core.shards import Shards
+from fedns.core.shards import FloatArray, Shards
 from fedns.numerics.rows import DenseRows, Rows, SparseRows
 from fedns.numerics.streaming import streamed
 
 SCALINGS = ("none", "maxabs", "standardise")
 CHUNK_ROWS = 8192  # summed chunk by chunk: less memory, and rounding errors that do not grow with the number of rows
-
-FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +102,7 @@ def _chunks(start: int, stop: int) -> Iterator[tuple[int, int]]:
 def _summary(rows: Rows, start: int, stop: int) -> ColumnSummary:
     if isinstance(rows, SparseRows):
         return _sparse_summary(rows, start, stop)
-    values = rows.values[start:stop].astype(np.float64, copy=False)
+    values = rows.dense(start, stop)
     mean = values.mean(axis=0)
     deviations = values - mean
     return ColumnSummary(stop - start, mean, np.einsum("ij,ij->j", deviations, deviations), np.abs(values).max(axis=0))
@@ -144,8 +141,7 @@ def _is_constant(summary: ColumnSummary) -> NDArray[np.bool_]:
     relative = min(summary.count, CHUNK_ROWS) * np.finfo(np.float64).eps
     variance = summary.squared_deviations / summary.count
     bound = relative * variance + (relative * summary.mean) ** 2
-    constant: NDArray[np.bool_] = variance <= bound
-    return constant
+    return np.asarray(variance <= bound)
 
 
 def _transformed(rows: Rows, scaling: Scaling) -> Rows:
@@ -157,14 +153,5 @@ def _transformed(rows: Rows, scaling: Scaling) -> Rows:
     dtype: Any = rows.data.dtype if isinstance(rows, SparseRows) else rows.values.dtype
     scaled = np.empty(rows.shape, dtype=dtype)
     for start, stop in _chunks(0, rows.shape[0]):
-        scaled[start:stop] = (_dense(rows, start, stop) - scaling.center) / scaling.scale
+        scaled[start:stop] = (rows.dense(start, stop) - scaling.center) / scaling.scale
     return DenseRows.of(scaled)
-
-
-def _dense(rows: Rows, start: int, stop: int) -> NDArray[Any]:
-    if isinstance(rows, DenseRows):
-        return rows.values[start:stop]
-    run, pointers = slice(rows.indptr[start], rows.indptr[stop]), rows.indptr[start : stop + 1] - rows.indptr[start]
-    pieces = (rows.data[run], rows.indices[run], pointers)
-    dense: NDArray[Any] = scipy.sparse.csr_matrix(pieces, shape=(stop - start, rows.num_columns)).toarray()
-    return dense

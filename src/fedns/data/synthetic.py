@@ -112,16 +112,14 @@ def _draw_model(spec: SyntheticSpec) -> _Model:
 
 def _unit_margin(coefficients: FloatArray, deviations: FloatArray) -> FloatArray:
     """Scale each row of coefficients so that its margin has standard deviation 1."""
-    scaled: FloatArray = coefficients / np.linalg.norm(coefficients * deviations, axis=1, keepdims=True)
-    return scaled
+    return np.asarray(coefficients / np.linalg.norm(coefficients * deviations, axis=1, keepdims=True))
 
 
 def _rotation(spec: SyntheticSpec) -> FloatArray:
     normal = generator(spec.seed, "synthetic rotation").standard_normal((spec.columns, spec.columns))
     orthogonal, triangle = np.linalg.qr(normal)
     # Without the signs, the distribution over rotations would depend on LAPACK's convention.
-    rotation: FloatArray = orthogonal * np.where(np.diag(triangle) < 0, -1.0, 1.0)
-    return rotation
+    return np.asarray(orthogonal * np.where(np.diag(triangle) < 0, -1.0, 1.0))
 
 
 def _targets(spec: SyntheticSpec, margins: FloatArray, draw: np.random.Generator) -> FloatArray:

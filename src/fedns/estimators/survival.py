@@ -48,11 +48,11 @@ class FederatedCox(LinearEstimator):
             raise ValueError("FederatedCox requires y to be passed, but the target y is None")
         times = signed_times(y)
         check_consistent_length(X, times)
-        return self._fit(X, times, sample_weight, sites)
+        return self.fit_targets(X, times, sample_weight, sites)
 
     def predict(self, X: Any) -> FloatArray:
         """Logarithms of hazard ratios against a row of zeros: the higher, the earlier the event."""
-        return self._margins(X)
+        return self.margins_of(X)
 
     def score(self, X: Any, y: Any) -> float:
         """The concordance of predictions and times, Harrell's C."""

@@ -1,16 +1,20 @@
-"""What every engine needs of the operating system: ends that unwind, and ports; and how long a message may be."""
+"""What every engine needs of the operating system: ends that unwind, and ports; a site's service; the longest message."""
 
 from __future__ import annotations
 
 import contextlib
+import importlib
+import os
 import signal
 import socket
+import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import FrameType
 from typing import ClassVar
 
-from fedns.core.errors import FednsError
+from fedns.core.errors import ConfigError, FednsError
 from fedns.core.termination import Ending
 
 LOOPBACK = "127.0.0.1"
@@ -43,6 +47,30 @@ def ended_by_sigterm() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def end_group(process: subprocess.Popen[bytes], seconds: float) -> None:
+    """End a process that leads a group of its own, and all it started: politely, then by force."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        # The group may have members after its leader is gone, so it is signalled either way.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, number)
+            os.killpg(process.pid, signal.SIGCONT)  # a stopped process cannot end
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(seconds)
+
+
+Service = Callable[[bytes], bytes]  # takes a request and returns an answer
+
+
+def load_service(reference: str, config: Path) -> Service:
+    """What the factory named as `package.module:factory` makes of the path of its configuration."""
+    module, _, name = reference.partition(":")
+    try:
+        factory: Callable[[Path], Service] = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(f"the service must be given as package.module:factory, got {reference!r}: {error}") from error
+    return factory(config)
 
 
 def free_port() -> int:

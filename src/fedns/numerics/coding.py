@@ -70,8 +70,7 @@ def _folded(values: Integers) -> NDArray[np.int64]:
 def _bits(codes: NDArray[np.int64]) -> NDArray[np.int64]:
     """The length of each row with each parameter: (rows, parameters)."""
     unary = np.stack([(codes >> parameter).sum(axis=1) for parameter in _PARAMETERS], axis=1)
-    total: NDArray[np.int64] = unary + codes.shape[1] * (1 + _PARAMETERS)
-    return total
+    return np.asarray(unary + codes.shape[1] * (1 + _PARAMETERS))
 
 
 def _bytes(codes: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -81,5 +80,4 @@ def _bytes(codes: NDArray[np.int64]) -> NDArray[np.int64]:
     parameter = bits.argmin(axis=1)
     low = codes.shape[1] * parameter
     unary = bits[np.arange(len(codes)), parameter] - low
-    total: NDArray[np.int64] = 1 + -(-unary // 8) + -(-low // 8)
-    return total
+    return np.asarray(1 + -(-unary // 8) + -(-low // 8))

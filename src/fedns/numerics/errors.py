@@ -1,7 +1,13 @@
-"""What a backend says when it cannot do what it is asked; this package knows nothing of the errors above it."""
+"""The base of all errors, and what a backend says when it cannot do what it is asked."""
+
+from typing import ClassVar
 
 
-class BackendError(ValueError):
+class FednsError(ValueError):
+    """Base of every error this package raises on purpose."""
+
+    exit_status: ClassVar[int] = 2  # of a command that it ends
+
+
+class BackendError(FednsError):
     """Something that the chosen device cannot do, or a device that is not there: one sentence with the fix."""
-
-    exit_status = 2  # of a command that it ends

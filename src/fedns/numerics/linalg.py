@@ -98,8 +98,7 @@ def solve_positive(matrix: FloatArray, right: FloatArray) -> FloatArray:
         return np.asarray(scale * solution)
     values, vectors = scipy.linalg.eigh(scaled, check_finite=False)
     keep = values > values[-1] * values.size * np.finfo(np.float64).eps
-    least_norm: FloatArray = scale * (vectors[:, keep] @ ((vectors[:, keep].T @ (scale * right)) / values[keep]))
-    return least_norm
+    return np.asarray(scale * (vectors[:, keep] @ ((vectors[:, keep].T @ (scale * right)) / values[keep])))
 
 
 @dataclass(frozen=True, eq=False)

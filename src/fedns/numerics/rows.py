@@ -4,6 +4,7 @@ import mmap
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse
 from numpy.typing import NDArray
 
 # What rows may be stored in besides float64, smallest first. Kernels widen them in registers.
@@ -34,6 +35,13 @@ class DenseRows(NamedTuple):
     def nbytes(self) -> int:
         return self.flat.nbytes
 
+    def block(self, start: int, stop: int) -> NDArray[np.float64]:
+        """Some of the rows in float64, over the same memory where they are."""
+        return self.values[start:stop].astype(np.float64, copy=False)
+
+    def dense(self, start: int, stop: int) -> NDArray[np.float64]:
+        return self.block(start, stop)
+
 
 class SparseRows(NamedTuple):
     """Compressed sparse rows, column indices increasing along each row."""
@@ -50,6 +58,15 @@ class SparseRows(NamedTuple):
     @property
     def nbytes(self) -> int:
         return self.data.nbytes + self.indices.nbytes + self.indptr.nbytes
+
+    def block(self, start: int, stop: int) -> Any:
+        """Some of the rows in float64, as a csr_matrix."""
+        run, pointers = slice(self.indptr[start], self.indptr[stop]), self.indptr[start : stop + 1] - self.indptr[start]
+        pieces = (self.data[run].astype(np.float64, copy=False), self.indices[run], pointers)
+        return scipy.sparse.csr_matrix(pieces, shape=(stop - start, self.num_columns))
+
+    def dense(self, start: int, stop: int) -> NDArray[np.float64]:
+        return np.asarray(self.block(start, stop).toarray())
 
 
 Rows = DenseRows | SparseRows

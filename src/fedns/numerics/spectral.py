@@ -1,12 +1,10 @@
 """Symmetric matrices by their eigenpairs and by their packed upper triangles, row by row."""
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedns.numerics.compiled import jit
-from fedns.numerics.linalg import unpack_symmetric
+from fedns.numerics.linalg import FloatArray, unpack_symmetric
 
-FloatArray = NDArray[np.float64]
 _SHIFT_48 = np.uint64(48)
 
 
@@ -189,5 +187,4 @@ def positive_part(matrix: FloatArray) -> FloatArray:
     """The nearest positive semi-definite matrix: eigenvalues below 0 become 0."""
     values, vectors = np.linalg.eigh(matrix)
     below = vectors[:, values < 0] * np.sqrt(-values[values < 0])
-    clipped: FloatArray = matrix + below @ below.T  # what is not cut away keeps its digits
-    return clipped
+    return np.asarray(matrix + below @ below.T)

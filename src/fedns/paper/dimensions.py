@@ -10,7 +10,8 @@ from pathlib import Path
 from fedns.comparison.workers import Say, Task
 from fedns.core.errors import FednsError
 from fedns.core.files import write_whole
-from fedns.data.datasets import available, load
+from fedns.data.catalogue import available
+from fedns.data.datasets import load
 from fedns.data.missing import treat_missing
 from fedns.data.partition import split_dataset
 from fedns.data.scaling import scale

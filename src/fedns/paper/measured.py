@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
-from fedns.comparison.compare import FINISHED_FILE
 from fedns.comparison.results import Run, read_runs
-from fedns.comparison.sweep import Sweep, is_finished
+from fedns.comparison.sweep import Sweep, clients_of, is_finished
 from fedns.core.termination import Ending
 from fedns.reporting.grouping import grouped
 from fedns.reporting.numbers import DASH, bytes_text, gap_text, rounds_text
@@ -79,7 +78,7 @@ def read_cases(sweep: Sweep) -> list[CaseRuns]:
     found = []
     for case in sweep.cases:
         if is_finished(case.spec):
-            clients = int((case.spec.folder / FINISHED_FILE).read_text(encoding="utf-8"))
+            clients = clients_of(case.spec.folder)
             groups = grouped(read_runs(case.spec.folder), lambda run: run.method)
             methods = {name: Measured(name, clients, runs) for name, runs in groups.items()}
             found.append(CaseRuns(case.label, case.spec, clients, methods))

@@ -36,12 +36,10 @@ class NumberedClaim:
     condition: str = ""
 
     def verdict(self, findings: Findings) -> Verdict:
-        if self.holds(findings) or not self.holds_if(findings):
-            outcome: Outcome = "holds" if self.holds(findings) else "does not hold"
-            return Verdict(self.claim, self.says, outcome, "", self.evidence.format_map(findings))
-        return Verdict(
-            self.claim, self.says, "holds if", self.condition.format_map(findings), self.evidence.format_map(findings)
-        )
+        evidence = self.evidence.format_map(findings)
+        if not self.holds(findings) and self.holds_if(findings):
+            return Verdict(self.claim, self.says, "holds if", self.condition.format_map(findings), evidence)
+        return Verdict(self.claim, self.says, "holds" if self.holds(findings) else "does not hold", "", evidence)
 
 
 class Check(NamedTuple):

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from html import escape
 from pathlib import Path
 
 from fedns.comparison.workers import Say, Task, run_tasks
 from fedns.core.errors import ConfigError
+from fedns.core.files import write_csv
 from fedns.paper.part import Outcome, Part, Verdict, in_order
 from fedns.reporting import plots
 from fedns.reporting.charts import Chart
@@ -36,7 +37,8 @@ def write_report(
     ]
     path = folder / REPORT_FILE
     path.write_text(page("The paper, reproduced", "\n".join(body)), encoding="utf-8")
-    _write_verdicts(folder / VERDICT_FILE, verdicts)
+    headings = [part.name for part in fields(Verdict)]
+    write_csv(folder / VERDICT_FILE, [headings, *([getattr(v, name) for name in headings] for v in verdicts)])
     findings = {part.title: part.findings for part in parts}
     (folder / FINDINGS_FILE).write_text(json.dumps(findings, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     return path
@@ -81,10 +83,3 @@ def _content(part: Part, pictures: Mapping[str, str]) -> str:
     tables = "".join(f"<h3>{escape(title)}</h3>{html_table(headings, rows)}" for title, headings, rows in part.tables)
     figures = f'<div class="figures">{drawn}</div>' if drawn else ""
     return words + figures + tables + (f"<h3>What follows</h3>{verdict_html(part.verdicts)}" if part.verdicts else "")
-
-
-def _write_verdicts(path: Path, verdicts: Sequence[Verdict]) -> None:
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(("claim", "says", "outcome", "condition", "evidence"))
-        writer.writerows((v.claim, v.says, v.outcome, v.condition, v.evidence) for v in verdicts)

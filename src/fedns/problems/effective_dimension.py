@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 
-from fedns.core.checked import checked
+from fedns.core.checked import Count, checked
 from fedns.core.clients import Clients, on_client
 from fedns.core.cohort import Cohort
 from fedns.core.errors import ConfigError
@@ -27,9 +27,8 @@ from fedns.numerics.backend import COLUMNS, SketchPlan
 from fedns.numerics.formulas import Formulas
 from fedns.numerics.linalg import single_threaded_blas, unpack_symmetric
 from fedns.numerics.rng import normal_row, stream_keys
-from fedns.problems.problem import Problem
+from fedns.problems.problem import FloatArray, Problem
 
-FloatArray = NDArray[np.float64]
 _CLIENTS_AT_ONCE = 16  # packed Hessians in memory
 
 
@@ -108,7 +107,7 @@ def estimate_effective_dimension(
     cohort: Cohort,
     w: FloatArray | None = None,
     *,
-    rows: int = 64,
+    rows: Count = 64,
     rows_per_dimension: float = 3.0,
     seed: int = 0,
 ) -> DimensionEstimate:
@@ -125,8 +124,6 @@ def estimate_effective_dimension(
     - rows_per_dimension: rows wanted for each unit of the estimate.
     - seed: of the random combinations.
     """
-    if rows < 1:
-        raise ConfigError(f"estimate_effective_dimension needs rows >= 1, got {rows}")
     if not rows_per_dimension >= 1.5:
         raise ConfigError(f"rows_per_dimension must be >= 1.5 for the correction to be stable, got {rows_per_dimension}")
     point = _point(w, cohort.num_features)

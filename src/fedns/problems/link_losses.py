@@ -9,7 +9,8 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from fedns.core.errors import ConfigError, DataError
+from fedns.core.checked import Positive
+from fedns.core.errors import DataError
 from fedns.core.shards import Shards
 from fedns.numerics.formulas import (
     exp,
@@ -105,11 +106,7 @@ class NegativeBinomial(Loss):
     """
 
     name: ClassVar[str] = "negative_binomial"
-    dispersion: float = 1.0
-
-    def __post_init__(self) -> None:
-        if not 0 < self.dispersion < math.inf:
-            raise ConfigError(f"negative_binomial needs a dispersion above 0, got {self.dispersion!r}")
+    dispersion: Positive = 1.0
 
     def value(self, y: Any, z: Any) -> Any:
         u = z + math.log(self.dispersion)
@@ -148,6 +145,7 @@ class Gamma(Loss):
     """y exp(-z) + z, y > 0: numbers with mean exp(z) whose standard deviation is in proportion to it."""
 
     name: ClassVar[str] = "gamma"
+    curvature_is_exponential: ClassVar[bool] = True
 
     def value(self, y: Any, z: Any) -> Any:
         return y * exp(-z) + z
@@ -170,6 +168,8 @@ class Gamma(Loss):
 @dataclass(frozen=True)
 class ExpectedGamma(Gamma):
     """The same with the expected second derivative, 1."""
+
+    curvature_is_exponential: ClassVar[bool] = False
 
     def derivatives(self, y: Any, z: Any) -> tuple[Any, Any]:
         return 1.0 - y * exp(-z), 1.0

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from fedns.core.errors import ConfigError
+from fedns.core.checked import Positive
 from fedns.core.registry import Registry
 from fedns.core.shards import Shards
 from fedns.numerics.formulas import exp, exp_of_nonpositive, log1p_of_unit, where_positive
@@ -63,6 +62,7 @@ class Poisson(Loss):
     """exp(z) - y z, y >= 0: counts whose logarithm is expected to be z."""
 
     name: ClassVar[str] = "poisson"
+    curvature_is_exponential: ClassVar[bool] = True
 
     def value(self, y: Any, z: Any) -> Any:
         return exp(z) - y * z
@@ -87,11 +87,7 @@ class Huber(Loss):
     name: ClassVar[str] = "huber"
     curvature_bound: ClassVar[float] = 1.0
     nonnegative: ClassVar[bool] = True
-    threshold: float = 1.345
-
-    def __post_init__(self) -> None:
-        if not 0 < self.threshold < math.inf:
-            raise ConfigError(f"huber needs a threshold above 0, got {self.threshold!r}")
+    threshold: Positive = 1.345
 
     def value(self, y: Any, z: Any) -> Any:
         r = z - y

@@ -5,13 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-from numpy.typing import NDArray
-
-from fedns.core.checked import Checked
-from fedns.core.errors import ConfigError
-
-FloatArray = NDArray[np.float64]
+from fedns.core.checked import Checked, NotNegative
 
 
 @dataclass(frozen=True)
@@ -23,11 +17,5 @@ class Ridge(Checked):
     """
 
     example: ClassVar[str] = "fedns.Ridge(1e-3)"
-    strength: float = 1e-3
-    factors: tuple[float, ...] = ()
-
-    def __post_init__(self) -> None:
-        if not all(factor >= 0 for factor in self.factors):
-            raise ConfigError("the factors of the ridge strength must be numbers >= 0")
-        if self.strength < 0:
-            raise ConfigError(f"the ridge strength must be a number >= 0, got {self.strength}")
+    strength: NotNegative = 1e-3
+    factors: tuple[NotNegative, ...] = ()

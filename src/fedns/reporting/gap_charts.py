@@ -49,25 +49,21 @@ AXES = {
 }
 
 
-@dataclass(frozen=True)
-class Curve:
-    """Round by round: the middle of x by axis, and the middle and the range of the gap over trials."""
+def gap_line(label: str, runs: Sequence[HasRecords], clients: int) -> Line:
+    """Round by round the middle of the gap and its range over trials, and the middle of x on every axis.
 
-    x: dict[str, FloatArray]
-    middle: FloatArray
-    low: FloatArray
-    high: FloatArray
-
-
-def curve(runs: Sequence[HasRecords], clients: int) -> Curve:
-    """A run that ended keeps its last gap, so that the middle is over all trials to the end."""
+    A run that ended keeps its last gap, so that the middle is over all trials to the end.
+    """
     length = max(len(run.records) for run in runs)
     gaps = np.empty((len(runs), length))
     for row, run in enumerate(runs):
         own = [FLOOR if r.suboptimality is None else max(r.suboptimality, FLOOR) for r in run.records]
         gaps[row] = own + own[-1:] * (length - len(own))
-    x = {name: _positions(runs, axis, clients, length) for name, axis in AXES.items()}
-    return Curve(x, np.median(gaps, axis=0), gaps.min(axis=0), gaps.max(axis=0))
+    positions = {name: _positions(runs, axis, clients, length) for name, axis in AXES.items()}
+    x = {name: found.tolist() for name, found in positions.items() if found[-1] > 0}  # pooled data send no bytes
+    low, high = gaps.min(axis=0), gaps.max(axis=0)
+    spread = () if (low == high).all() else (low.tolist(), high.tolist())
+    return Line(label, x, np.median(gaps, axis=0).tolist(), *spread)
 
 
 def gap_chart(
@@ -76,11 +72,11 @@ def gap_chart(
     """The gap of runs, several trials of each label; `clients` is what bytes are divided by, `tol` is drawn as a line."""
     if not groups:
         raise ConfigError("there is no run to draw")
-    curves = {label: curve(runs, clients) for label, runs in groups.items()}
+    lines = [gap_line(label, runs, clients) for label, runs in groups.items()]
     scales = {
-        key: Scale(axis.label, axis.may_be_logarithmic and _is_wide([found.x[key] for found in curves.values()]), axis.unit)
+        key: Scale(axis.label, axis.may_be_logarithmic and _is_wide(positions), axis.unit)
         for key, axis in AXES.items()
-        if any(_has_place(found.x[key]) for found in curves.values())
+        if (positions := [line.x[key] for line in lines if key in line.x])
     }
     several = any(len(runs) > 1 for runs in groups.values())
     caption = [CAPTION, *([SPREAD] if several else []), *([f"The dotted line is a gap of {tol:g}."] if tol else [])]
@@ -90,16 +86,9 @@ def gap_chart(
         " ".join(caption),
         scales or {"rounds": Scale(AXES["rounds"].label)},
         Scale("suboptimality F(w) − F*", logarithmic=True),
-        [_line(label, found) for label, found in curves.items()],
+        lines,
         level=tol or None,
     )
-
-
-def _line(label: str, found: Curve) -> Line:
-    x = {name: positions.tolist() for name, positions in found.x.items() if _has_place(positions)}
-    if (found.low == found.high).all():
-        return Line(label, x, found.middle.tolist())
-    return Line(label, x, found.middle.tolist(), found.low.tolist(), found.high.tolist())
 
 
 def _positions(runs: Sequence[HasRecords], axis: Axis, clients: int, length: int) -> FloatArray:
@@ -110,12 +99,7 @@ def _positions(runs: Sequence[HasRecords], axis: Axis, clients: int, length: int
     return np.maximum.accumulate(np.nanmedian(xs, axis=0))
 
 
-def _has_place(positions: FloatArray) -> bool:
-    """A method on pooled data has no place among the bytes."""
-    return bool(positions[-1] > 0)
-
-
-def _is_wide(positions: Sequence[FloatArray]) -> bool:
+def _is_wide(positions: Sequence[Sequence[float]]) -> bool:
     """Whether the first round of one method and the last of another are far apart."""
-    positive = np.concatenate([x[1:][x[1:] > 0] for x in positions])
-    return positive.size > 0 and float(positive.max() / positive.min()) > WIDE_RANGE
+    positive = [x for found in positions for x in found[1:] if x > 0]
+    return bool(positive) and max(positive) / min(positive) > WIDE_RANGE

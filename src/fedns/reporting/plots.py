@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedns.core.checked import checked
+from fedns.core.checked import Count, Positive, checked
 from fedns.core.errors import ConfigError
 from fedns.core.history import History
 from fedns.reporting.charts import Chart, Line, Scale
@@ -58,9 +58,9 @@ def plot_histories(
     runs: Mapping[str, HasRecords | Sequence[HasRecords]] | Sequence[History],
     against: str = "rounds",
     *,
-    clients: int = 1,
+    clients: Count = 1,
     title: str = "",
-    tol: float | None = None,
+    tol: Positive | None = None,
     path: str | Path | None = None,
 ) -> Figure:
     """The gap of histories, one or several trials of each label, as a matplotlib figure.
@@ -76,8 +76,7 @@ def plot_histories(
         raise ConfigError(f"a figure can be against {', '.join(AXES)}, not '{against}'")
     if not runs:
         raise ConfigError("there is no run to draw")
-    if clients < 1 or (tol is not None and tol <= 0):
-        raise ConfigError(f"clients must be >= 1 and tol above 0, got clients {clients} and tol {tol}")
+
     figure = draw_chart(gap_chart(_grouped(runs), clients, title, tol), against)
     if path is not None:
         with _style():
@@ -153,9 +152,7 @@ def for_page(svg: str, prefix: str) -> str:
     return body.replace(INK, "currentColor")
 
 
-def _grouped(
-    runs: Mapping[str, HasRecords | Sequence[HasRecords]] | Sequence[History],
-) -> dict[str, Sequence[HasRecords]]:
+def _grouped(runs: Mapping[str, HasRecords | Sequence[HasRecords]] | Sequence[History]) -> dict[str, Sequence[HasRecords]]:
     if isinstance(runs, Mapping):
         return {label: run if isinstance(run, Sequence) else [run] for label, run in runs.items()}
     by_method = grouped(runs, lambda history: history.method)

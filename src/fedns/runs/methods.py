@@ -83,11 +83,6 @@ def alternatives(text: str) -> list[str]:
     return [f"{name}:{';'.join(chosen)}" for chosen in itertools.product(*choices)] if choices else [text.strip()]
 
 
-def split_methods(text: str) -> tuple[str, ...]:
-    """The methods in a text where commas separate them."""
-    return tuple(part.strip() for part in text.split(",") if part.strip())
-
-
 def parameters(kind: type[Algorithm]) -> list[Parameter]:
     """What can be set behind the colon, in the order of the algorithm's fields."""
     listed: list[Parameter] = []

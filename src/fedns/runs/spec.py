@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-from fedns.core.checked import Checked, Count, Limit, NotNegative
+from fedns.core.checked import Checked, Count, Fraction, Limit, NotNegative
 from fedns.core.errors import ConfigError, MessageError, unknown
 from fedns.core.files import checked_name
 from fedns.runs.policy import Policy
@@ -87,7 +87,7 @@ class Spec(Checked):
     trials: Count = 5
     seed: Annotated[int, Limit(">= 0 and < 2^63", lambda seed: 0 <= seed < 2**63)] = 0
     wire: str = "float64"
-    participation: Annotated[float, Limit("> 0 and <= 1", lambda part: 0 < part <= 1)] = 1.0
+    participation: Fraction = 1.0
     threads: Count | None = None  # None: all cores
     device: str | None = None  # None: the processor
     out: str | None = None  # None: runs/<dataset>

@@ -9,7 +9,6 @@ import numpy as np
 
 from fedns.core.clients import ClientMemory, Clients, Handler, Ids, messages_of
 from fedns.core.encoding import decode
-from fedns.core.errors import ConfigError
 from fedns.core.messages import Message, Ragged
 from fedns.core.shards import Shards
 
@@ -22,10 +21,6 @@ class LocalClients:
     def __init__(
         self, shards: Shards, ids: Ids, chunk_clients: int | None = None, memory_budget_bytes: int = MEMORY_BUDGET_BYTES
     ) -> None:
-        if chunk_clients is not None and chunk_clients < 1:
-            raise ConfigError(f"chunk_clients must be >= 1, got {chunk_clients}")
-        if memory_budget_bytes < 1:
-            raise ConfigError(f"memory_budget_bytes must be >= 1, got {memory_budget_bytes}")
         self.shards = shards
         self.ids = ids  # (clients,) their numbers in the federation, increasing
         self.memory = ClientMemory(ids)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedns.core.algorithm import Algorithm
-from fedns.core.checked import checked
+from fedns.core.checked import Count, checked
 from fedns.core.clients import Handler, Ids
 from fedns.core.cohort import Cohort, Session
 from fedns.core.errors import ConfigError
@@ -79,10 +79,10 @@ def simulate(
     start: ArrayLike | None = None,
     participation: float = 1.0,
     wire: str = "float64",
-    threads: int | None = None,
+    threads: Count | None = None,
     device: Literal["cpu", "cuda"] | None = None,
-    chunk_clients: int | None = None,
-    memory_budget_bytes: int = MEMORY_BUDGET_BYTES,
+    chunk_clients: Count | None = None,
+    memory_budget_bytes: Count = MEMORY_BUDGET_BYTES,
     cluster: str | None = None,
     observers: Sequence[Observer] = (),
 ) -> History:
@@ -111,8 +111,7 @@ def simulate(
     if device is not None:
         problem = replace(problem, backend=on_device(device))
     stop = Stop(rounds, tol, gradient_tol)
-    if threads is not None and threads < 1:
-        raise ConfigError(f"threads must be >= 1, got {threads}")
+
     with parallel.threads(threads), single_threaded_blas():
         problem, shards = problem.linearised(shards)
         shards = shards.narrowed

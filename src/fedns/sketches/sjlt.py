@@ -27,7 +27,6 @@ class SJLT(Sketch):
     name: ClassVar[str] = "sjlt"
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if not 1 <= self.nonzeros <= self.size:
             raise ConfigError(f"SJLT needs 1 <= nonzeros <= size, got nonzeros {self.nonzeros}, size {self.size}")
 

@@ -9,8 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedns.core.checked import Checked
-from fedns.core.errors import ConfigError
+from fedns.core.checked import Checked, Count
 from fedns.core.messages import Ragged
 from fedns.core.shards import Shards
 from fedns.numerics.backend import COLUMNS, SketchPlan, cpu
@@ -30,13 +29,9 @@ class Sketch(Checked, Formulas, ABC):
     - size: rows of the sketch, at least 1.
     """
 
-    size: int
+    size: Count
     name: ClassVar[str]
     example: ClassVar[str] = "fedns.SRHT(16)"
-
-    def __post_init__(self) -> None:
-        if self.size < 1:
-            raise ConfigError(f"{type(self).__name__} needs size >= 1, got {self.size}")
 
     def column(self, key0: Any, key1: Any, position: Any, entries: Any) -> None:
         """Fill entries (size,) with the column of S for row `position` of the client whose stream has this key."""

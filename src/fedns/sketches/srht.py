@@ -38,8 +38,7 @@ class SRHT(Sketch):
         chosen = sample_without_replacement(key[0], ~key[1], padded, size)
         words = [int(random_bits(key[0], key[1], word)) for word in range((rows + 63) // 64)]
         signs = np.array([1.0 - 2.0 * (words[i >> 6] >> (i & 63) & 1) for i in range(rows)])
-        matrix: FloatArray = hadamard_entries(chosen, np.arange(rows)) * signs / np.sqrt(size)
-        return matrix
+        return np.asarray(hadamard_entries(chosen, np.arange(rows)) * signs / np.sqrt(size))
 
 
 def next_power_of_two(n: int) -> int:

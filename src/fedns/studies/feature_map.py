@@ -11,7 +11,7 @@ import numpy as np
 from fedns.core.checked import Checked
 from fedns.core.errors import ConfigError, unknown
 from fedns.problems.maps.feature_map import FeatureMap
-from fedns.problems.maps.kernel_maps import KERNELS, Nystroem, OrthogonalRandom, RandomFourier
+from fedns.problems.maps.kernel_maps import Kernel, Nystroem, OrthogonalRandom, RandomFourier
 
 if TYPE_CHECKING:
     from fedns.studies.schema.agreement import Agreement
@@ -33,14 +33,13 @@ class MapRule(Checked):
 
     kind: str
     size: int
-    kernel: str = "gaussian"
+    kernel: Kernel = "gaussian"
     width: float = 0.0
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name, known in (("kind", KINDS), ("kernel", KERNELS)):
-            if getattr(self, name) not in known:
-                raise ConfigError(f"[feature_map]: {unknown(name, getattr(self, name), known)}")
+        if self.kind not in KINDS:
+            raise ConfigError(f"[feature_map]: {unknown('kind', self.kind, KINDS)}")
         if self.kind == "orthogonal" and self.kernel != "gaussian":
             raise ConfigError('[feature_map]: orthogonal waves are for the gaussian kernel: take kind = "fourier"')
         if not 2 <= self.size <= _MOST_FEATURES or (self.kind != "nystroem" and self.size % 2):

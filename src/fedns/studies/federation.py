@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -13,11 +13,15 @@ from typing import Any, Self
 from fedns.core.errors import ConfigError
 from fedns.core.history import History
 from fedns.federation.config import EXPERIMENT_FILE, read_experiment
+from fedns.federation.coordinator.cohort import NetworkedCohort
 from fedns.federation.coordinator.coordinate import Watcher, coordinate, open_transport
+from fedns.federation.coordinator.link import Link
+from fedns.federation.coordinator.recorder import Recorder
 from fedns.federation.coordinator.report import write_report
+from fedns.federation.coordinator.state import RunState
 from fedns.federation.protocol.absence import FederationError
 from fedns.federation.protocol.transport import Transport
-from fedns.runs.spec import OVER_SITES
+from fedns.runs.spec import OVER_SITES, Spec
 from fedns.studies.federated import fit_federation
 from fedns.studies.inference.fitted import StudyFit
 from fedns.studies.study import Study
@@ -88,12 +92,7 @@ class Federation:
         - watchers: told of sites and rounds.
         - settings: as in the file, such as method="fedns", sketch_size=64, rounds=50.
         """
-        unknown = sorted(set(settings) - (set(OVER_SITES) - {"engine", "sites", "listen"}))
-        if unknown:
-            raise ConfigError(f"{', '.join(unknown)}: no settings of a run over sites")
-        if "method" in settings:
-            settings["methods"] = (settings.pop("method"),)
-        spec = replace(self.experiment, **settings, out=out or self._new_folder("run"))
+        spec = self._described(settings, out or self._new_folder("run"))
         result = coordinate(spec, self._open(), resume=resume, watchers=watchers)
         write_report(spec, result)
         return result.history
@@ -107,6 +106,29 @@ class Federation:
         """
         folder = self.experiment.home / (out or self._new_folder("fit"))
         return fit_federation(study, self.experiment, self._open(), folder, watchers=watchers)
+
+    @contextmanager
+    def cohort(self, **settings: Any) -> Iterator[NetworkedCohort]:
+        """The sites of a run that is opened and registered, for as long as the block lasts; what they send is in its ledger.
+
+        - settings: as in the file.
+        """
+        spec = self._described(settings, out=self._new_folder("run"))
+        recorder = Recorder(spec.folder, [], spec.method)
+        try:
+            state = RunState.fresh(spec, spec.folder)
+            yield NetworkedCohort(Link(self._open(), state, log_event=recorder.event, ledger=recorder.message))
+        finally:
+            recorder.close()
+
+    def _described(self, settings: dict[str, Any], out: str) -> Spec:
+        unknown = sorted(set(settings) - (set(OVER_SITES) - {"engine", "sites", "listen"}))
+        if unknown:
+            raise ConfigError(f"{', '.join(unknown)}: no settings of a run over sites")
+        if "method" in settings:
+            settings = {**settings, "methods": (settings["method"],)}
+            del settings["method"]
+        return replace(self.experiment, **settings, out=out)
 
     def _open(self) -> Transport:
         if self._transport is None:

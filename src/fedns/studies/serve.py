@@ -14,6 +14,7 @@ from fedns.core.shards import Shards
 from fedns.data.files.frames import SUFFIXES, Frame, read_frame
 from fedns.data.files.opening import format_suffix
 from fedns.federation.config import SITE_FILE, SiteConfig
+from fedns.federation.site.guard import Guard, admit_coding
 from fedns.federation.site.metrics import watched
 from fedns.federation.site.rows import site_shards
 from fedns.federation.site.serve import prepare
@@ -26,6 +27,7 @@ from fedns.runs.methods import parse_method
 from fedns.runs.spec import Spec
 from fedns.studies.diagnostics.exchange import scoring_of
 from fedns.studies.fit import coded_shards
+from fedns.studies.inference.baseline import Baseline
 from fedns.studies.inference.exchange import questions_of
 from fedns.studies.model.design import Design
 from fedns.studies.model.estimate import problem_of
@@ -82,7 +84,10 @@ class StudySite:
         table = self._table(spec)
         if not spec.agreement:
             return TableShards.of({self._config.name: table})
-        return coded_shards(_design(spec), {self._config.name: table})
+        design = _design(spec)
+        columns = design.num_columns + (0 if design.study.feature_map is None else design.study.feature_map.size)
+        admit_coding(self._config.permit, table.frame.num_rows, columns)
+        return coded_shards(design, {self._config.name: table})
 
     def build(self, spec: Spec) -> tuple[Problem, Mapping[str, Handler]]:
         """The problem of a run, and by name the handlers that it may ask for."""
@@ -97,6 +102,7 @@ class StudySite:
             evaluate_locally,
             *questions_of(design.study).handlers(),
             *scoring_of(design, self._config.permit.smallest_cell).handlers(),
+            *Baseline(design.study.baseline, self._config.permit.smallest_level).handlers(),
             *algorithm.handlers(),
         )
         return problem_of(design.study, design), _named(*asked)
@@ -119,9 +125,9 @@ def site_service(config: SiteConfig) -> SiteService:
     return SiteService(config.name, site.rows, site.build, config.permit, state, lambda: site.mark, _prepare)
 
 
-def _prepare(spec: Spec, problem: Problem, shards: Shards) -> None:
+def _prepare(spec: Spec, problem: Problem, guard: Guard) -> None:
     if spec.agreement or not spec.study:  # describing a table calls nothing that is compiled
-        prepare(spec, problem, shards)
+        prepare(spec, problem, guard)
 
 
 def service(path: str | Path) -> Callable[[bytes], bytes]:

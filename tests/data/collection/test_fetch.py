@@ -22,9 +22,10 @@ from sklearn.datasets import load_svmlight_file
 
 from fedns.core.errors import DataError
 from fedns.data import catalogue
+from fedns.data.catalogue import available
 from fedns.data.collection import cache, download, fetch
 from fedns.data.collection.compact import compact
-from fedns.data.datasets import available, load
+from fedns.data.datasets import load
 from fedns.data.files.libsvm import read_libsvm
 from fedns.data.files.npz import read_npz
 

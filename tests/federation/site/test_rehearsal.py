@@ -15,6 +15,7 @@ from tests.processes import PATIENCE_SECONDS, start
 
 from fedns.federation.protocol.packets import ANSWER, OPEN, Packet
 from fedns.federation.site import rehearsal
+from fedns.federation.site.guard import Guard
 from fedns.federation.site.serve import prepare
 from fedns.federation.site.service import SiteService
 from fedns.numerics.cpu import dense, kernels, narrow
@@ -41,18 +42,19 @@ def test_nothing_is_left_to_compile_once_a_run_is_open(method, tmp_path):
     opened = site.answer(Packet(OPEN, bytes(16), 0, 1, 0, 0, spec.agreed()).encode())
     assert Packet.decode(opened).kind == ANSWER
     before = compiled()
-    rehearsal._play(algorithm_of(spec), problem_of(spec), replace(SHARDS, targets=np.ones(300)), "float64")
+    other = Guard(OPEN_HANDED, tmp_path, replace(SHARDS, targets=np.ones(300)))
+    rehearsal._play(algorithm_of(spec), problem_of(spec), other, spec)
     assert sum(before.values()) > 0 and compiled() == before
 
 
-def test_a_rehearsal_that_takes_long_says_so_and_one_that_fails_is_no_trouble(monkeypatch, caplog):
+def test_a_rehearsal_that_takes_long_says_so_and_one_that_fails_is_no_trouble(monkeypatch, caplog, tmp_path):
     caplog.set_level(logging.DEBUG, "fedns.site")
     monkeypatch.setattr(rehearsal, "WORD_SECONDS", 0.0)
     held = threading.Event()
     threading.Timer(0.2, held.set).start()
     monkeypatch.setattr(rehearsal, "_Alone", lambda *_: held.wait() and 1 / 0)
     spec = run_of("fedns", 1)
-    rehearsal.rehearse(algorithm_of(spec), problem_of(spec), SHARDS, "float64")
+    rehearsal.rehearse(algorithm_of(spec), problem_of(spec), Guard(OPEN_HANDED, tmp_path, SHARDS), spec)
     assert "compiling what fedns calls" in caplog.text and "compiled in" in caplog.text
     assert "ended early: division by zero" in caplog.text
 

@@ -390,16 +390,16 @@ def test_small_cells_are_not_told():
     [
         (
             lambda: RandomFourier(0),
-            "RandomFourier needs an even size >= 2, since features come in pairs of cos and sin",
+            "size of RandomFourier must be a whole number that is even and >= 2, since features come in pairs of cos",
         ),
-        (lambda: OrthogonalRandom(7), "OrthogonalRandom needs an even size >= 2, .*, got 7"),
-        (lambda: RandomFourier(4, width=0.0), "RandomFourier needs a kernel width > 0, got 0.0"),
-        (lambda: OrthogonalRandom(4, width=np.inf), "width of OrthogonalRandom must be a finite number, got inf"),
-        (lambda: RandomFourier(4, kernel="cubic"), "RandomFourier knows no kernel 'cubic': use gaussian or laplace"),
-        (lambda: Nystroem(X, kernel="cubic"), "Nystroem knows no kernel 'cubic'"),
+        (lambda: OrthogonalRandom(7), "size of OrthogonalRandom must be a whole number that is even and >= 2, .*, got 7"),
+        (lambda: RandomFourier(4, width=0.0), "width of RandomFourier must be a finite number > 0, got 0.0"),
+        (lambda: OrthogonalRandom(4, width=np.inf), "width of OrthogonalRandom must be a finite number > 0, got inf"),
+        (lambda: RandomFourier(4, kernel="cubic"), "kernel of RandomFourier must be 'gaussian' or 'laplace', got 'cubic'"),
+        (lambda: Nystroem(X, kernel="cubic"), "kernel of Nystroem must be 'gaussian' or 'laplace', got 'cubic'"),
         (lambda: Nystroem(np.zeros(3)), r"Nystroem needs a finite table of at least one landmark, got .* \(3,\)"),
         (lambda: Nystroem(X).transform(X[:, :3]), "landmarks have 5 columns, the rows have 3: draw landmarks from the same"),
-        (lambda: Polynomial(0), "Polynomial needs degree >= 1, got 0"),
+        (lambda: Polynomial(0), "degree of Polynomial must be a whole number >= 1, got 0"),
         (lambda: Polynomial(3).num_features(784), "degree 3 has 80931144 features on 784 columns, .*: lower the degree"),
     ],
 )
@@ -411,9 +411,9 @@ def test_bad_settings_are_refused_with_a_sentence(make, sentence):
 @pytest.mark.parametrize(
     ("settings", "error", "sentence"),
     [
-        ({"size": 0}, ConfigError, "federated_landmarks needs size >= 1, got 0"),
+        ({"size": 0}, ConfigError, "size of federated_landmarks must be a whole number >= 1, got 0"),
         ({"size": 3, "smallest_group": 2}, ConfigError, "smallest_group must be >= 5, so that no mean tells a row, got 2"),
-        ({"size": 3, "how": "rows"}, ConfigError, "federated_landmarks knows no way 'rows': use groups or moments"),
+        ({"size": 3, "how": "rows"}, ConfigError, "how of federated_landmarks must be 'groups' or 'moments', got 'rows'"),
         ({"size": 100}, ConfigError, r"the sites gave \d+ groups of at least 5 rows for 100 landmarks: ask for at most"),
         ({"size": 2, "smallest_group": 500, "how": "moments"}, DataError, "no site has 500 rows to summarise"),
     ],
@@ -424,7 +424,7 @@ def test_landmarks_that_cannot_be_had_are_refused(settings, error, sentence):
 
 
 def test_widths_that_cannot_be_had_are_refused():
-    with pytest.raises(ConfigError, match="federated_width knows no kernel 'cubic'"):
+    with pytest.raises(ConfigError, match="kernel of federated_width must be 'gaussian' or 'laplace', got 'cubic'"):
         federated_width(cohort_of(make_shards()), "cubic")
     with pytest.raises(DataError, match="no site has enough rows"):
         federated_width(cohort_of(split_rows(X[:8], [4, 4])))

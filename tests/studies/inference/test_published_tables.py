@@ -1,11 +1,15 @@
 """Tables that are printed in textbooks and in the documentation of statsmodels, from rows that are split over sites.
 
-The digits are those of the printed tables: coefficient, standard error, statistic. Data come with statsmodels.
+The digits are those of the printed tables: coefficient, standard error, statistic. Data come with statsmodels, as do the
+printed results of Stata and R that its own tests go by.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
+import pandas as pd
 import pytest
 import statsmodels.api as sm
 
@@ -130,3 +134,94 @@ def test_credit_cards_with_robust_errors():
         "INCOMESQ": ("-14.9968", "6.945", "-2.160"),
         "OWNRENT": ("27.9409", "92.188", "0.303"),
     }
+
+
+def test_party_identification_by_stata():
+    """The American National Election Study of 1996, seven classes of party identification: Stata's mlogit."""
+    data = sm.datasets.anes96.load_pandas()
+    rows = data.exog.assign(PID=data.endog)
+    fit = fit_study(Study("PID ~ logpopul + selfLR + age + educ + income", "multinomial"), at_sites(rows, 3))
+    expected = {  # coefficient, standard error and z of the intercept and the five columns
+        "1": [
+            ("-0.3734", "0.630", "-0.593"),
+            ("-0.0115", "0.034", "-0.336"),
+            ("0.2977", "0.094", "3.180"),
+            ("-0.0249", "0.007", "-3.823"),
+            ("0.0825", "0.074", "1.121"),
+            ("0.0052", "0.018", "0.295"),
+        ],
+        "2": [
+            ("-2.2509", "0.763", "-2.949"),
+            ("-0.0888", "0.039", "-2.266"),
+            ("0.3917", "0.108", "3.619"),
+            ("-0.0229", "0.008", "-2.893"),
+            ("0.1810", "0.085", "2.123"),
+            ("0.0479", "0.022", "2.149"),
+        ],
+        "3": [
+            ("-3.6656", "1.157", "-3.169"),
+            ("-0.1060", "0.057", "-1.858"),
+            ("0.5735", "0.159", "3.617"),
+            ("-0.0149", "0.011", "-1.311"),
+            ("-0.0072", "0.126", "-0.057"),
+            ("0.0576", "0.034", "1.713"),
+        ],
+        "4": [
+            ("-7.6138", "0.958", "-7.951"),
+            ("-0.0916", "0.044", "-2.091"),
+            ("1.2788", "0.129", "9.921"),
+            ("-0.0087", "0.008", "-1.031"),
+            ("0.1998", "0.094", "2.123"),
+            ("0.0845", "0.026", "3.226"),
+        ],
+        "5": [
+            ("-7.0605", "0.844", "-8.362"),
+            ("-0.0933", "0.039", "-2.371"),
+            ("1.3470", "0.117", "11.494"),
+            ("-0.0179", "0.008", "-2.352"),
+            ("0.2169", "0.085", "2.552"),
+            ("0.0810", "0.023", "3.524"),
+        ],
+        "6": [
+            ("-12.1058", "1.060", "-11.421"),
+            ("-0.1409", "0.042", "-3.343"),
+            ("2.0701", "0.143", "14.435"),
+            ("-0.0094", "0.008", "-1.160"),
+            ("0.3219", "0.091", "3.534"),
+            ("0.1089", "0.025", "4.304"),
+        ],
+    }
+    found = printed(fit)
+    columns = ("Intercept", "logpopul", "selfLR", "age", "educ", "income")
+    assert found == {
+        f"{one}: {name}": row for one, rows in expected.items() for name, row in zip(columns, rows, strict=True)
+    }
+    got = fit.goodness
+    assert f"{got.log_likelihood:.3f} {got.null_log_likelihood:.3f} {got.r_squared:.4f}" == "-1461.923 -1750.347 0.1648"
+    assert f"{got.test_statistic:.2f} {got.model_df:.0f} {got.aic:.3f} {got.bic:.3f}" == "576.85 30 2995.845 3170.450"
+
+
+COXPH = {  # R's coxph with Efron's rule and five strata: coefficients and standard errors, as it prints them
+    "survival_data_50_2.csv": (["-0.6631286", "0.4663285"], ["0.2748224", "0.2736030"]),
+    "survival_data_100_5.csv": (
+        ["-0.5530876", "-0.3331652", "-0.1283810", "0.3503472", "0.6397813"],
+        ["0.1969338", "0.1614976", "0.1464088", "0.1712990", "0.1800787"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", COXPH)
+def test_survival_by_r(name):
+    """Strata are sites: a site of R's is one of ours."""
+    folder = Path(sm.__file__).parent / "duration" / "tests" / "results"
+    if not (folder / name).exists():
+        pytest.skip("statsmodels is installed without its tests")
+    rows = pd.read_csv(folder / name, sep=" ", header=None)
+    columns = [f"x{place}" for place in range(rows.shape[1] - 3)]
+    rows.columns = ["time", "status", "entry", *columns]
+    each = len(rows) // 5
+    tables = {f"stratum{place}": rows.iloc[each * place : each * (place + 1)] for place in range(5)}
+    study = Study(f"time ~ {' + '.join(columns)}", "cox", status="status", event=("1",), non_event=("0",))
+    fit = fit_study(study, tables, smallest_count=1)
+    found = [[f"{value:.7f}" for value in values] for values in (fit.coefficients, fit.standard_errors())]
+    assert tuple(found) == COXPH[name]

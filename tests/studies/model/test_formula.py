@@ -56,6 +56,9 @@ def test_names_that_are_no_words():
         ("y ~ offset(a) + offset(b)", "two offsets"),
         ("y ~ " + "(" * 50 + "a" + ")" * 50, "too many parentheses"),
         ("y ~ " + "a" * 5000, "characters"),
+        ("y ~ " + "*".join(f"a{number}" for number in range(500)), "more than the 2000 terms"),
+        ("y ~ " + ":".join("(" + "+".join("abcdefghij") + ")" for _ in range(90)), "more than the 2000 terms"),
+        ("y ~ " + "+".join(f"b{number}*" + "*".join("acdefghij") for number in range(150)), "more than the 2000 terms"),
     ],
 )
 def test_what_cannot_be_read(text, words):

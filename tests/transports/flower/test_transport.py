@@ -31,7 +31,7 @@ from fedns.federation.processes import EngineError, free_port, listening
 from fedns.federation.protocol.transport import Arrival
 from fedns.transports.flower.client import serve
 from fedns.transports.flower.credentials import CoordinatorCredentials, SiteCredentials, provision
-from fedns.transports.flower.processes import start_superlink, start_supernode
+from fedns.transports.flower.processes import start_superlink
 from fedns.transports.flower.server import FlowerTransport, open_transport
 
 HERE = Path(__file__).parent
@@ -70,7 +70,7 @@ class Federation:
 @pytest.fixture(scope="module")
 def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
     folder, port = tmp_path_factory.mktemp("federation"), free_port()
-    provision(folder, [*SITES, "absent", "supernode"], f"127.0.0.1:{port}")
+    provision(folder, [*SITES, "absent"], f"127.0.0.1:{port}")
     whole = Federation(folder, port)
     try:
         for site in SITES:
@@ -163,16 +163,6 @@ def test_a_stopped_site_fails_alone_and_its_late_answer_is_dropped(federation: F
     assert arrivals["south"].failure == "south did not answer within 5 s"
     assert arrivals["west"].payload == b"fe"
     assert federation.ask({"south": b"new"})["south"].payload == b"wen"
-
-
-def test_flowers_own_supernode_answers_too(federation: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(HERE))
-    credentials = SiteCredentials.load(federation.folder / "sites" / "supernode")
-    with start_supernode(
-        credentials, federation.folder / "supernode", free_port(), service="echo_site:make", config=""
-    ) as child:
-        wait_until(lambda: child.check() or "supernode" in federation.transport.connected(), "the SuperNode is connected")
-        assert federation.ask({"supernode": b"stock"})["supernode"].payload == b"kcots"
 
 
 def test_plaintext_is_refused(federation: Federation) -> None:

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedns.algorithms.compressors import Compressed, Identity, RankR, add_compressed, mean_compressed, parse_compressor
 from fedns.algorithms.fednl import InitialHessian, LearnRequest
-from fedns.core.algorithm import Algorithm, Outcome
+from fedns.core.algorithm import Algorithm, Outcome, State
+from fedns.core.checked import Fraction
 from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
 from fedns.core.errors import ConfigError
@@ -20,9 +20,7 @@ from fedns.numerics import parallel
 from fedns.numerics.linalg import packed_size, unpack_symmetric
 from fedns.numerics.rng import generator
 from fedns.numerics.spectral import positive_part
-from fedns.problems.problem import Problem
-
-FloatArray = NDArray[np.float64]
+from fedns.problems.problem import FloatArray, Problem
 
 
 class ModelStep(Message):
@@ -45,10 +43,9 @@ class LearntAtModel(Message):
     gradient: Payload = wire("sent", discloses="gradient")
 
 
-class BidirectionalState(Message):
+class BidirectionalState(State):
     """The server's model, the clients' model and its last step, the last point with a gradient, and the learnt Hessian."""
 
-    coefficients: Payload = wire("features", dtype="float64")
     model: Payload = wire("features", dtype="float64")
     step: Payload = wire("features", dtype="float64")  # the last one, which the clients have not heard of yet
     anchor: Payload = wire("features", dtype="float64")
@@ -75,23 +72,19 @@ class FedNLBC(Algorithm):
 
     # Deviation (FedNL, Alg. 5): the penalty is the server's. Its Hessian and gradient are exact and are not learnt.
     compressor: str = "rank1"
-    kept: float = 0.5
-    gradient_probability: float = 0.5
+    kept: Fraction = 0.5
+    gradient_probability: Fraction = 0.5
 
     name: ClassVar[str] = "fednlbc"
     summary: ClassVar[str] = "FedNL compressed both ways, with gradients only now and then; more rounds than FedNL"
     paper: ClassVar[str] = "Safaryan, Islamov, Qian, Richtarik, FedNL, ICML 2022, Algorithm 5"
     uplink: ClassVar[str] = "R(M+1) for rank-R, and M with a probability; M(M+1)/2 once"
     theory: ClassVar[str] = "log 1/δ locally"
-    heterogeneous: ClassVar[str] = "-"
     draws_random_numbers: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not isinstance(parse_compressor(self.compressor), RankR | Identity):
             raise ConfigError(f"compressor of FedNL-BC must be like rank1, or identity, got {self.compressor!r}")
-        for name in ("kept", "gradient_probability"):
-            if not 0 < getattr(self, name) <= 1:
-                raise ConfigError(f"{name} must be above 0 and at most 1, got {getattr(self, name)}")
 
     def handlers(self) -> tuple[Handler, ...]:
         return (self.start_learning, self.learn_at_model)

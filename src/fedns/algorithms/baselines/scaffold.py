@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fedns.algorithms.curvature import Model
 from fedns.algorithms.fedavg import ask_smoothness, local_smoothness
-from fedns.core.algorithm import Algorithm, Outcome
+from fedns.core.algorithm import Algorithm, Outcome, State
 from fedns.core.checked import Count, NotNegative
 from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
@@ -18,14 +18,12 @@ from fedns.core.messages import Message, Payload, as_received, wire
 from fedns.core.reducers import mean
 from fedns.problems.problem import Problem
 
-FloatArray = NDArray[np.float64]
 _CAUTION = 0.125  # of 1 / L, where the curvature has no bound and L is that at the start
 
 
-class ControlledRequest(Message):
+class ControlledRequest(Model):
     """The model, everybody's control, and the local learning rate."""
 
-    coefficients: Payload = wire("features")
     control: Payload = wire("features")
     learning_rate: Payload = wire(dtype="float64")
     number_bytes: Payload = wire(dtype="uint8")  # of a real number in the replies: both ends make the control from them
@@ -37,10 +35,9 @@ class ModelChange(Message):
     change: Payload = wire("features", discloses="direction")
 
 
-class ScaffoldState(Message):
+class ScaffoldState(State):
     """The model, the clients' mean control, the learning rate (0 until it is known) and the weight of all clients."""
 
-    coefficients: Payload = wire("features", dtype="float64")
     control: Payload = wire("features", dtype="float64")
     learning_rate: Payload = wire(dtype="float64")
     total_weight: Payload = wire(dtype="float64")
@@ -70,7 +67,6 @@ class Scaffold(Algorithm):
     paper: ClassVar[str] = "Karimireddy et al., SCAFFOLD, ICML 2020, Algorithm 1, option II"
     uplink: ClassVar[str] = "M"
     theory: ClassVar[str] = "κ log 1/δ"
-    heterogeneous: ClassVar[str] = "-"
 
     def handlers(self) -> tuple[Handler, ...]:
         return (self.local_change, *(() if self.learning_rate else (local_smoothness,)))

@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedns.core.errors import DataError
-from fedns.data.files.libsvm import Chunk, parse_chunks
+from fedns.data.files.libsvm import Chunk, parse_chunks, refuse_empty
 from fedns.data.files.opening import open_bytes
 
 CHUNK_BYTES = 1 << 20  # of text; the parser needs some 30 times this
@@ -82,7 +81,7 @@ def compact(
         for chunk in stack.enter_context(closing(_chunks(text, chunk_bytes))):
             spool.append(chunk)
             report(spool.rows)
-        _check_not_empty(spool, text.name)
+        refuse_empty(text.name, spool.rows, spool.nonzeros)
         spool.columns = max(spool.columns, columns)
         if dense is None:
             dense = spool.nonzeros >= DENSE_FROM * spool.rows * spool.columns
@@ -96,13 +95,6 @@ def _chunks(path: Path, chunk_bytes: int) -> Generator[Chunk, None, None]:
         for chunk in parse_chunks(stream, path.name, chunk_bytes):
             if chunk.labels.size:
                 yield chunk
-
-
-def _check_not_empty(spool: _Spool, name: str) -> None:
-    if not spool.rows:
-        raise DataError(f"{name} is empty: expected lines like '1 3:0.5 7:1'")
-    if not spool.nonzeros:
-        raise DataError(f"{name} holds labels but no 'index:value' pairs: expected lines like '1 3:0.5 7:1'")
 
 
 def _write(path: Path, spool: _Spool, dense: bool, source: str) -> None:

@@ -255,15 +255,11 @@ def _pyarrow(what: str) -> Any:
 
 def _arrow_table(table: Any) -> Any:
     pyarrow = _pyarrow("a table in memory")
-    found = None
     try:
-        found = pyarrow.table(table)
+        return pyarrow.table(table)
     except (TypeError, ValueError):
-        if hasattr(table, "to_arrow"):
-            found = table.to_arrow()
-    if isinstance(found, pyarrow.Table):
-        return found
-    raise DataError(f"a {type(table).__name__} is not a table: give a path, a pandas or polars frame, or columns by name")
+        kind = type(table).__name__
+        raise DataError(f"a {kind} is not a table: give a path, a pandas or polars frame, or columns by name") from None
 
 
 def _arrow_file(path: Path, suffix: str) -> Any:

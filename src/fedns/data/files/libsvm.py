@@ -33,14 +33,18 @@ def read_libsvm(path: Path, chunk_bytes: int = CHUNK_BYTES) -> Table:
     """The rows as float64 CSR, as wide as the largest index."""
     with open_bytes(path) as stream:
         chunks = [chunk for chunk in parse_chunks(stream, path.name, chunk_bytes) if chunk.labels.size]
-    if not chunks:
-        raise DataError(f"{path.name} is empty: expected lines like '1 3:0.5 7:1'")
+    refuse_empty(path.name, len(chunks), sum(chunk.indices.size for chunk in chunks))
     labels, counts, indices, values = (np.concatenate(pieces) for pieces in zip(*chunks, strict=True))
-    if indices.size == 0:
-        raise DataError(f"{path.name} holds labels but no 'index:value' pairs: expected lines like '1 3:0.5 7:1'")
     indptr = np.concatenate([[0], np.cumsum(counts)])
     shape = (labels.size, int(indices.max()) + 1)
     return Table(scipy.sparse.csr_matrix((values, indices, indptr), shape=shape), labels, source=path.name)
+
+
+def refuse_empty(name: str, rows: int, nonzeros: int) -> None:
+    """Raise where a file has no rows, or nothing in them."""
+    if not nonzeros:
+        lack = "holds labels but no 'index:value' pairs" if rows else "is empty"
+        raise DataError(f"{name} {lack}: expected lines like '1 3:0.5 7:1'")
 
 
 def parse_chunks(stream: IO[bytes], name: str, chunk_bytes: int) -> Iterator[Chunk]:

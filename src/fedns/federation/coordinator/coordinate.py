@@ -38,8 +38,10 @@ log = logging.getLogger("fedns.coordinator")
 class Watcher(Observer):
     """An observer that also gets to see how the sites are doing, before the first of them is asked."""
 
+    statuses: Sequence[SiteStatus] = ()  # updated in place while the run goes on
+
     def on_start(self, statuses: Sequence[SiteStatus]) -> None:
-        """The list is updated in place while the run goes on."""
+        self.statuses = statuses
 
 
 @dataclass(frozen=True)
@@ -69,14 +71,10 @@ def coordinate(spec: Spec, transport: Transport, *, resume: bool = False, watche
     try:
         with single_threaded_blas():
             cohort = NetworkedCohort(link)
-            fewest = float(cohort.total_weights.min())
-            for sentence in (
-                caution(algorithm, cohort.num_clients, cohort.num_features),
-                caution_of_size(algorithm, fewest),
-            ):
-                if sentence:
-                    recorder.event("caution", reason=sentence)
-                    log.warning("%s", sentence)
+            of_number = caution(algorithm, cohort.num_clients, cohort.num_features)
+            for sentence in filter(None, (of_number, caution_of_size(algorithm, float(cohort.total_weights.min())))):
+                recorder.event("caution", reason=sentence)
+                log.warning("%s", sentence)
             try:
                 history = train(algorithm, cohort, observers=[state, recorder, *watchers])
             except (FederationError, EngineLost) as error:
@@ -84,9 +82,9 @@ def coordinate(spec: Spec, transport: Transport, *, resume: bool = False, watche
                     raise
                 history = _cut_short(algorithm, state, error)
             influences = cohort.influences(history.coefficients)
-        for site in influences:
-            if site.named:
-                recorder.event("decides", site=site.name, reason=site.named)
+        result = Result(history, link.statuses, influences)
+        for site in result.deciding:
+            recorder.event("decides", site=site.name, reason=site.named)
         recorder.event("ended", reason=history.stop_reason, converged=history.converged)
     except BaseException as error:
         recorder.event("stopped", reason=f"{type(error).__name__}: {error}")
@@ -95,7 +93,7 @@ def coordinate(spec: Spec, transport: Transport, *, resume: bool = False, watche
         recorder.close()
         write_whole(folder / SITES_FILE, json.dumps([asdict(status) for status in link.statuses]).encode())
     history.save(folder / HISTORY_FILE)
-    return Result(history, link.statuses, influences)
+    return result
 
 
 def _cut_short(algorithm: Algorithm, state: RunState, error: FederationError | EngineLost) -> History:

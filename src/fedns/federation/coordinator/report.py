@@ -10,12 +10,7 @@ from pathlib import Path
 
 from fedns.core.history import History
 from fedns.federation.coordinator.coordinate import Result
-from fedns.federation.coordinator.influence_report import (
-    apart_sentence,
-    deciding_sentence,
-    influence_table,
-    write_left_out,
-)
+from fedns.federation.coordinator.influence_report import apart_sentence, deciding_sentence, influence_table, write_left_out
 from fedns.federation.coordinator.recorder import LEDGER_FILE, LOG_FILE
 from fedns.reporting.charts import Chart, Line, Scale
 from fedns.reporting.interactive import figure_html

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 
@@ -29,6 +29,7 @@ from fedns.numerics.linalg import packed_size
 from fedns.problems.losses import Squared
 from fedns.problems.problem import Problem
 from fedns.runs.spec import Spec
+from fedns.sketches import Sketch
 
 FloatArray = NDArray[np.float64]
 CURVATURE = {Discloses.HESSIAN, Discloses.SCORES, Discloses.SKETCH, Discloses.ROWS}
@@ -64,6 +65,27 @@ def check_description(permissions: Permissions, length: int) -> None:
         raise Refusal("R6", f"the description of a run may have {permissions.largest_job_bytes} bytes, not {length}")
 
 
+def admit_description(own: Permissions, spec: Spec, runs: Iterable[Path]) -> None:
+    """R1, R5 and R6 on a new run, before its rows are looked at. runs: what is kept of the others."""
+    if own.digests and not set(spec.digests) & set(own.digests):
+        raise Refusal("R1", "its owner has agreed to certain runs only, and this is none of them")
+    if spec.wire not in own.wire:
+        raise Refusal("R1", f"it sends numbers as {' or '.join(own.wire)}, not as {spec.wire}")
+    if spec.rounds > own.rounds:
+        raise Refusal("R5", f"it permits {own.rounds} rounds, the run asks for {spec.rounds}")
+    if sum(path.stat().st_mtime > time.time() - 3600.0 for path in runs) >= own.runs_per_hour:
+        raise Refusal("R6", f"it takes part in {own.runs_per_hour} runs an hour")
+
+
+def admit_coding(own: Permissions, rows: int, columns: int) -> None:
+    """R2 and R6 on rows that a study wants coded into so many columns, before they are."""
+    needed = columns + own.rows_beyond_coefficients
+    if not rows >= needed:
+        raise Refusal("R2", f"a gradient of {columns} coefficients needs at least {needed} rows, and it has fewer")
+    if 8 * rows * columns > own.largest_table_bytes:
+        raise Refusal("R6", f"its rows, coded, would take more than {own.largest_table_bytes} bytes")
+
+
 class Guard:
     """The rules over one table of rows. One object serves a process; what must outlive it is in the budget."""
 
@@ -80,7 +102,8 @@ class Guard:
         self.shards = blanked(shards, self._rare) if own.rare_levels == "blank" else shards
         self.norms = squared_norms(self.shards)
         self._parts = [PartOfRows(self.shards, self.norms, share) for share in _PARTS]
-        self._passed: dict[bytes, None] = {}  # points at which these rows are known not to be concentrated
+        # Points at which these rows are known not to be concentrated, with the sums over all of them where they were taken.
+        self._passed: dict[bytes, FloatArray | None] = {}
 
     @property
     def fingerprint(self) -> str:
@@ -91,22 +114,22 @@ class Guard:
         """In how many columns rare levels were replaced; the run is told, since its answer is then not the pooled one."""
         return int(self._rare.columns.size) if self.permissions.rare_levels == "blank" else 0
 
-    def admit_run(self, spec: Spec, handlers: Mapping[str, Handler], outputs: int = 1) -> None:
-        """R1, R2, R5 and R6 on the description of a run; outputs: the margins of a row."""
+    def admit_run(self, handlers: Mapping[str, Handler], outputs: int = 1) -> None:
+        """R2 and R6 on a new run over these rows; outputs: the margins of a row."""
         own = self.permissions
-        if own.digests and not set(spec.digests) & set(own.digests):
-            raise Refusal("R1", "its owner has agreed to certain runs only, and this is none of them")
-        if spec.wire not in own.wire:
-            raise Refusal("R1", f"it sends numbers as {' or '.join(own.wire)}, not as {spec.wire}")
-        if spec.rounds > own.rounds:
-            raise Refusal("R5", f"it permits {own.rounds} rounds, the run asks for {spec.rounds}")
-        for handler in handlers.values():
-            self._check_counts(getattr(handler, "__self__", None), "a setting of the method")
         self._check_rows(own.smallest_rows, "taking part")
         if self._rare.outcome or (outputs > 1 and rare_class(self.shards, own.smallest_level)):
             raise Refusal("R2", f"fewer than {own.smallest_level} of its rows have one of the outcomes")
         if self._rare.columns.size and own.rare_levels == "refuse":
             raise Refusal("R2", f"fewer than {own.smallest_level} of its rows have one of the levels of a column")
+        for handler in handlers.values():
+            self.admit_settings(getattr(handler, "__self__", None))
+
+    def admit_settings(self, owner: object) -> None:
+        """R6 on every whole number that the coordinator has set, however deep it lies."""
+        self._check_counts(owner, "a setting of the method")
+        for part in (getattr(owner, one.name) for one in fields(owner)) if is_dataclass(owner) else ():
+            self.admit_settings(part)
 
     def admit_length(self, length: int, width: int) -> None:
         """R6: a request holds a few vectors of coefficients."""
@@ -146,6 +169,8 @@ class Guard:
             raise Refusal("R3", "rows of the data do not leave it")
         if Discloses.HISTOGRAM in told and not own.score_tables:
             raise Refusal("R5", "its owner permits no table of scores to leave")
+        if Discloses.HAZARD in told and not own.baseline_hazards:
+            raise Refusal("R5", "its owner permits no baseline hazard to leave")
 
     def _check_rows(self, needed: float, what: str) -> None:
         if not self.shards.num_samples >= needed:
@@ -154,6 +179,8 @@ class Guard:
     def _check_counts(self, owner: object, what: str) -> None:
         specs = owner.specs() if isinstance(owner, Message) else {}
         names = [one.name for one in fields(owner)] if is_dataclass(owner) else []
+        if isinstance(owner, Sketch):  # R3 says how large it may be, by the rows
+            names.remove("size")
         for name in names:
             value = getattr(owner, name)
             if name in specs and specs[name].kind == "coded":  # a vector in small integers, no count
@@ -161,6 +188,12 @@ class Guard:
             whole = isinstance(value, int | np.integer) or (isinstance(value, np.ndarray) and value.dtype.kind in "iu")
             if whole and np.any(np.abs(np.asarray(value, dtype=object)) > self.permissions.largest_count):
                 raise Refusal("R6", f"{what} is larger than {self.permissions.largest_count}")
+
+    def check_memory(self, needed: int) -> None:
+        """R6, in bytes, before they are taken."""
+        most = self.permissions.largest_bytes
+        if needed > most:
+            raise Refusal("R6", f"the answer takes more than {most} bytes")
 
     def check_budget(self, spent: Spent, question: Question, numbers: int, sketched: int = 0) -> None:
         own = self.permissions
@@ -232,10 +265,10 @@ class Guard:
         found = Concentration.of(sums)
         if not self.permits(found, w.shape[-1]):
             raise Refusal("R4", "at these coefficients the answer would be about a few of its rows", str(found))
-        self._remember(problem, w)
+        self._remember(problem, w, sums)
 
-    def _remember(self, problem: Problem, w: FloatArray) -> None:
-        self._passed[_mark_of(problem, w)] = None
+    def _remember(self, problem: Problem, w: FloatArray, sums: FloatArray | None = None) -> None:
+        self._passed[_mark_of(problem, w)] = sums
         if len(self._passed) > _REMEMBERED_POINTS:
             del self._passed[next(iter(self._passed))]
 
@@ -243,22 +276,39 @@ class Guard:
         self, problem: Problem, w: FloatArray, direction: FloatArray, steps: FloatArray
     ) -> NDArray[np.bool_]:  # (steps,)
         """Whether R4 permits w + t direction, for each t in steps; all rows are read where a part leaves any in doubt."""
-        allowed = self._proven_along(problem, w, direction, steps)
+        allowed = self._proven_along(problem, w, direction, steps, self._caps_along(problem, w, direction, steps))
         doubtful = np.flatnonzero(~allowed)
         if doubtful.size:
             along = (w, direction, steps[doubtful], self.norms)
             allowed[doubtful] = self._judged(problem.passes.curvatures_along(problem.loss, self.shards, *along)[0], w)
         return allowed
 
-    def _proven_along(
+    def _caps_along(
         self, problem: Problem, w: FloatArray, direction: FloatArray, steps: FloatArray
+    ) -> FloatArray | None:  # (steps, 2)
+        """What sum d^2 and the largest d |x|^2 are at most, from w, where they are known, and the longest step."""
+        first, longest = self._passed.get(_mark_of(problem, w)), float(steps.max())
+        if first is None or not problem.loss.curvature_is_exponential or not 0 <= steps.min() < longest:
+            return None
+        point, none = w + longest * direction, np.zeros_like(w)
+        sums = problem.passes.curvatures_along(problem.loss, self.shards, point, none, np.zeros(1), self.norms)[0, 0]
+        if self.permits(Concentration.of(sums), w.shape[-1]):
+            self._remember(problem, point, sums)
+        along = (steps / longest)[:, None]
+        with np.errstate(all="ignore"):
+            return np.asarray(first[[1, 3]] ** (1 - along) * sums[[1, 3]] ** along)
+
+    def _proven_along(
+        self, problem: Problem, w: FloatArray, direction: FloatArray, steps: FloatArray, caps: FloatArray | None = None
     ) -> NDArray[np.bool_]:  # (steps,)
         """Whether a small part of the rows is enough to permit w + t direction, or else a larger one."""
         proven = np.zeros(steps.size, dtype=bool)
-        for part in self._parts:
+        few = self.shards.num_samples < _MANY_ROWS and caps is not None  # the square of a small part of few rows is nothing
+        for part in self._parts[int(few) :]:
             doubtful = np.flatnonzero(~proven)
             if doubtful.size:
-                proven[doubtful] = self._judged(part.bounds_along(problem, w, direction, steps[doubtful]), w)
+                known = None if caps is None else caps[doubtful]
+                proven[doubtful] = self._judged(part.bounds_along(problem, w, direction, steps[doubtful], known), w)
         return proven
 
     def _judged(self, sums: FloatArray, w: FloatArray) -> list[bool]:
@@ -277,7 +327,7 @@ class Guard:
 def _mark_of(problem: Problem, w: FloatArray) -> bytes:
     # The curvature of the squared loss is the same everywhere: one look at the rows is enough for all points.
     point = b"" if isinstance(problem.loss, Squared) else np.ascontiguousarray(w, dtype=np.float64).tobytes()
-    return hashlib.sha256(problem.loss.name.encode() + bytes([problem.intercept]) + point).digest()
+    return hashlib.sha256(repr(problem.loss).encode() + bytes([problem.intercept]) + point).digest()
 
 
 def _moved(table: list[int], other: list[int]) -> int:

@@ -67,10 +67,15 @@ class Permissions:
     score_tables: int = _limit(
         20, "tables of scores, for calibration and ROC, that may leave; two that differ by less than smallest_rows may not"
     )
+    baseline_hazards: bool = _limit(
+        False, "true lets a Cox study have the hazard here at the times it names: how many events there were between them"
+    )
     rounds: int = _limit(200, "of one run")
     # R6: work
     largest_bytes: int = _limit(LARGEST_BYTES, "of one packet or one answer, and of what is held in memory for it")
     largest_job_bytes: int = _limit(65536, "of the description of a run, which is kept on disk")
+    largest_table_bytes: int = _limit(4 * 2**30, "of the rows as a study codes them")
+    runs_per_hour: int = _limit(200, "that are opened: what is asked in each is kept on disk, and may have to be compiled")
     largest_count: int = _limit(1000, "iterations, steps, sizes: any whole number in a request or among a method's settings")
     passes: int = _limit(1000, "times that the rows are read for one answer")
     answer_seconds: float = _limit(60.0, "for one answer")

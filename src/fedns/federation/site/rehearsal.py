@@ -7,9 +7,11 @@ import os
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedns.core.algorithm import Algorithm
 from fedns.core.clients import ClientMemory, Clients, Handler, Ids, messages_of
@@ -19,9 +21,12 @@ from fedns.core.messages import Message
 from fedns.core.run import run
 from fedns.core.shards import Shards
 from fedns.core.termination import Stop
+from fedns.federation.site.guard import Guard, Refusal
+from fedns.numerics.backend import Keys, SketchPlan
 from fedns.numerics.linalg import single_threaded_blas
 from fedns.problems.evaluation import evaluate
-from fedns.problems.problem import Problem
+from fedns.problems.problem import FloatArray, Problem
+from fedns.runs.spec import Spec
 
 FEW_ROWS, ROUNDS = 256, 2
 WORD_SECONDS = 1.0  # a rehearsal that takes longer is said to be under way
@@ -29,24 +34,46 @@ THREAD = "fedns-rehearsal"
 log = logging.getLogger("fedns.site")
 
 
-class _Alone(Cohort):
-    """The site as the only client of its own run; nothing leaves."""
+@dataclass(frozen=True)
+class _Bounded(Problem):
+    """The problem of a rehearsal: a sketch that the run would not get is not taken here either."""
 
-    def __init__(self, session: Session, shards: Shards) -> None:
+    guard: Any = None
+
+    def gradient_and_sketch(
+        self, w: FloatArray, shards: Shards, plan: SketchPlan, keys: Keys
+    ) -> tuple[FloatArray, FloatArray, NDArray[np.int64]]:
+        self.guard.check_sketch(plan, w.shape[-1])
+        self.guard.check_memory(8 * w.shape[-1] * int(plan.sizes.max()))
+        return super().gradient_and_sketch(w, shards, plan, keys)
+
+
+class _Alone(Cohort):
+    """The site as the only client of its own run; nothing leaves, and what the guard refuses is not computed."""
+
+    def __init__(self, session: Session, shards: Shards, guard: Guard, spec: Spec) -> None:
         super().__init__(session, np.zeros(1, dtype=np.int64))
         self._shards, self._memory = shards, ClientMemory(self.ids)
+        self._guard, self._spec = guard, spec
+        self._requests_left = (ROUNDS + 1) * guard.permissions.requests_per_round
         self.register_clients()
 
     def _deliver(self, handler: Handler, frame: bytes, ids: Ids) -> Iterator[tuple[Ids, Message]]:
         request, envelope = decode(messages_of(handler)[0], frame)
+        self._requests_left -= 1
+        if self._requests_left < 0:
+            raise Refusal("R6", "its rounds take more requests than are answered")
+        self._guard.admit_request(
+            handler, request, run=b"", round=envelope.round, spec=self._spec, problem=self.session.problem
+        )
         clients = Clients(self._shards, ids, self.session.seed, envelope.round, self._memory)
         yield ids, handler(self.session.problem, clients, request)
 
 
-def rehearse(algorithm: Algorithm, problem: Problem, shards: Shards, wire: str) -> None:
+def rehearse(algorithm: Algorithm, problem: Problem, guard: Guard, spec: Spec) -> None:
     """Play a run on a few rows, which compiles all it calls; in a thread of its own, so that signals are honoured."""
     started = time.monotonic()
-    work = threading.Thread(target=_play, args=(algorithm, problem, shards, wire), name=THREAD, daemon=True)
+    work = threading.Thread(target=_play, args=(algorithm, problem, guard, spec), name=THREAD, daemon=True)
     work.start()
     work.join(WORD_SECONDS)
     if work.is_alive():
@@ -62,11 +89,14 @@ def leave_if_under_way(status: int) -> None:
         os._exit(status)
 
 
-def _play(algorithm: Algorithm, problem: Problem, shards: Shards, wire: str) -> None:
+def _play(algorithm: Algorithm, problem: Problem, guard: Guard, spec: Spec) -> None:
+    shards = guard.shards
     few = replace(shards, stops=np.minimum(shards.stops, shards.starts + FEW_ROWS))
+    bounded = _Bounded(**{one.name: getattr(problem, one.name) for one in fields(problem)}, guard=guard)
     try:
+        guard.admit_settings(algorithm)  # its half at the coordinator, too, is played here
         with single_threaded_blas(), np.errstate(all="ignore"):
-            cohort = _Alone(Session(problem, 0, wire), few)
+            cohort = _Alone(Session(bounded, 0, spec.wire), few, guard, spec)
             run(algorithm, problem, cohort, stop=Stop(ROUNDS), evaluate=lambda w: evaluate(problem, cohort, w))
             _measure(problem, few, cohort.num_features)
     except Exception as error:  # few rows may be too few for a method; the run itself will tell

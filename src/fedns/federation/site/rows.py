@@ -23,7 +23,6 @@ from fedns.numerics.rows import DenseRows, SparseRows
 from fedns.numerics.streaming import streamed
 
 _LARGE = ("flat", "data", "indices")
-_ROW_ARRAYS = (*_LARGE, "indptr")  # of dense and of compressed rows
 
 
 def site_shards(config: SiteConfig) -> Shards:
@@ -86,7 +85,7 @@ def _mapped(folder: Path, parse: Callable[[Path], Shards]) -> Shards:
 
 def _write(folder: Path, shards: Shards) -> None:
     partial = Path(tempfile.mkdtemp(suffix=".partial", dir=folder.parent))
-    arrays: dict[str, Any] = {name: getattr(shards.rows, name) for name in _ROW_ARRAYS if hasattr(shards.rows, name)}
+    arrays: dict[str, Any] = {name: part for name, part in shards.rows._asdict().items() if isinstance(part, np.ndarray)}
     arrays |= {"targets": shards.targets, "weights": shards.sample_weights}
     for name, array in arrays.items():
         if array is not None:

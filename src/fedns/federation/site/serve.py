@@ -6,11 +6,11 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
-from fedns.core.shards import Shards
 from fedns.federation.config import SiteConfig, engine_named, warn_of_expiry
 from fedns.federation.processes import ended_by_sigterm
 from fedns.federation.site.budget import reset_budgets
 from fedns.federation.site.explain import meaning
+from fedns.federation.site.guard import Guard
 from fedns.federation.site.metrics import watched
 from fedns.federation.site.rehearsal import leave_if_under_way, rehearse
 from fedns.federation.site.rows import read_from_disk, site_shards
@@ -34,9 +34,9 @@ def site_service(config: SiteConfig) -> SiteService:
     return SiteService(config.name, lambda spec: shards, at_site, config.permit, state, prepare=prepare)
 
 
-def prepare(spec: Spec, problem: Problem, shards: Shards) -> None:
+def prepare(spec: Spec, problem: Problem, guard: Guard) -> None:
     """Compile what a run will call, before it is said to be open."""
-    rehearse(algorithm_of(spec), problem, shards, spec.wire)
+    rehearse(algorithm_of(spec), problem, guard, spec)
 
 
 def service(path: str | Path) -> Callable[[bytes], bytes]:

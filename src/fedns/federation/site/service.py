@@ -21,7 +21,7 @@ from fedns.core.shards import Shards
 from fedns.federation.protocol.opening import introduction, read_opening
 from fedns.federation.protocol.packets import ANSWER, ASK, OPEN, OVERFLOW, REFUSAL, Packet
 from fedns.federation.site.answering import Answering
-from fedns.federation.site.guard import Guard, Refusal, check_description
+from fedns.federation.site.guard import Guard, Refusal, admit_description, check_description
 from fedns.federation.site.memory import RunMemory
 from fedns.federation.site.permissions import Permissions
 from fedns.federation.site.secret_seed import SecretClients, site_secret
@@ -48,11 +48,11 @@ class SiteService:
         permissions: Permissions,
         folder: Path,
         mark: Callable[[], str] = lambda: "",
-        prepare: Callable[[Spec, Problem, Shards], None] = lambda spec, problem, shards: None,
+        prepare: Callable[[Spec, Problem, Guard], None] = lambda spec, problem, guard: None,
     ) -> None:
         """shards: the rows of a run. mark: tells the table that they come from, as it is now, where a run codes them.
 
-        prepare: called before a run is said to be open.
+        prepare: called before a run is said to be open, once its description is permitted.
         """
         self.name = name
         self._read = shards
@@ -97,12 +97,13 @@ class SiteService:
             if self._recall(packet.run).spec != spec:
                 raise MessageError("the run has been opened before, with other settings")
         else:
+            admit_description(self._permissions, spec, self._folder.glob("*.npz"))
             guard = self._guard(spec)
             problem, handlers = self._handlers(spec)
-            guard.admit_run(spec, handlers, problem.loss.outputs)
+            guard.admit_run(handlers, problem.loss.outputs)
             with self._private():
                 problem.loss.check_targets(guard.shards)
-            self._prepare(spec, problem, guard.shards)
+            self._prepare(spec, problem, guard)
             RunMemory(spec, packet.site, guard.fingerprint).save(path)
         log.info("a run is opened: %s, digest %s", spec.method, spec.digest)
         purpose = f"opens a run, fedns {coordinator}" if coordinator else "opens a run"

@@ -12,17 +12,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedns.core.shards import Shards
 from fedns.numerics.rng import generator
 from fedns.problems.losses import Squared
 from fedns.problems.maps.feature_map import Block, FeatureMap, as_dense
 from fedns.problems.penalties import Ridge
-from fedns.problems.problem import Problem
+from fedns.problems.problem import FloatArray, Problem
 from fedns.problems.reference import Optimum
 
-FloatArray = NDArray[np.float64]
 FEATURES = 256
 NOISE = 0.5
 SUMMABLE = 0.55  # a_i = i^-0.55
@@ -43,8 +41,7 @@ class Cosines(FeatureMap):
         heights = np.sqrt(2.0 * orders**-self.decay)
 
         def phi(block: Block) -> FloatArray:
-            values: FloatArray = np.cos(np.pi * as_dense(block) * orders) * heights
-            return values
+            return np.asarray(np.cos(np.pi * as_dense(block) * orders) * heights)
 
         return phi
 
@@ -62,15 +59,13 @@ class KnownKernel:
 
     @property
     def spectrum(self) -> FloatArray:
-        values: FloatArray = np.arange(1.0, FEATURES + 1) ** (-1.0 / self.gamma)
-        return values
+        return np.asarray(np.arange(1.0, FEATURES + 1) ** (-1.0 / self.gamma))
 
     @property
     def target(self) -> FloatArray:
         """theta; its signs are random, or the target would have a peak at 0."""
         signs = generator(0, "known kernel").choice([-1.0, 1.0], FEATURES)
-        values: FloatArray = signs * self.spectrum**self.r * np.arange(1.0, FEATURES + 1) ** -SUMMABLE
-        return values
+        return np.asarray(signs * self.spectrum**self.r * np.arange(1.0, FEATURES + 1) ** -SUMMABLE)
 
     @property
     def rate(self) -> float:

@@ -11,10 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedns.core.algorithm import Algorithm
 from fedns.core.history import Observer, Record
-from fedns.paper.theorems.settings import ROUNDING, Setting
+from fedns.paper.theorems.settings import ROUNDING, FloatArray, Setting
 from fedns.simulation.simulator import simulate
-
-FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,8 +31,7 @@ class Path:
     def usable(self, below: float) -> NDArray[np.bool_]:
         """Rounds that begin nearer than `below` and end above rounding, both in units of the first distance, as a mask."""
         relative = self.hessian_distances / self.hessian_distances[0]
-        mask: NDArray[np.bool_] = (relative[:-1] <= below) & (relative[1:] > ROUNDING)
-        return mask
+        return np.asarray((relative[:-1] <= below) & (relative[1:] > ROUNDING))
 
     def rounds_to(self, distance: float) -> float:
         """Rounds until |w - w*| has fallen to this, interpolated on the logarithm; infinite where it never does."""
@@ -94,8 +91,7 @@ class PowerLaw:
     error: float  # the exponent's standard error
 
     def __call__(self, x: ArrayLike) -> FloatArray:
-        values: FloatArray = self.constant * np.asarray(x, dtype=np.float64) ** self.exponent
-        return values
+        return np.asarray(self.constant * np.asarray(x, dtype=np.float64) ** self.exponent)
 
 
 def fit_power(x: Sequence[float] | FloatArray, y: Sequence[float] | FloatArray) -> PowerLaw:
@@ -104,9 +100,8 @@ def fit_power(x: Sequence[float] | FloatArray, y: Sequence[float] | FloatArray) 
     centred = horizontal - horizontal.mean()
     spread = float(centred @ centred)
     exponent = float(centred @ vertical) / spread
-    residuals = (
-        vertical - vertical.mean() - exponent * centred
-    )  # scipy's error is that of a correlation, 2e-8 where there is none
+    # By hand: scipy's error is that of a correlation, 2e-8 where there is none.
+    residuals = vertical - vertical.mean() - exponent * centred
     error = float(np.sqrt(residuals @ residuals / max(1, len(residuals) - 2) / spread))
     return PowerLaw(exponent, float(np.exp(vertical.mean() - exponent * horizontal.mean())), error)
 

@@ -64,8 +64,7 @@ class Setting:
     def hessian(self) -> FloatArray:
         """At the optimum, with the penalty's."""
         data = self.problem.hessian(self.optimum.coefficients, self.shards.pooled())[0]
-        full: FloatArray = data + np.diag(self.problem.penalty_diagonal(self.features))
-        return full
+        return np.asarray(data + np.diag(self.problem.penalty_diagonal(self.features)))
 
     @cached_property
     def dimension(self) -> float:
@@ -123,21 +122,10 @@ def ridge_setting(clients: int, rows: int = 8192, columns: int = 64, seed: int =
     """Ridge regression whose Hessian has the eigenvalues i^-2 to rounding, so that d_lambda is known beforehand."""
     draw = generator(seed, "ridge with a known spectrum")
     orthonormal, _ = np.linalg.qr(draw.standard_normal((rows, columns)))
-    dense = orthonormal * np.sqrt(rows * known_spectrum(columns))
+    dense = orthonormal * np.sqrt(rows * np.arange(1.0, columns + 1) ** -2.0)
     targets = dense @ draw.standard_normal(columns) + draw.standard_normal(rows)
     problem = Problem(loss=Squared(), penalty=Ridge(RIDGE_STRENGTH))
     return _setting("known spectrum, ridge", problem, split(dense, targets, clients, "contiguous"), dense)
-
-
-def known_spectrum(columns: int) -> FloatArray:
-    spectrum: FloatArray = np.arange(1.0, columns + 1) ** -2.0
-    return spectrum
-
-
-def known_dimension(columns: int) -> float:
-    """d_lambda of `ridge_setting`, from its spectrum alone."""
-    spectrum = known_spectrum(columns)
-    return float((spectrum / (spectrum + RIDGE_STRENGTH)).sum())
 
 
 def _setting(name: str, problem: Problem, shards: Shards, dense: FloatArray) -> Setting:

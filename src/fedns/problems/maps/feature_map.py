@@ -13,12 +13,12 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from fedns.core.checked import Checked
+from fedns.core.checked import Checked, Count
 from fedns.core.errors import ConfigError
 from fedns.core.shards import Shards, as_rows
 from fedns.numerics import parallel
 from fedns.numerics.linalg import single_threaded_blas
-from fedns.numerics.rows import DenseRows, Rows, SparseRows
+from fedns.numerics.rows import DenseRows, Rows
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -64,8 +64,8 @@ class FeatureMap(Checked, ABC):
 
         def part(low: int, high: int) -> None:
             for segment in range(low, high):
-                run = slice(int(segments.first[segment]), int(segments.last[segment]))
-                out[run] = phi(row_block(rows, run))
+                first, last = int(segments.first[segment]), int(segments.last[segment])
+                out[first:last] = phi(rows.block(first, last))
 
         with single_threaded_blas():
             parallel.for_each_part(segments, part, longest)
@@ -97,13 +97,9 @@ class Polynomial(FeatureMap):
     - bias: add a constant feature.
     """
 
-    degree: int = 2
+    degree: Count = 2
     interaction_only: bool = False
     bias: bool = False
-
-    def __post_init__(self) -> None:
-        if self.degree < 1:
-            raise ConfigError(f"Polynomial needs degree >= 1, got {self.degree}")
 
     def num_features(self, num_columns: int) -> int:
         if self.interaction_only:
@@ -151,19 +147,5 @@ class Polynomial(FeatureMap):
         return steps
 
 
-def row_block(rows: Rows, run: slice) -> Block:
-    if isinstance(rows, DenseRows):
-        return rows.values[run].astype(np.float64, copy=False)
-    return as_csr(rows, run.start, run.stop)
-
-
-def as_csr(rows: SparseRows, start: int, stop: int) -> Any:
-    first, last = int(rows.indptr[start]), int(rows.indptr[stop])
-    data = rows.data[first:last].astype(np.float64, copy=False)
-    pointers = rows.indptr[start : stop + 1] - first
-    return scipy.sparse.csr_matrix((data, rows.indices[first:last], pointers), shape=(stop - start, rows.num_columns))
-
-
 def as_dense(block: Block) -> FloatArray:
-    dense: FloatArray = block.toarray() if scipy.sparse.issparse(block) else block
-    return dense
+    return np.asarray(block.toarray() if scipy.sparse.issparse(block) else block)

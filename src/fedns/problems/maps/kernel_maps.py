@@ -11,17 +11,23 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Annotated, Literal
 
 import numpy as np
 import scipy.sparse
 from scipy.spatial.distance import cdist
 from scipy.special import ndtri
 
+from fedns.core.checked import Limit, Positive
 from fedns.core.errors import ConfigError
 from fedns.numerics.rng import generator
 from fedns.problems.maps.feature_map import Block, FeatureMap, FloatArray, as_dense
 
-KERNELS = ("gaussian", "laplace")
+Kernel = Literal["gaussian", "laplace"]
+KERNELS: tuple[Kernel, ...] = ("gaussian", "laplace")
+Pairs = Annotated[
+    int, Limit("that is even and >= 2, since features come in pairs of cos and sin", lambda size: size > 1 and size % 2 == 0)
+]
 _SMALLEST_EIGENVALUE = 1e-12  # as in scikit-learn
 
 
@@ -39,14 +45,10 @@ class RandomFourier(FeatureMap):
     - seed: of the frequencies, the same at every site.
     """
 
-    size: int
-    width: float = 1.0
-    kernel: str = "gaussian"
+    size: Pairs
+    width: Positive = 1.0
+    kernel: Kernel = "gaussian"
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        _check_pairs(type(self).__name__, self.size)
-        check_kernel(type(self).__name__, self.kernel, self.width)
 
     def num_features(self, num_columns: int) -> int:
         return self.size
@@ -73,13 +75,9 @@ class OrthogonalRandom(FeatureMap):
     - seed: of the frequencies, the same at every site.
     """
 
-    size: int
-    width: float = 1.0
+    size: Pairs
+    width: Positive = 1.0
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        _check_pairs(type(self).__name__, self.size)
-        check_kernel(type(self).__name__, "gaussian", self.width)
 
     def num_features(self, num_columns: int) -> int:
         return self.size
@@ -112,8 +110,8 @@ class Nystroem(FeatureMap):
     """
 
     landmarks: FloatArray  # (size, columns), read-only
-    width: float = 1.0
-    kernel: str = "gaussian"
+    width: Positive = 1.0
+    kernel: Kernel = "gaussian"
 
     def __post_init__(self) -> None:
         landmarks = np.array(self.landmarks, dtype=np.float64, order="C")
@@ -123,7 +121,6 @@ class Nystroem(FeatureMap):
             )
         landmarks.flags.writeable = False
         object.__setattr__(self, "landmarks", landmarks)
-        check_kernel(type(self).__name__, self.kernel, self.width)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Nystroem) and self._key() == other._key()
@@ -151,18 +148,15 @@ class Nystroem(FeatureMap):
         whitening = (vectors / np.sqrt(np.maximum(values, _SMALLEST_EIGENVALUE))) @ vectors.T
 
         def phi(block: Block) -> FloatArray:
-            product: FloatArray = kernel_matrix(self.kernel, block, self.landmarks, self.width) @ whitening
-            return product
+            return np.asarray(kernel_matrix(self.kernel, block, self.landmarks, self.width) @ whitening)
 
         return phi
 
 
 def kernel_matrix(kernel: str, x: Block, landmarks: FloatArray, width: float) -> FloatArray:
     """k(x_i, l_j): (rows, landmarks)."""
-    result: FloatArray
     if kernel == "laplace":
-        result = np.exp(cdist(as_dense(x), landmarks, "cityblock") / -width)
-        return result
+        return np.asarray(np.exp(cdist(as_dense(x), landmarks, "cityblock") / -width))
     if not scipy.sparse.issparse(x):
         # |x|^2 - 2 x.l + |l|^2 loses digits far from the origin; compressed rows have their origin among them.
         middle = landmarks.mean(axis=0)
@@ -171,8 +165,7 @@ def kernel_matrix(kernel: str, x: Block, landmarks: FloatArray, width: float) ->
     squares = x @ (-2.0 * landmarks.T)
     squares += np.asarray(norms).reshape(-1, 1)
     squares += np.einsum("ij,ij->i", landmarks, landmarks)
-    result = np.exp(np.maximum(squares, 0.0, out=squares) / (-2.0 * width * width))
-    return result
+    return np.asarray(np.exp(np.maximum(squares, 0.0, out=squares) / (-2.0 * width * width)))
 
 
 def _waves(omega: FloatArray) -> Callable[[Block], FloatArray]:
@@ -198,15 +191,3 @@ def _uniforms(seed: int, count: int) -> FloatArray:
     """
     raw = generator(seed, "random features").bit_generator.random_raw(count)
     return ((raw >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
-
-
-def _check_pairs(name: str, size: int) -> None:
-    if size < 2 or size % 2:
-        raise ConfigError(f"{name} needs an even size >= 2, since features come in pairs of cos and sin, got {size}")
-
-
-def check_kernel(name: str, kernel: str, width: float) -> None:
-    if kernel not in KERNELS:
-        raise ConfigError(f"{name} knows no kernel {kernel!r}: use {' or '.join(KERNELS)}")
-    if not (np.isfinite(width) and width > 0):
-        raise ConfigError(f"{name} needs a kernel width > 0, got {width}")

@@ -9,14 +9,14 @@ rules for published tables allow, and is not differential privacy.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist, pdist
 
-from fedns.core.checked import checked
+from fedns.core.checked import Count, checked
 from fedns.core.clients import Clients, on_client
 from fedns.core.cohort import Cohort, Replies
 from fedns.core.errors import ConfigError, DataError, MessageError
@@ -26,11 +26,8 @@ from fedns.numerics import parallel
 from fedns.numerics.linalg import single_threaded_blas
 from fedns.numerics.rng import generator
 from fedns.numerics.rows import DenseRows, Rows
-from fedns.problems.maps.feature_map import BLOCK_ENTRIES, as_csr, as_dense, row_block
-from fedns.problems.maps.kernel_maps import KERNELS, check_kernel
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
+from fedns.problems.maps.feature_map import BLOCK_ENTRIES, FloatArray, IntArray, as_dense
+from fedns.problems.maps.kernel_maps import KERNELS, Kernel
 
 SMALLEST_GROUP = 5
 _LLOYD_ROUNDS = 10
@@ -128,7 +125,12 @@ def distance_histogram(problem: Any, clients: Clients, request: WidthRequest) ->
 
 @checked
 def federated_landmarks(
-    cohort: Cohort, size: int, *, how: str = "groups", smallest_group: int = SMALLEST_GROUP, seed: int = 0
+    cohort: Cohort,
+    size: Count,
+    *,
+    how: Literal["groups", "moments"] = "groups",
+    smallest_group: int = SMALLEST_GROUP,
+    seed: int = 0,
 ) -> FloatArray:
     """Landmarks for `Nystroem` from summaries of the sites: (size, columns).
 
@@ -142,23 +144,19 @@ def federated_landmarks(
     - smallest_group: rows that a group must have to be sent.
     - seed: of the random choices.
     """
-    if size < 1:
-        raise ConfigError(f"federated_landmarks needs size >= 1, got {size}")
     if smallest_group < SMALLEST_GROUP:
         raise ConfigError(f"smallest_group must be >= {SMALLEST_GROUP}, so that no mean tells a row, got {smallest_group}")
     request = LandmarkRequest(groups_per_weight(size, cohort), np.int64(smallest_group), np.int64(seed))
     with single_threaded_blas():
         if how == "groups":
             return landmarks_from(cohort.ask(group_means, request), size, smallest_group, seed)
-        if how == "moments":
-            mean, variance = _merged_moments(cohort, request)
-            random = generator(seed, "landmarks", round=1)
-            return mean + np.sqrt(variance) * random.standard_normal((size, mean.size))
-    raise ConfigError(f"federated_landmarks knows no way {how!r}: use groups or moments")
+        mean, variance = _merged_moments(cohort, request)
+        random = generator(seed, "landmarks", round=1)
+        return mean + np.sqrt(variance) * random.standard_normal((size, mean.size))
 
 
 @checked
-def federated_width(cohort: Cohort, kernel: str = "gaussian", *, seed: int = 0) -> float:
+def federated_width(cohort: Cohort, kernel: Kernel = "gaussian", *, seed: int = 0) -> float:
     """The median distance between rows of the same site, sites weighted like their data, from one histogram each.
 
     Exact to within a bin, 4.4 %, of the median that the pooled rows have where sites are alike. Where they differ, rows of
@@ -168,7 +166,6 @@ def federated_width(cohort: Cohort, kernel: str = "gaussian", *, seed: int = 0) 
     - kernel: gaussian or laplace.
     - seed: of the random choices.
     """
-    check_kernel("federated_width", kernel, 1.0)
     request = WidthRequest(np.int32(KERNELS.index(kernel)), np.int64(seed))
     return width_from(cohort.ask(distance_histogram, request))
 
@@ -272,22 +269,21 @@ def _some_rows(shards: Shards, client: int, most: int, random: np.random.Generat
     rows = shards.rows
     if isinstance(rows, DenseRows):
         return rows.values[start + chosen].astype(np.float64)
-    return as_dense(as_csr(rows, start, stop)[chosen])
+    return as_dense(rows.block(start, stop)[chosen])
 
 
 def _mean_and_variance(rows: Rows, start: int, stop: int) -> tuple[FloatArray, FloatArray]:
     step = max(1, BLOCK_ENTRIES // rows.shape[1])
-    blocks = [slice(first, min(first + step, stop)) for first in range(start, stop, step)]
-    mean = sum(as_dense(row_block(rows, run)).sum(axis=0) for run in blocks) / (stop - start)
-    variance = sum(((as_dense(row_block(rows, run)) - mean) ** 2).sum(axis=0) for run in blocks) / (stop - start)
+    blocks = [(first, min(first + step, stop)) for first in range(start, stop, step)]
+    mean = sum(rows.dense(*block).sum(axis=0) for block in blocks) / (stop - start)
+    variance = sum(((rows.dense(*block) - mean) ** 2).sum(axis=0) for block in blocks) / (stop - start)
     return np.asarray(mean), np.asarray(variance)
 
 
 def _bin_of(distances: FloatArray) -> IntArray:
     octaves = np.log2(np.maximum(distances, 2.0 ** -(_OCTAVES + 1)))
     bins = np.floor((octaves + _OCTAVES) * _BINS_PER_OCTAVE) + 1
-    clipped: IntArray = np.clip(bins, 0, 2 * _OCTAVES * _BINS_PER_OCTAVE + 1).astype(np.int64)
-    return clipped
+    return np.asarray(np.clip(bins, 0, 2 * _OCTAVES * _BINS_PER_OCTAVE + 1), dtype=np.int64)
 
 
 def _median_of(shares: FloatArray) -> float:

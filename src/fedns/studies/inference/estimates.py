@@ -7,8 +7,8 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import scipy  # whose stats are loaded when they are used: a site never does
 import scipy.linalg
-import scipy.stats
 from numpy.typing import NDArray
 
 from fedns.core.errors import ConfigError, DataError, unknown

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import scipy.stats
+import scipy  # whose stats are loaded when they are used: a site never does
 
 from fedns.problems.family import Outcomes
 from fedns.studies.inference.estimates import Inference

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.stats
+import scipy  # whose stats are loaded when they are used: a site never does
 from numpy.typing import NDArray
 
 from fedns.core.errors import DataError

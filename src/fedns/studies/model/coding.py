@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import scipy  # whose splines are loaded when a study has some
 from numpy.typing import NDArray
-from scipy.interpolate import BSpline
 
 from fedns.core.errors import DataError
 from fedns.studies.model.design import Design, Part
@@ -15,6 +16,7 @@ from fedns.studies.schema.agreement import MISSING_LEVEL
 from fedns.studies.schema.site_table import SiteTable, evaluate
 
 FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +49,11 @@ def columns_of(design: Design, table: SiteTable) -> FloatArray:
         raise DataError(f"the table no longer has the column '{absent[0]}': shake hands again")
     if not table.used.any():
         raise DataError("no row is complete")
-    made = {part: _values(design, table, part) for part in {p for column in design.columns for p in column.parts}}
+    parts = {part for column in design.columns for part in column.parts}
+    levels = {
+        name: _levels(design, table, name) for name in {part.factor.column for part in parts if part.level is not None}
+    }
+    made = {part: _values(design, table, part, levels) for part in parts}
     features = np.ones((int(table.used.sum()), len(design.columns)))
     for place, column in enumerate(design.columns):
         for part in column.parts:
@@ -56,13 +62,13 @@ def columns_of(design: Design, table: SiteTable) -> FloatArray:
     return features
 
 
-def _values(design: Design, table: SiteTable, part: Part) -> FloatArray:
+def _values(design: Design, table: SiteTable, part: Part, levels: Mapping[str, IntArray]) -> FloatArray:
     """A part before it is centred and scaled: (used rows,)."""
     name = part.factor.column
     if part.gap:
         return table.columns[name].missing[table.used].astype(np.float64)
     if part.level is not None:
-        return _level(design, table, part)
+        return np.asarray(levels[name] == design.agreement.levels[name].index(part.level), dtype=np.float64)
     values = _numbers(design, table, part.factor)
     if part.factor.function == "bs":
         return spline(values, design.agreement.knots[part.factor.text], part.factor.degree)[:, part.index - 1]
@@ -73,19 +79,9 @@ def _values(design: Design, table: SiteTable, part: Part) -> FloatArray:
     return values
 
 
-def _level(design: Design, table: SiteTable, part: Part) -> FloatArray:
-    labels = _agreed_labels(design, table, part.factor.column)
-    return np.array([label == part.level for label in labels], dtype=np.float64)
-
-
-def _class_numbers(design: Design, table: SiteTable) -> FloatArray:
-    labels = _agreed_labels(design, table, design.study.parsed.outcome)
-    return np.array([design.classes.index(label) for label in labels], dtype=np.float64)
-
-
-def _agreed_labels(design: Design, table: SiteTable, name: str) -> NDArray[np.object_]:
-    """The levels of the used rows, all of which must have been agreed on."""
-    levels = design.agreement.levels[name]
+def _levels(design: Design, table: SiteTable, name: str) -> IntArray:
+    """Which of the agreed levels a row has, all of which must have been agreed on: (used rows,)."""
+    levels = {level: number for number, level in enumerate(design.agreement.levels[name])}
     labels = table.columns[name].labels()[table.used]
     if study_fills := MISSING_LEVEL in levels:
         labels = np.array([MISSING_LEVEL if label is None else label for label in labels], dtype=object)
@@ -95,7 +91,7 @@ def _agreed_labels(design: Design, table: SiteTable, name: str) -> NDArray[np.ob
             f"column '{name}' has rows in {len(strange)} level{'' if len(strange) == 1 else 's'} that were not agreed on: "
             "list its levels in the study" + ("" if study_fills else ", or correct those rows")
         )
-    return labels
+    return np.array([levels[label] for label in labels], dtype=np.int64)
 
 
 def _numbers(design: Design, table: SiteTable, factor: Factor) -> FloatArray:
@@ -120,14 +116,14 @@ def _numbers(design: Design, table: SiteTable, factor: Factor) -> FloatArray:
 def spline(values: FloatArray, knots: tuple[float, ...], degree: int) -> FloatArray:
     """B-splines without the first, as R's bs: (rows, knots - 2 + degree)."""
     padded = np.concatenate([np.full(degree, knots[0]), knots, np.full(degree, knots[-1])])
-    basis = BSpline.design_matrix(values, padded, degree).toarray()
+    basis = scipy.interpolate.BSpline.design_matrix(values, padded, degree).toarray()
     return np.asarray(basis[:, 1:], dtype=np.float64)
 
 
 def _targets(design: Design, table: SiteTable) -> FloatArray:
     study = table.study
     if design.classes:
-        return _class_numbers(design, table)
+        return _levels(design, table, study.parsed.outcome).astype(np.float64)
     column, signs = table.columns[study.parsed.outcome], np.ones(1)
     if study.has_events:
         labels = table.columns[study.event_column].labels()[table.used]
@@ -145,10 +141,14 @@ def _targets(design: Design, table: SiteTable) -> FloatArray:
 
 
 def _weights(table: SiteTable) -> FloatArray | None:
-    name = table.study.weights
+    study, name = table.study, table.study.weights
+    own = None
+    if study.class_weights:
+        labels = table.columns[study.parsed.outcome].labels()[table.used]
+        own = np.array([study.class_weights.get(label, 1.0) for label in labels])
     if not name:
-        return None
+        return own
     weights = np.asarray(table.columns[name].values, dtype=np.float64)[table.used]
     if not ((weights >= 0).all() and weights.sum() > 0):
         raise DataError(f"the weights '{name}' must be numbers of at least 0, some of them above")
-    return weights
+    return weights if own is None else weights * own

@@ -6,6 +6,7 @@ depend on units. Expanding the products gives the coefficients on the original s
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -79,6 +80,11 @@ class Design:
         return tuple(
             DesignColumn(column.parts, column.term, column.strength, _can_be_centred(column, there)) for column in plain
         )
+
+    @property
+    def num_columns(self) -> int:
+        """As many as `columns`, counted without making them."""
+        return sum(math.prod(map(len, choices)) for _, choices in self._choices()) + len(self.agreement.fills)
 
     @property
     def intercept(self) -> bool:
@@ -161,9 +167,18 @@ class Design:
         return matrix
 
     def _plain(self) -> Iterable[DesignColumn]:
-        study, terms = self.study, [frozenset(term) for term in self.study.parsed.terms]
-        spanned: set[frozenset[Factor]] = {*terms, *([frozenset()] if self.study.parsed.intercept else [])}
-        for term in study.parsed.terms:
+        study = self.study
+        for term, choices in self._choices():
+            for parts in product(*reversed(choices)):  # the first factor changes fastest
+                yield DesignColumn(parts[::-1], term_text(term), study.strength_of(term_text(term)))
+        for column in self.agreement.fills:
+            yield DesignColumn((Part(Factor(column), gap=True),), f"{column}[missing]", study.strength)
+
+    def _choices(self) -> Iterable[tuple[Term, list[list[Part]]]]:
+        """For each term what its factors may be; its columns are all products of one of each."""
+        terms = self.study.parsed.terms
+        spanned: set[frozenset[Factor]] = {*map(frozenset, terms), *([frozenset()] if self.study.parsed.intercept else [])}
+        for term in terms:
             choices = []
             for factor in term:
                 margin = frozenset(term) - {factor}
@@ -171,10 +186,7 @@ class Design:
                 if self.is_category(factor):
                     spanned.add(margin)
                 choices.append(self._parts(factor, reduced))
-            for parts in product(*reversed(choices)):  # the first factor changes fastest
-                yield DesignColumn(parts[::-1], term_text(term), study.strength_of(term_text(term)))
-        for column in self.agreement.fills:
-            yield DesignColumn((Part(Factor(column), gap=True),), f"{column}[missing]", study.strength)
+            yield term, choices
 
     def is_category(self, factor: Factor) -> bool:
         return factor.function in ("", "C") and factor.column in self.agreement.levels

@@ -6,7 +6,7 @@ They are read here and nowhere evaluated as code: a formula comes to a site from
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -110,8 +110,7 @@ class _Parser:
         if self.tokens:
             raise self._error(f"'{self.tokens[0][1]}' was not expected there")
         distinct = list({frozenset(term): term for term in reversed(terms)}.values())[::-1]  # a:b is b:a
-        if len(distinct) > MOST_TERMS:
-            raise self._error(f"it has {len(distinct)} terms, at most {MOST_TERMS} are allowed")
+        self._bound(2 * len(distinct))
         main_first = sorted((term for term in distinct if term), key=len)
         if not main_first and () not in distinct:
             raise self._error("it has neither a term nor an intercept")
@@ -127,6 +126,7 @@ class _Parser:
             else:
                 gone = self._product(terms)
                 terms = [term for term in terms if term not in gone]
+            self._bound(len(terms))
             if not self._next_is("+", "-"):
                 return terms
             sign = self.tokens.pop(0)[1]
@@ -140,15 +140,24 @@ class _Parser:
         while self._next_is("*"):
             self.tokens.pop(0)
             right = self._interaction()
-            left = left + right + _crossed(left, right)
+            left = left + right + self._crossed(left, right)
         return left
 
     def _interaction(self) -> list[Term]:
         left = self._atom()
         while self._next_is(":"):
             self.tokens.pop(0)
-            left = _crossed(left, self._atom())
+            left = self._crossed(left, self._atom())
         return left
+
+    def _bound(self, terms: int) -> None:
+        """Before they are made, and while a:b and b:a are two: a short text can ask for more than fit into memory."""
+        if terms > 2 * MOST_TERMS:
+            raise self._error(f"it has more than the {MOST_TERMS} terms that are allowed")
+
+    def _crossed(self, left: list[Term], right: list[Term]) -> list[Term]:
+        self._bound(len(left) * len(right))
+        return [tuple(dict.fromkeys((*a, *b))) for a in left for b in right]
 
     def _atom(self) -> list[Term]:
         if self._next_is("("):
@@ -268,11 +277,6 @@ def _spline(column: str, options: dict[str, list[float]], error: Callable[[str],
     if len(set(knots)) < len(knots):
         raise error(f"bs({column}, ...) has a knot twice")
     return Factor(column, "bs", int(size), int(degree), knots)
-
-
-def _crossed(left: Iterable[Term], right: Iterable[Term]) -> list[Term]:
-    right = list(right)
-    return [tuple(dict.fromkeys((*a, *b))) for a in left for b in right]
 
 
 def _tokens(text: str) -> list[tuple[str, str]]:

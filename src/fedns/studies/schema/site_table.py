@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedns.core.errors import DataError
 from fedns.data.files.frames import Column, Frame
 from fedns.studies.model.formula import FUNCTIONS, Factor
 from fedns.studies.schema.recognition import looks_like, sentinel_in
@@ -224,10 +223,3 @@ def evaluate(factor: Factor, values: FloatArray) -> FloatArray:
 def _are_counts(column: Column) -> bool:
     values = np.asarray(column.values, dtype=np.float64)[~column.missing]
     return bool((values >= 0).all() and (values == np.floor(values)).all())
-
-
-def site_tables(study: Study, frames: Mapping[str, Frame], smallest_count: int = SMALLEST_COUNT) -> dict[str, SiteTable]:
-    """The tables of several sites, by the name of each."""
-    if not frames:
-        raise DataError("no table was given: a study needs at least one site")
-    return {site: SiteTable(study, frame, smallest_count) for site, frame in frames.items()}

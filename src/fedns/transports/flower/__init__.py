@@ -19,10 +19,11 @@ def _provision(folder: Path, sites: Sequence[str], host: str, port: int) -> tupl
 
 
 def _serve(credentials: Path, service: str, config: Path) -> None:
-    from fedns.transports.flower.client import load_service, serve
+    from fedns.federation.processes import load_service
+    from fedns.transports.flower.client import serve
     from fedns.transports.flower.credentials import SiteCredentials
 
-    serve(SiteCredentials.load(credentials), load_service(service, str(config)))
+    serve(SiteCredentials.load(credentials), load_service(service, config))
 
 
 @contextmanager

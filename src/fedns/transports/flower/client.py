@@ -2,30 +2,25 @@
 
 `serve` is the site: one process that speaks Flower's Fleet API with Flower's own client. It never runs code that the
 coordinator sends, keeps the service (and with it the data) in memory, and takes turns (`turns.py`): one request hands over
-an answer and waits for the next question.
-Flower's own SuperNode does the same job with `app` below, but waits three seconds between questions, half a second for
-each answer, and starts a Python process for every message.
+an answer and waits for the next question. Flower's own SuperNode would wait three seconds between questions, half a second
+for each answer, and start for every message a process that runs what the coordinator has sent.
 """
 
 from __future__ import annotations
 
 import fcntl
-import importlib
 import logging
 import threading
 import time
 from email.utils import parsedate_to_datetime
-from typing import cast
 
 from fedns.transports.flower import settings as flower_settings  # noqa: F401  (before flwr)
 
 import httpx  # isort: skip
-from flwr.app import Context, Message
-from flwr.clientapp import ClientApp
 
 from fedns.federation.processes import EngineError
 from fedns.federation.site.metrics import COORDINATOR
-from fedns.transports.flower.connection import PAYLOAD, Answer, Connection, payload_of, reply_to
+from fedns.transports.flower.connection import Answer, Connection
 from fedns.transports.flower.credentials import SiteCredentials
 
 LEASE_SECONDS = 20.0  # how long a silent site counts as connected and a killed one's place is held; Flower's least
@@ -34,21 +29,6 @@ MESSAGE_TYPE = "query"
 CLOCK_SECONDS = 5.0  # Flower signs the time, and refuses what is signed so much later than now
 
 log = logging.getLogger("fedns.site")
-app = ClientApp()
-
-
-def load_service(service: str, config: str) -> Answer:
-    """Call the factory named as "package.module:function" with the path of its configuration."""
-    module, _, name = service.partition(":")
-    return cast(Answer, getattr(importlib.import_module(module), name)(config))
-
-
-@app.query()
-def handle(message: Message, context: Context) -> Message:
-    """Answer one message under Flower's own SuperNode, which starts a process for it."""
-    settings = context.node_config
-    answer = load_service(str(settings["service"]), str(settings["config"]))
-    return reply_to(message, payload_of(message.content.config_records[PAYLOAD]), answer)
 
 
 def serve(

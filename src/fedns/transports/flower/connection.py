@@ -137,7 +137,7 @@ class Connection:
         """Send a reply, if there is one, and get the next message with its payload, if one comes."""
         pull = PullMessagesRequest(node=self.node).SerializeToString() if wait else b""
         try:
-            head, part = self.client.turn(*self._pushed(reply), pull)
+            head, part = self.client.turn(pull, *self._pushed(reply))
         except httpx.HTTPStatusError as error:
             if error.response.status_code != httpx.codes.GONE:
                 raise
@@ -163,10 +163,10 @@ class Connection:
             backoff_cap=10 * LATE_SECONDS,
         )[part]
 
-    def _pushed(self, reply: Message | None) -> tuple[bytes, bytes]:
-        """The two requests that hand a reply over."""
+    def _pushed(self, reply: Message | None) -> tuple[bytes, list[bytes]]:
+        """The requests that hand a reply over: one for the message, and one for each of its parts."""
         if reply is None:
-            return b"", b""
+            return b"", []
         with no_object_id_recompute():
             reply.metadata.__dict__["_message_id"] = reply.object_id
             tree = get_object_tree(reply)
@@ -176,22 +176,23 @@ class Connection:
                 message_object_trees=[tree],
                 clientapp_runtime_list=[0.0],
             )
-            content = get_all_nested_objects(reply)[leaf(tree)].deflate()
-            part = PushObjectRequest(
-                node=self.node, run_id=reply.metadata.run_id, object_id=leaf(tree), object_content=content
-            )
-        return messages.SerializeToString(), part.SerializeToString()
+            contents = {number: part.deflate() for number, part in get_all_nested_objects(reply).items()}
+        # SuperLink keeps an account of every message until it has all parts. The one that the coordinator reads is the last.
+        order = sorted(contents, key=lambda number: number == leaf(tree))
+        run = reply.metadata.run_id
+        parts = [PushObjectRequest(node=self.node, run_id=run, object_id=n, object_content=contents[n]) for n in order]
+        return messages.SerializeToString(), [part.SerializeToString() for part in parts]
 
 
 class Courier(FleetHttpClient):
     """Flower's client, with one request more."""
 
-    def turn(self, push: bytes, part: bytes, pull: bytes) -> list[bytes]:
+    def turn(self, pull: bytes, push: bytes, parts: list[bytes]) -> list[bytes]:
         """Push a reply, if any, and wait for the next message: its head and its part, both empty if none came."""
         answer = self._unary_unary(
             path=TURN_PATH,
             rpc_method="/flwr.proto.Fleet/PullMessages",
-            request=BytesValue(value=pack_parts([push, part, pull])),
+            request=BytesValue(value=pack_parts([push, pull, *parts])),
             response_type=BytesValue,
             timeout=TURN_SECONDS,
         )

@@ -125,17 +125,9 @@ def _authority(folder: Path, start: datetime) -> tuple[ec.EllipticCurvePrivateKe
         key = serialization.load_pem_private_key(key_file.read_bytes(), password=None)
         return cast(ec.EllipticCurvePrivateKey, key), x509.load_pem_x509_certificate(certificate_file.read_bytes())
     key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "fedns federation authority")])
+    name = _common_name("fedns federation authority")
     certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(start)
-        .not_valid_after(start + timedelta(days=365 * AUTHORITY_YEARS))
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_usage(signs_certificates=True), critical=True)
+        _certificate(name, name, key, start, start + timedelta(days=365 * AUTHORITY_YEARS), signs=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .sign(key, hashes.SHA256())
     )
@@ -150,17 +142,10 @@ def _write_server(folder: Path, host: str, start: datetime, end: datetime) -> No
     server_key = ec.generate_private_key(ec.SECP256R1())
     # The coordinator also talks to its own server, over loopback.
     names = [_general_name(name) for name in dict.fromkeys([host, "localhost", LOOPBACK])]
+    subject = _common_name("fedns coordinator")
     server = (
-        x509.CertificateBuilder()
-        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "fedns coordinator")]))
-        .issuer_name(authority.subject)
-        .public_key(server_key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(start)
-        .not_valid_after(end)
+        _certificate(subject, authority.subject, server_key, start, end, signs=False)
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(signs_certificates=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()), critical=False)
         .sign(authority_key, hashes.SHA256())
@@ -169,17 +154,20 @@ def _write_server(folder: Path, host: str, start: datetime, end: datetime) -> No
     _write(folder / "coordinator" / "server.crt", server.public_bytes(serialization.Encoding.PEM))
 
 
-def _usage(signs_certificates: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=not signs_certificates,
-        key_cert_sign=signs_certificates,
-        crl_sign=signs_certificates,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        encipher_only=False,
-        decipher_only=False,
+def _common_name(name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+
+
+def _certificate(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, start: datetime, end: datetime, signs: bool
+) -> x509.CertificateBuilder:
+    """What a certificate says of whose it is, from when to when, and whether it signs others."""
+    rest = ("content_commitment", "key_encipherment", "data_encipherment", "key_agreement", "encipher_only", "decipher_only")
+    uses = {"digital_signature": not signs, "key_cert_sign": signs, "crl_sign": signs}
+    return (
+        x509.CertificateBuilder(issuer, subject, key.public_key(), x509.random_serial_number(), start, end)
+        .add_extension(x509.BasicConstraints(ca=signs, path_length=0 if signs else None), critical=True)
+        .add_extension(x509.KeyUsage(**uses, **dict.fromkeys(rest, False)), critical=True)
     )
 
 

@@ -1,11 +1,8 @@
 """Starting and ending the processes Flower needs, each in a group of its own, so that nothing outlives us.
 
-    fedns coordinate ── SuperLink (child; TLS, sites known by their keys)      fedns site (one process)
-          │  HTTPS, loopback        │  HTTPS, the only open port                    │
-          └─────────────────────────┴───────────────────────────────────────────────┘
-
-A site may instead run Flower's own SuperNode (`start_supernode`), which starts a SuperExec, which starts a process
-for every message and runs in it the app that the coordinator sent: slower, and it trusts the coordinator with code.
+fedns coordinate ── SuperLink (child; TLS, sites known by their keys)      fedns site (one process)
+      │  HTTPS, loopback        │  HTTPS, the only open port                    │
+      └─────────────────────────┴───────────────────────────────────────────────┘
 """
 
 from __future__ import annotations
@@ -14,7 +11,6 @@ import contextlib
 import os
 import secrets
 import shlex
-import signal
 import ssl
 import subprocess
 import sys
@@ -25,9 +21,9 @@ from pathlib import Path
 from urllib.error import URLError
 from urllib.request import HTTPSHandler, ProxyHandler, build_opener
 
-from fedns.federation.processes import LARGEST_MESSAGE, LOOPBACK, EngineError, EngineLost, refuse_taken_port
+from fedns.federation.processes import LARGEST_MESSAGE, LOOPBACK, EngineError, EngineLost, end_group, refuse_taken_port
 from fedns.transports.flower import settings as flower_settings
-from fedns.transports.flower.credentials import CoordinatorCredentials, SiteCredentials
+from fedns.transports.flower.credentials import CoordinatorCredentials
 
 GRACE_SECONDS = 3.0
 LOG_LINES = 8  # of a dead process's log, in the error
@@ -46,15 +42,6 @@ class Child:
         if (code := self.process.poll()) is not None:
             lines = self.log.read_text(errors="replace").splitlines()[-LOG_LINES:]
             raise EngineLost(f"{self.name} ended with code {code}; the end of {self.log}:\n" + "\n".join(lines))
-
-    def stop(self) -> None:
-        """End the process and all it started: politely, then by force."""
-        for kind, seconds in ((signal.SIGTERM, GRACE_SECONDS), (signal.SIGKILL, GRACE_SECONDS)):
-            # The group may have members after its leader is gone, so it is signalled either way.
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.process.pid, kind)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self.process.wait(seconds)
 
 
 @dataclass(frozen=True)
@@ -87,15 +74,8 @@ def start_superlink(
     secret_file.touch(mode=0o600)
     secret_file.write_text(secret)
     command = [sys.executable, "-m", "fedns.transports.flower.superlink", str(largest_message)]
-    command += ["--host", host, "--port", str(port)]
-    command += [
-        "--ssl-ca-certfile",
-        str(credentials.authority),
-        "--ssl-certfile",
-        str(credentials.certificate),
-        "--ssl-keyfile",
-        str(credentials.key),
-    ]
+    command += ["--host", host, "--port", str(port), "--ssl-ca-certfile", str(credentials.authority)]
+    command += ["--ssl-certfile", str(credentials.certificate), "--ssl-keyfile", str(credentials.key)]
     command += ["--isolation", "process", "--superexec-auth-secret-file", str(secret_file)]
     command += ["--enable-supernode-auth", "--disable-runtime-dependency-installation"]
     local = LOOPBACK if host in ("0.0.0.0", LOOPBACK) else host
@@ -110,46 +90,22 @@ def start_superlink(
 
 
 @contextlib.contextmanager
-def start_supernode(
-    credentials: SiteCredentials, folder: Path, port: int, *, service: str, config: str, poll_seconds: float = 0.05
-) -> Iterator[Child]:
-    """Run Flower's own SuperNode for a site until the block ends; each message starts a process that asks `service(config)`.
-
-    service: "package.module:factory". port: of the SuperNode's own loopback API. The site runs what the coordinator sends.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    node_config = f'service="{service}" config="{config}"'
-    command = [str(Path(sys.executable).with_name("flower-supernode")), "--superlink", credentials.server_address]
-    command += ["--root-certificates", str(credentials.authority), "--auth-supernode-private-key", str(credentials.key)]
-    command += ["--host", LOOPBACK, "--port", str(port), "--isolation", "subprocess", "--node-config", node_config]
-    with _child(f"SuperNode of {credentials.site}", command, folder / "supernode.log", folder, poll_seconds) as child:
-        yield child
-
-
-@contextlib.contextmanager
-def _child(name: str, command: Sequence[str], log: Path, home: Path, poll_seconds: float = 0.05) -> Iterator[Child]:
+def _child(name: str, command: Sequence[str], log: Path, home: Path) -> Iterator[Child]:
     environment = os.environ | flower_settings.QUIET
     # Flower finds its other commands on the path and keeps what it unpacks at home.
     environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     environment["FLWR_HOME"] = str(home.resolve() / "flower")
-    environment["FLWR_SUPEREXEC_TASK_POLL_INTERVAL"] = str(poll_seconds)
     environment["PYTHONUNBUFFERED"] = "1"
     with log.open("ab") as output:
         output.write(f"$ {shlex.join(command)}\n".encode())
         output.flush()
         process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env=environment,
-            start_new_session=True,
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment, start_new_session=True
         )
-    child = Child(name, process, log)
     try:
-        yield child
+        yield Child(name, process, log)
     finally:
-        child.stop()
+        end_group(process, GRACE_SECONDS)
 
 
 def _await_health(link: SuperLink, wait_seconds: float) -> None:

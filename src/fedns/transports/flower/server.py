@@ -43,11 +43,7 @@ from flwr.proto.runtime_pb2 import (
 )
 from flwr.supercore.constant import TaskType
 from flwr.supercore.control.control_http_client import ControlHttpClient
-from flwr.supercore.inflatable.inflatable_object import (
-    get_all_nested_objects,
-    get_object_tree,
-    no_object_id_recompute,
-)
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree, no_object_id_recompute
 from flwr.supercore.inflatable.inflatable_protobuf_utils import make_push_object_fn_protobuf
 from flwr.supercore.inflatable.inflatable_utils import ObjectPushError, inflate_object_from_contents, push_objects
 from flwr.supercore.interceptors import (
@@ -87,7 +83,7 @@ publisher = "fedns"
 
 [tool.flwr.app.components]
 serverapp = "fedns.transports.flower.server:FlowerTransport"
-clientapp = "fedns.transports.flower.client:app"
+clientapp = "fedns.transports.flower.client:serve"
 """
 
 

@@ -1,6 +1,6 @@
 """A site's turn: its answer and its wait for the next question as one request, where Flower's own protocol takes five.
 
-    site    POST /v1/fleet/fedns-turn    [messages to push | the part to push | what to pull]
+    site    POST /v1/fleet/fedns-turn    [messages to push | what to pull | parts to push ...]
     door    confirm-message-received, push-messages, push-object; then pull-messages until there is one, pull-object
     site    gets                         [the messages pulled | the part pulled], or two empty parts after a while;
                                          a part that the coordinator has not sent whole yet the site pulls itself
@@ -56,9 +56,10 @@ def pack_parts(parts: Sequence[bytes]) -> bytes:
 
 
 def unpack_parts(data: bytes, count: int) -> list[bytes]:
-    """So many parts; raises ValueError where the bytes hold anything else."""
-    parts, start = [], 0
-    for _ in range(count):
+    """So many parts or more; raises ValueError where the bytes hold anything else."""
+    parts: list[bytes] = []
+    start = 0
+    while start < len(data) or len(parts) < count:
         if start + _LENGTH.size > len(data):
             raise ValueError("parts are missing")
         (length,) = _LENGTH.unpack_from(data, start)
@@ -119,9 +120,9 @@ class Turns:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             body = await _read(receive)
-            push, part, pull = unpack_parts(BytesValue.FromString(body).value, 3)
+            push, pull, *parts = unpack_parts(BytesValue.FromString(body).value, 2)
             if push:
-                await self._push(scope, push, part)
+                await self._push(scope, push, parts)
             gone = asyncio.ensure_future(receive())  # nothing more comes but the end of the connection
             try:
                 found = await self._pull(scope, pull, gone)
@@ -134,19 +135,18 @@ class Turns:
         else:
             await _answer(send, 200, BytesValue(value=pack_parts(found)).SerializeToString())
 
-    async def _push(self, scope: Scope, push: bytes, part: bytes) -> None:
+    async def _push(self, scope: Scope, push: bytes, parts: Sequence[bytes]) -> None:
         node = PushMessagesRequest.FromString(push).node
         if answered := self._handed_out.get(node.node_id):
             await self._confirm(scope, answered, node)  # and with it that the site speaks for itself
             self._handed_out.pop(node.node_id, None)
         response = PushMessagesResponse.FromString(await self._ask(scope, "push-messages", push))
-        request = PushObjectRequest.FromString(part)
-        # Only the part that the coordinator reads: the others repeat what is in the request above.
-        if request.object_id in response.objects_to_push:
-            request.session_id = response.session_id
-            stored = PushObjectResponse.FromString(await self._ask(scope, "push-object", request.SerializeToString()))
-            if not stored.stored:
-                raise Refused(410)  # the coordinator has given the request up
+        for request in map(PushObjectRequest.FromString, parts):
+            if request.object_id in response.objects_to_push:
+                request.session_id = response.session_id
+                stored = PushObjectResponse.FromString(await self._ask(scope, "push-object", request.SerializeToString()))
+                if not stored.stored:
+                    raise Refused(410)  # the coordinator has given the request up
         await self._answered.add()
 
     async def _confirm(self, scope: Scope, question: PullMessagesResponse, node: Node) -> None:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import logging
 import os
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from nvflare.apis.event_type import EventType
 from nvflare.apis.fl_component import FLComponent
@@ -21,7 +19,8 @@ from nvflare.fuel.f3.cellnet.utils import make_reply
 from nvflare.fuel.f3.message import Message
 from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors
 
-from fedns.core.errors import ConfigError, FednsError
+from fedns.core.errors import FednsError
+from fedns.federation.processes import load_service
 from fedns.federation.reachable import why_unreachable
 from fedns.federation.site.metrics import COORDINATOR
 from fedns.transports.nvflare.incoming import CHANNEL, TOPIC, at_site, close_down
@@ -32,18 +31,6 @@ EXCHANGE = "fedns_exchange"  # header: the number of the exchange, larger for la
 
 LOOK_SECONDS = 2.0  # between two looks at whether the server is there
 log = logging.getLogger("fedns.site")
-
-Service = Callable[[bytes], bytes]
-
-
-def load_service(reference: str, config: Path) -> Service:
-    """Call `package.module:factory` with the config path; what it returns takes a request and returns an answer."""
-    module, _, name = reference.partition(":")
-    try:
-        factory = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(f"the service must be given as package.module:factory, got {reference!r}: {error}") from error
-    return cast(Service, factory(config))
 
 
 class SiteAnswers(FLComponent):  # type: ignore[misc]

@@ -29,7 +29,7 @@ from typing import Any
 
 from fedns.core.errors import ConfigError
 from fedns.core.files import checked_name
-from fedns.federation.processes import LARGEST_MESSAGE
+from fedns.federation.processes import LARGEST_MESSAGE, end_group
 from fedns.federation.reachable import Contact
 from fedns.transports.nvflare.logs import OWNER, log_settings
 
@@ -150,16 +150,9 @@ def start_site(credentials: Path, service: str, config: Path) -> subprocess.Pope
     component = {"id": "fedns", "path": SITE_COMPONENT, "args": arguments}
     _configure(credentials, {"client": {"maint_msg_timeout": UNHEARD_SECONDS}, "components": [component]})
     name = json.loads((credentials / "startup" / "fed_client.json").read_text(encoding="utf-8"))["client"]["fqsn"]
-    command = [
-        "nvflare.private.fed.app.client.client_train",
-        "-m",
-        ".",
-        "-s",
-        "fed_client.json",
-        "--set",
-        "secure_train=true",
-    ]
-    command += [f"uid={name}", f"org={PROJECT}", "config_folder=config", f"heart_beat_interval={HEARTBEAT_SECONDS}"]
+    command = ["nvflare.private.fed.app.client.client_train", "-m", ".", "-s", "fed_client.json", "--set"]
+    command += ["secure_train=true", f"uid={name}", f"org={PROJECT}", "config_folder=config"]
+    command += [f"heart_beat_interval={HEARTBEAT_SECONDS}"]
     owner = os.dup(sys.stderr.fileno()) if _is_real(sys.stderr) else os.open(os.devnull, os.O_WRONLY)
     try:
         return _start(credentials, command, {OWNER: str(owner)}, stdin=subprocess.PIPE, pass_fds=[owner])
@@ -187,29 +180,16 @@ def keep_site_running(credentials: Path, service: str, config: Path) -> None:
 
 def stop(process: subprocess.Popen[bytes]) -> None:
     """End a process started here and whatever it started, politely if it listens."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGTERM)
-        os.killpg(process.pid, signal.SIGCONT)  # a stopped process cannot end
-    try:
-        process.wait(GIVE_UP_SECONDS)
-    except subprocess.TimeoutExpired:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+    end_group(process, GIVE_UP_SECONDS)
     if process.stdin is not None:
         process.stdin.close()
 
 
 def last_line(credentials: Path) -> str:
     """The last thing that the process of these credentials said."""
-    lines = (
-        (credentials / CONSOLE).read_text(encoding="utf-8", errors="replace").split("\n")
-        if (credentials / CONSOLE).exists()
-        else []
-    )
-    return next(
-        (line.strip() for line in reversed(lines) if line.strip()), f"nothing was printed, see the logs in {credentials}"
-    )
+    console = credentials / CONSOLE
+    said = console.read_text(encoding="utf-8", errors="replace").strip() if console.exists() else ""
+    return said.split("\n")[-1].strip() or f"nothing was printed, see the logs in {credentials}"
 
 
 def _configure(credentials: Path, resources: dict[str, Any]) -> None:
