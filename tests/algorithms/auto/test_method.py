@@ -82,6 +82,18 @@ def test_for_few_rounds_it_is_newtons_method_in_half_the_bytes():
     assert ours.uplink_bytes[-1] < 0.5 * newton.uplink_bytes[-1]
 
 
+@pytest.mark.parametrize("clients", [4, 40])
+def test_between_the_two_it_saves_rounds_for_few_more_bytes(clients):
+    shards = many_columns(clients)
+    optimum = fedns.pooled_optimum(PROBLEM, shards)
+    few, both = (
+        fedns.simulate(fedns.Auto(prefer=prefer), PROBLEM, shards, rounds=60, tol=1e-10, optimum=optimum)
+        for prefer in ("bytes", "balanced")
+    )
+    assert both.round[-1] <= 0.8 * few.round[-1]
+    assert both.uplink_bytes[-1] <= 1.5 * few.uplink_bytes[-1]
+
+
 @pytest.mark.slow
 def test_a_start_far_away_converges():
     shards = make_shards()

@@ -34,6 +34,7 @@ ARMIJO = 0.1
 STEP_BITS = 12  # of what the server sends: an error in a step, unlike one in a gradient, is no smaller for many clients
 ENOUGH = 0.3  # of the decrement left by a direction: no further product
 ASTRAY = 0.1  # a step that was shortened to less
+SURPRISE = 100.0  # times the last round's promise
 MEMORY = 30  # pairs of moves and gradient changes
 FORGETTING = 0.5  # the weight of the last sketch beside a new one
 BACK = 0.5 ** np.arange(1.0, 12.0)  # fractions of a step that went too far
@@ -222,7 +223,8 @@ class Turn:
         if self.looks:
             parts.append("asked for the Hessian times the direction" + (", twice" if self.looks > 1 else ""))
         if self.shortened < 1:
-            parts.append("shortened the step, which promised more than the whole objective")
+            what = "the whole objective" if self.problem.loss.nonnegative else f"{SURPRISE:.0f} times the last one"
+            parts.append(f"shortened the step, which promised more than {what}")
         if self.step_size < 1:
             parts.append(f"went back to {self.step_size:.2g} of the last step, which had gone too far")
         return "; ".join([*parts, *([change] if change else [])])
@@ -250,10 +252,12 @@ class Turn:
         """The step, shortened where it promises more than there is to gain.
 
         Losses that are never negative cannot fall by more than the objective F. The best step along a direction of slope -a
-        gains a half of what its slope promises where F is quadratic, so that it is no longer than 2 F / a.
+        gains a half of what its slope promises where F is quadratic, so that it is no longer than 2 F / a. Of other losses
+        no bound is known: there a promise far above the last round's is taken for rounding noise.
         """
-        promised, most = -float(self.full_gradient @ step), 2.0 * self.value
-        if self.problem.loss.nonnegative and 0.0 < most < promised:
+        promised, before = -float(self.full_gradient @ step), float(self.state.decrement)
+        most = 2.0 * self.value if self.problem.loss.nonnegative else SURPRISE * before
+        if 0.0 < most < promised:
             self.shortened = most / promised
         return np.asarray(step * self.shortened)
 
