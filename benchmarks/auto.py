@@ -1,12 +1,13 @@
 """Rounds, exchanges and bytes to the pooled answer: `auto` beside the methods that it must beat, one table.
 
     python benchmarks/auto.py [--seeds 10] [--only phishing,a9a] [--clients 4,40] [--methods "auto bytes,fedns"]
-        [--cells runs/auto.jsonl] [--table]
+        [--cells runs/auto.jsonl,more.jsonl] [--table]
 
 The rules of `auto` were chosen on the first half of the data sets; the second half was looked at afterwards. Bytes are per
-client, of the encoded messages; rivals send float32. Every run is kept as a line in the file of cells and is not made
-again, so that the table can be made in pieces; `--table` prints it from what is there. After a change of a method, take its
-lines out of the file.
+client, of the encoded messages; rivals send float32. Every run is kept as a line in the first file of cells and is not made
+again, so that the table can be made in pieces; `--table` prints it from what is there, as docs/auto.md has it. After a
+change of a method, take its lines out of the file. `--methods frontier` runs `auto` at fixed settings: they tell whether few
+rounds and few bytes can be had together.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -22,6 +22,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from auto_table import lines
+from sklearn.datasets import load_digits
 
 import fedns
 
@@ -29,22 +31,17 @@ LOGISTIC = fedns.Logistic()
 RANDOM_FEATURES = fedns.RandomFourier(1000, width=2.0)
 GAPS = (1e-6, 1e-10)
 ROUNDS = 150
+SERIOUS = 2.0
 SPLITS = ("iid", "sorted", "dirichlet:0.1", "quantity:0.3")
 CLIENTS = (4, 40, 200)
 MEASURES = ("round", "exchanges", "uplink_bytes", "downlink_bytes")
-COLUMNS = (
-    "half",
-    "data",
-    "clients",
-    "split",
-    "seeds",
-    "`bytes`: rounds, exchanges, bytes up, bytes down",
-    "best other, bytes up",
-    "ratio",
-    "FedNS / `bytes`",
-    "`rounds`: rounds, FedNewton's rounds, bytes up / FedNewton's",
-    "`balanced`: rounds / those of `rounds`, bytes up / those of `bytes`",
-)
+# What may be had of rounds and bytes together: the parameters of `auto`, fixed, from few bits to many and from no curvature
+# beyond the rules' to the Hessian in every round.
+FRONTIER = {
+    f"frontier {prefer}, {gradient} and {sketch} bits": fedns.Auto(prefer, gradient, sketch, direction_bits=gradient)
+    for prefer in ("bytes", "balanced")
+    for gradient, sketch in ((6, 5), (8, 8), (10, 6), (12, 10))
+} | {f"frontier Hessians in {bits} bits": fedns.Auto("rounds", 12, hessian_bits=bits) for bits in (6, 8, 10)}
 OURS = {"auto bytes": "bytes", "auto balanced": "balanced", "auto rounds": "rounds"}
 Cell = dict[str, Any]
 
@@ -87,6 +84,7 @@ CASES = (
         sketch_size=60,
         wide=True,
     ),
+    Case("digits (softmax)", "held out", "digits", fedns.Softmax(classes=10), sketch_size=60, wide=True),
 )
 
 
@@ -103,7 +101,8 @@ def methods(case: Case) -> dict[str, tuple[Any, str]]:
         "scaffold": fedns.Scaffold(),
     } | learners
     ours = {name: (fedns.Auto(prefer=prefer), "float64") for name, prefer in OURS.items()}
-    return ours | {name: (method, "float32") for name, method in rivals.items()}
+    fixed = {name: (method, "float64") for name, method in FRONTIER.items()}
+    return ours | {name: (method, "float32") for name, method in rivals.items()} | fixed
 
 
 def settings(case: Case) -> list[tuple[int | None, str]]:
@@ -112,6 +111,9 @@ def settings(case: Case) -> list[tuple[int | None, str]]:
 
 @cache
 def rows_of(case: Case) -> tuple[Any, Any, Any]:
+    if case.dataset == "digits":
+        features, targets = load_digits(return_X_y=True)
+        return features / 16.0, targets.astype(float), None
     data = fedns.load(case.dataset)
     features, targets = data.features, data.targets
     if case.dataset == "mnist":
@@ -170,55 +172,38 @@ def read_cells(path: Path) -> list[Cell]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
 
 
-def fill(path: Path, cases: list[Case], seeds: int, clients: set[int | None], wanted: set[str]) -> None:
+def contenders(first: list[Cell]) -> set[str]:
+    """Who runs with further seeds: `auto`, whom the table names, and whoever came within SERIOUS of the least bytes."""
+    sent = {cell["method"]: cell["1e-10"][2] for cell in first if cell["1e-10"] and cell["method"] not in OURS | FRONTIER}
+    least = min(sent.values(), default=0.0)
+    return {
+        *OURS,
+        *FRONTIER,
+        "fednewton",
+        "fedns",
+        *(name for name, bytes_up in sent.items() if bytes_up <= SERIOUS * least),
+    }
+
+
+def fill(path: Path, cases: list[Case], seeds: int, clients: set[int | None], wanted: set[str], splits: str) -> None:
     """Make the runs that are not in the file yet, a seed of everything before the next one."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    there = {key(cell) for cell in read_cells(path)}
     for seed in range(seeds):
+        there = {key(cell): cell for cell in read_cells(path)}
         for case in cases:
             for number, how in settings(case):
-                names = [n for n in methods(case) if not wanted or n in wanted]
+                names = [n for n in methods(case) if (n in FRONTIER if "frontier" in wanted else n in wanted or not wanted)]
+                if seed:
+                    place = (case.name, number, how)
+                    serious = contenders([cell for made, cell in there.items() if made[:3] == place and cell["seed"] == 0])
+                    names = [n for n in names if n in serious]
                 missing = [n for n in names if (case.name, number, how, n, seed) not in there]
-                if not missing or (clients and number not in clients):
+                if not missing or (clients and number not in clients) or (splits and how not in splits.split(",")):
                     continue
                 for cell in measured(case, number, how, seed, missing):
                     with path.open("a", encoding="utf-8") as file:
                         file.write(json.dumps(cell) + "\n")
                     print(*key(cell), cell["1e-10"] or cell["ended"], flush=True)
-
-
-def table(cells: list[Cell], gap: float) -> Iterator[str]:
-    """A line per data set, number of clients and split: means over seeds, and ratios to the best other method."""
-    yield "| " + " | ".join(COLUMNS) + " |"
-    yield "|---" * len(COLUMNS) + "|"
-    grouped: dict[tuple[Any, ...], dict[str, list[Any]]] = defaultdict(lambda: defaultdict(list))
-    for cell in cells:
-        grouped[key(cell)[:3]][cell["method"]].append(cell[f"{gap:g}"])
-    for case in CASES:
-        for place, runs in grouped.items():
-            if place[0] == case.name and "auto bytes" in runs:
-                yield f"| {case.half} | {case.name} | {place[1] or ''} | {place[2]} | " + _ratios(runs)
-
-
-def _ratios(runs: dict[str, list[Any]]) -> str:
-    found = {name: np.mean(hits, axis=0) for name, hits in runs.items() if all(hits)}
-    others = {name: hit[2] for name, hit in found.items() if name not in OURS}
-    ours, middle, rounds = (found.get(name) for name in OURS)
-    newton, fedns_up = found.get("fednewton"), others.get("fedns")
-    best = min(others, key=others.__getitem__) if others else ""
-    both = middle is not None and rounds is not None and ours is not None
-    columns = [
-        f"{len(runs['auto bytes'])}",
-        "-" if ours is None else "{:.1f}, {:.1f}, {:.0f}, {:.0f}".format(*ours),
-        f"{others[best]:.0f} ({best})" if best else "none",
-        "-" if ours is None or not best else f"{ours[2] / others[best]:.2f}",
-        "-" if ours is None or fedns_up is None else f"{fedns_up / ours[2]:.1f}",
-        "-" if rounds is None else f"{rounds[0]:.1f}",
-        f"{middle[0] / rounds[0]:.2f}, {middle[2] / ours[2]:.2f}" if both else "-",
-    ]
-    if rounds is not None and newton is not None:
-        columns[-2] += f", {newton[0]:.1f}, {rounds[2] / newton[2]:.2f}"
-    return " | ".join(columns) + " |"
 
 
 def main() -> None:
@@ -227,15 +212,17 @@ def main() -> None:
     parser.add_argument("--only", default="", help="data sets, with commas")
     parser.add_argument("--clients", default="", help="numbers of clients, with commas")
     parser.add_argument("--methods", default="", help="methods, with commas")
-    parser.add_argument("--cells", type=Path, default=Path("runs/auto.jsonl"))
+    parser.add_argument("--cells", default="runs/auto.jsonl", help="files of runs, with commas; new ones go into the first")
+    parser.add_argument("--splits", default="", help="splits, with commas")
     parser.add_argument("--table", action="store_true", help="print the table from the runs that are there")
     chosen = parser.parse_args()
+    files = [Path(name) for name in chosen.cells.split(",")]
     if not chosen.table:
         cases = [case for case in CASES if not chosen.only or case.name in chosen.only.split(",")]
         numbers: set[int | None] = {int(text) for text in chosen.clients.split(",") if text}
-        fill(chosen.cells, cases, chosen.seeds, numbers, {text for text in chosen.methods.split(",") if text})
-    for gap in GAPS:
-        print(f"\nto a gap of {gap:g}", *table(read_cells(chosen.cells), gap), sep="\n")
+        fill(files[0], cases, chosen.seeds, numbers, {text for text in chosen.methods.split(",") if text}, chosen.splits)
+    halves = {case.name: case.half for case in CASES}
+    print(*lines([cell for file in files for cell in read_cells(file)], halves), sep="\n")
 
 
 if __name__ == "__main__":

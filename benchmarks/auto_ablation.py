@@ -54,6 +54,11 @@ def forgetful(move: Callable[..., Any]) -> Callable[..., Any]:
     return moved
 
 
+def equal_sketches(problem: Any, shards: Any, rows: int, weight: float) -> Any:
+    """As many rows at every client, whatever its weight."""
+    return fedns.SRHT(rows).plan(problem.root_sizes(shards))
+
+
 def ablations() -> dict[str, list[Any]]:
     """By what is missing, the patches that take it out."""
     turn_class, half = turn.Turn, exchanges.ClientHalf
@@ -73,6 +78,10 @@ def ablations() -> dict[str, list[Any]]:
         "asking again": [patch.object(rules, "MEAGRE", np.inf), patch.object(rules, "STALLED", np.inf)],
         "clients' own Hessians": [patch.object(rules, "FEW_SITES", 0)],
         "the bound on a step": [patch.object(turn_class, "_within_reason", lambda self, step: step)],
+        "sketches by weight": [patch.object(exchanges, "sketch_plan", equal_sketches)],
+        "steps in 12 bits (8)": [patch.object(turn, "STEP_BITS", 8)],
+        "nothing, `balanced`": [],
+        "products, `balanced`": [patch.object(rules.Rules, "looks", lambda self, state: 0)],
     }
 
 
@@ -87,7 +96,8 @@ def lines(seeds: int, only: set[str]) -> Iterator[str]:
     yield "|---" * (len(places) + 1) + "|"
     for name, patches in ablations().items():
         bits = 14 if "14" in name else None
-        method = fedns.Auto(gradient_bits=bits, sketch_bits=bits, hessian_bits=bits, direction_bits=bits)
+        prefer = "balanced" if "balanced" in name else "bytes"
+        method = fedns.Auto(prefer, bits, bits, bits, bits)
         with ExitStack() as stack:
             for one in patches:
                 stack.enter_context(one)

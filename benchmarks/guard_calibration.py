@@ -44,6 +44,7 @@ from fedns.runs.policy import Policy
 from fedns.runs.spec import Spec
 
 SPLITS = (4, 10)
+VARIANTS = ("fedns:growth=log2", "fedns:growth=adaptive")  # other requests than those of the method as it is
 SYNTHETIC = {"synthetic:susy": (20_000, 18), "synthetic:covtype": (20_000, 54)}  # smaller than the catalogue's
 ROWS, ROWS_PER_COEFFICIENT = 4000, 12  # that a data set is cut to: the rules look at rows per coefficient
 BEGIN, END = "<!-- calibration -->", "<!-- end of calibration -->"
@@ -142,7 +143,9 @@ def main() -> None:
     os.fsync = lambda file: None  # no crash is being waited for
     warnings.simplefilter("ignore")
     names = given.datasets.split(",") if given.datasets else [info.name for info in available()]
-    methods = given.methods.split(",") if given.methods else [n for n, kind in METHODS.items() if not kind.pooled]
+    methods = (
+        given.methods.split(",") if given.methods else [n for n, kind in METHODS.items() if not kind.pooled] + [*VARIANTS]
+    )
     given.results.parent.mkdir(parents=True, exist_ok=True)
     for name in names:
         for sites in SPLITS:

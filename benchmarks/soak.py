@@ -2,7 +2,7 @@
 
     python benchmarks/soak.py --engine nvflare                          # 1000 rounds of gradients over 5 sites
     python benchmarks/soak.py --engine flower --sites 50 --rounds 30
-    python benchmarks/soak.py --engine nvflare --megabytes 16 --sites 2 --rounds 100    # a Hessian of so much each time
+    python benchmarks/soak.py --engine nvflare --megabytes 16 --rounds 100      # answers of so much, and nothing computed
 
 After tens of rounds the numbers of an engine that keeps nothing stay where they are.
 """
@@ -11,22 +11,25 @@ from __future__ import annotations
 
 import argparse
 import os
+import subprocess
+import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 from outages import engine_child
 
 from fedns.comparison.federation_demo import Demo, prepare, site_processes
-from fedns.federation.config import EXPERIMENT_FILE, SITE_FILE, read_experiment
+from fedns.federation.config import CREDENTIALS_FOLDER, EXPERIMENT_FILE, SITE_FILE, engine_named, read_experiment
 from fedns.federation.coordinator.coordinate import Watcher, coordinate, open_transport
 from fedns.federation.processes import ended_by_sigterm
+from fedns.federation.protocol.transport import Transport
 from fedns.runs.policy import Policy
 
 ROUNDS_SHOWN = (10, 50, 100, 200, 300, 500, 700)
-ROWS = 100  # of a site, where messages are to be large
 
 
 class Gauge(Watcher):
@@ -38,18 +41,21 @@ class Gauge(Watcher):
         self.child, self.taken = 0, 0.0
 
     def on_round(self, record, state) -> None:
+        self.look(record.round)
+
+    def look(self, round: int) -> None:
         self.child = self.child or engine_child()
         self.most = tuple(map(max, self.most, held(self.child)))
-        if record.round not in self.shown:
+        if round not in self.shown:
             return
-        now, taken, rounds = time.perf_counter(), processor_seconds(self.child), max(1, record.round - self.round)
+        now, taken, rounds = time.perf_counter(), processor_seconds(self.child), max(1, round - self.round)
         threads, files, kilobytes = self.most
         print(
-            f"{record.round:>6}{(now - self.began) / rounds:>17.2f}{(taken - self.taken) / rounds:>21.3f}"
+            f"{round:>6}{(now - self.began) / rounds:>17.2f}{(taken - self.taken) / rounds:>21.3f}"
             f"{threads:>9}{files:>7}{kilobytes / 1000:>8.0f}",
             flush=True,
         )
-        self.round, self.began, self.taken, self.most = record.round, now, taken, (0, 0, 0)
+        self.round, self.began, self.taken, self.most = round, now, taken, (0, 0, 0)
 
 
 def held(process: int) -> tuple[int, int, int]:
@@ -63,13 +69,38 @@ def processor_seconds(process: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def wide_rows(folder: Path, megabytes: float, sites: int) -> str:
-    """Rows with as many columns as make a packed Hessian of so many bytes."""
-    columns = int((2 * megabytes * 1e6 / 8) ** 0.5)
-    rng = np.random.default_rng(0)
-    rows, targets = rng.standard_normal((ROWS * sites, columns)) / columns**0.5, rng.choice([-1.0, 1.0], ROWS * sites)
-    np.savez(folder / "wide.npz", X=rows, y=targets)
-    return str(folder / "wide.npz")
+def much(_: object) -> Callable[[bytes], bytes]:
+    """A service that answers with as many bytes as it is asked for."""
+    return lambda request: bytes(int(request))
+
+
+@contextmanager
+def answering(engine: str, folder: Path) -> Iterator[None]:
+    """A process for every site that answers so."""
+    here = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    command = [sys.executable, __file__, "--engine", engine, "--serve"]
+    sites = sorted((folder / "sites").iterdir())
+    processes = [
+        subprocess.Popen([*command, site / CREDENTIALS_FOLDER], env=here, stderr=subprocess.DEVNULL) for site in sites
+    ]
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            process.wait()
+
+
+def exchanges(transport: Transport, gauge: Gauge, sites: Sequence[str], rounds: int, megabytes: float) -> None:
+    request = str(int(1e6 * megabytes)).encode()
+    while set(transport.connected()) < set(sites):
+        time.sleep(0.2)
+    gauge.began = time.perf_counter()
+    for round in range(1, rounds + 1):
+        arrivals = list(transport.exchange(dict.fromkeys(sites, request), 300.0))
+        assert all(len(arrival.payload) == int(request) for arrival in arrivals), arrivals
+        gauge.look(round)
 
 
 def main() -> None:
@@ -78,28 +109,31 @@ def main() -> None:
     parser.add_argument("--sites", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=1000)
     parser.add_argument("--megabytes", type=float, default=0.0)
+    parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        dataset = wide_rows(folder, given.megabytes, given.sites) if given.megabytes else "digits"
-        prepare(Demo(given.engine, folder / "f", sites=given.sites, dataset=dataset))
-        for file in (folder / "f" / "sites").glob(f"*/{SITE_FILE}"):
-            file.write_text(f"{file.read_text()}rounds = {given.rounds}\nlargest_job_bytes = 1000000000\n")
+    if given.serve:
+        with ended_by_sigterm():
+            engine_named(given.engine).serve(given.serve, "soak:much", given.serve)
+        return
+    with tempfile.TemporaryDirectory() as name, ended_by_sigterm():
+        folder, gauge = Path(name) / "f", Gauge({*ROUNDS_SHOWN, given.rounds})
+        prepare(Demo(given.engine, folder, sites=given.sites))
+        for file in (folder / "sites").glob(f"*/{SITE_FILE}"):
+            file.write_text(f"{file.read_text()}rounds = {given.rounds}\n")
         experiment = replace(
-            read_experiment(folder / "f" / "coordinator" / EXPERIMENT_FILE),
-            methods=("fednewton" if given.megabytes else "gd",),
+            read_experiment(folder / "coordinator" / EXPERIMENT_FILE),
+            methods=("gd",),
             rounds=given.rounds,
             gradient_tol=None,
             policy=Policy(timeout_seconds=120.0, patience_seconds=600.0),
         )
-        gauge = Gauge({*ROUNDS_SHOWN, given.rounds})
         print(f"{given.engine}, {given.sites} sites\n round  seconds a round  of the engine's processor  threads  files  MB")
-        with (
-            ended_by_sigterm(),
-            site_processes(folder / "f"),
-            open_transport(experiment, logs=folder / "logs") as transport,
-        ):
-            coordinate(experiment, transport, watchers=[gauge])
+        sites = answering(given.engine, folder) if given.megabytes else site_processes(folder)
+        with sites, open_transport(experiment, logs=folder / "logs") as transport:
+            if given.megabytes:
+                exchanges(transport, gauge, experiment.sites, given.rounds, given.megabytes)
+            else:
+                coordinate(experiment, transport, watchers=[gauge])
 
 
 if __name__ == "__main__":

@@ -1,10 +1,21 @@
 """Coefficients chosen so that one record of ten thousand has all the say."""
 
+import json
+
 import numpy as np
+import pandas as pd
 import pytest
 from tests.attacks.attacker import DEFAULTS, GUARD_OFF, Attacker, Refused, error
+from tests.federation.in_process import run_of
 
+from fedns.core.encoding import WIRE_PRECISIONS, Envelope, decode, encode
 from fedns.core.shards import Shards
+from fedns.federation.config import DataSource, SiteConfig
+from fedns.federation.protocol.packets import ANSWER, ASK, OPEN, Packet
+from fedns.studies.inference.exchange import Information, Point
+from fedns.studies.schema.agreement import Agreement
+from fedns.studies.serve import site_service
+from fedns.studies.study import Study
 
 ROWS, COLUMNS, TARGETS = 10_000, 5, 25
 RANDOM = np.random.default_rng(1)
@@ -84,3 +95,48 @@ def test_as_sharp_as_the_defaults_allow_it_is_no_better_than_guessing(tmp_path):
         meant.append(X[np.argmin(np.abs(X[:, 0] - at))])
     # The first column was chosen by the attacker; the others are what it wanted to know.
     assert error(np.array(found)[:, 1:], np.array(meant)[:, 1:]) > 0.8
+
+
+class GammaStudy:
+    """A study of 400 rows whose family has another expected curvature than the observed one."""
+
+    def __init__(self, folder, permissions):
+        folder.mkdir()
+        random = np.random.default_rng(9)
+        self.rows = random.normal(size=(400, 3))
+        columns = {f"x{number}": self.rows[:, number] for number in range(3)}
+        pd.DataFrame({"y": random.gamma(2.0, size=400), **columns}).to_csv(folder / "rows.csv", index=False)
+        text = json.dumps({"formula": "y ~ x0 + x1 + x2", "family": "gamma"})
+        agreed = Agreement(Study.from_json(text).digest, centres=dict.fromkeys(columns, (0.0, 1.0))).to_json()
+        site = SiteConfig("site-0", "flower", folder, DataSource("rows.csv"), permit=permissions)
+        self._service = site_service(site)
+        self._send(OPEN, run_of("gd", 1, loss="gamma", study=text, agreement=agreed).agreed(), 1)
+
+    def ask(self, w, exchange=2):
+        """Gradient and expected Hessian."""
+        frame = encode(Point(w), Envelope(1, handler="expected_information"), WIRE_PRECISIONS["float64"])
+        return decode(Information, self._send(ASK, frame, exchange))[0]
+
+    def _send(self, kind, body, exchange):
+        reply = Packet.decode(self._service.answer(Packet(kind, bytes(16), 0, exchange, 0, 1, body).encode()))
+        if reply.kind != ANSWER:
+            raise Refused(reply.body.decode())
+        return reply.body
+
+
+def largest_by_expected_curvature(folder, permissions):
+    """exp(-z) of one row is more than that of all others, at coefficients where the expected curvature is 1 for all."""
+    study = GammaStudy(folder, permissions)
+    gradient = study.ask(np.array([-900.0, 0.0, 0.0, 1800.0])).gradient
+    row = study.rows[np.argmax(study.rows[:, 0])]
+    return np.abs(gradient[:3] / gradient[3] - row).max()
+
+
+def test_without_a_guard_an_expected_curvature_hides_a_gradient_about_one_row(tmp_path):
+    assert largest_by_expected_curvature(tmp_path / "a", GUARD_OFF) < 1e-4
+
+
+def test_by_default_the_observed_curvature_is_looked_at_as_well(tmp_path):
+    with pytest.raises(Refused, match=r"^R4"):
+        largest_by_expected_curvature(tmp_path / "a", DEFAULTS)
+    GammaStudy(tmp_path / "b", DEFAULTS).ask(np.zeros(4))

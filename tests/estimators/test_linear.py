@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse
 import statsmodels.api as sm
 from sklearn.base import clone
-from sklearn.linear_model import LogisticRegression, PoissonRegressor, Ridge
+from sklearn.linear_model import PoissonRegressor, Ridge
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import estimator_checks_generator
@@ -38,42 +39,6 @@ def test_scikit_learns_own_checks(estimator, check):
     check(estimator)
 
 
-def test_logistic_regression_is_scikit_learns():
-    ours = FederatedLogisticRegression(C=0.5).fit(X, EVENTS, sites=SITES)
-    theirs = LogisticRegression(C=0.5, solver="newton-cholesky", tol=1e-12, max_iter=1000).fit(X, EVENTS)
-    assert ours.coef_ == pytest.approx(theirs.coef_, abs=1e-9)
-    assert ours.intercept_ == pytest.approx(theirs.intercept_, abs=1e-9)
-    assert ours.predict_proba(X) == pytest.approx(theirs.predict_proba(X), abs=1e-9)
-    assert np.array_equal(ours.to_sklearn().predict_proba(X), ours.predict_proba(X))
-    assert ours.history_.converged and ours.n_iter_ >= 1
-
-
-@pytest.mark.parametrize("C", [0.3, 5.0, np.inf])
-@pytest.mark.parametrize("class_weight", [None, "balanced", {"a": 1.0, "b": 2.0, "c": 0.5, "d": 1.0}])
-def test_several_classes_are_scikit_learns(C, class_weight):
-    weights = RANDOM.uniform(0.5, 2.0, 300)
-    ours = FederatedLogisticRegression(C=C, class_weight=class_weight).fit(X, CLASSES, sample_weight=weights, sites=SITES)
-    theirs = LogisticRegression(C=C, class_weight=class_weight, tol=1e-14, max_iter=1000, solver="newton-cg")
-    theirs.fit(X, CLASSES, sample_weight=weights)
-    assert ours.coef_ == pytest.approx(theirs.coef_, abs=1e-8)
-    own = theirs.intercept_ - theirs.intercept_.mean()  # scikit-learn leaves what all have in common to its solver
-    assert ours.intercept_ == pytest.approx(own, abs=1e-8)
-    assert ours.predict_proba(X) == pytest.approx(theirs.predict_proba(X), abs=1e-8)
-    assert np.array_equal(ours.predict(X), theirs.predict(X)) and ours.decision_function(X).shape == (300, 4)
-    assert np.array_equal(ours.to_sklearn().predict_proba(X), ours.predict_proba(X))
-
-
-def test_standard_errors_of_several_classes_are_those_of_statsmodels():
-    frame = pd.DataFrame(X, columns=["age", "dose", "time", "size"])
-    ours = FederatedLogisticRegression(C=np.inf).fit(frame, CLASSES, sites=SITES)
-    theirs = sm.MNLogit(np.searchsorted(["a", "b", "c", "d"], CLASSES), np.column_stack([X, np.ones(300)]))
-    theirs = theirs.fit(method="newton", disp=0, tol=1e-14)
-    assert ours.inference_.standard_errors() == pytest.approx(theirs.bse.T.ravel(), rel=1e-6)
-    assert "b: dose" in ours.summary() and "d: Intercept" in ours.summary("HC0")
-    with pytest.raises(FednsError, match=r"C=numpy\.inf"):
-        FederatedLogisticRegression().fit(X, CLASSES).summary()
-
-
 def test_ridge_and_counts_are_scikit_learns():
     weights = RANDOM.integers(0, 3, 300).astype(float)
     ours = FederatedRidge(alpha=2.0).fit(X, NUMBERS, sample_weight=weights, sites=SITES)
@@ -100,6 +65,27 @@ def test_a_link_that_is_not_canonical_takes_the_expected_information():
     ours = FederatedGLM("gamma").fit(X, positive, sites=SITES)
     theirs = sm.GLM(positive, sm.add_constant(X), sm.families.Gamma(sm.families.links.Log())).fit(tol=1e-14)
     assert ours.coef_ == pytest.approx(theirs.params[1:], rel=1e-8)
+    assert ours.inference_.standard_errors() == pytest.approx([*theirs.bse[1:], theirs.bse[0]], rel=1e-6)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_an_exposure_is_an_offset(sparse):
+    days = RANDOM.uniform(0.5, 3.0, 300)
+    weights = RANDOM.integers(1, 4, 300).astype(float)
+    rows = scipy.sparse.csr_matrix(X) if sparse else X
+    ours = FederatedGLM("poisson").fit(rows, COUNTS, sample_weight=weights, sites=SITES, offset=np.log(days))
+    theirs = sm.GLM(COUNTS, sm.add_constant(X), sm.families.Poisson(), exposure=days, freq_weights=weights).fit(tol=1e-14)
+    assert [ours.intercept_, *ours.coef_] == pytest.approx(theirs.params, abs=1e-8)
+    assert ours.inference_.standard_errors() == pytest.approx([*theirs.bse[1:], theirs.bse[0]], rel=1e-6)
+    assert ours.predict(rows, offset=np.log(days)) == pytest.approx(theirs.predict(), rel=1e-7)
+    with pytest.raises(ValueError, match="offset must have one number for each of 300 rows"):
+        FederatedGLM("poisson").fit(X, COUNTS, offset=[0.0])
+
+
+def test_standard_errors_of_other_links_come_from_the_expected_information():
+    positive = np.exp(MARGINS) * RANDOM.gamma(2.0, 0.5, 300)
+    ours = FederatedGLM("gamma").fit(X, positive, sites=SITES)
+    theirs = sm.GLM(positive, sm.add_constant(X), sm.families.Gamma(sm.families.links.Log())).fit(tol=1e-14)
     assert ours.inference_.standard_errors() == pytest.approx([*theirs.bse[1:], theirs.bse[0]], rel=1e-6)
 
 

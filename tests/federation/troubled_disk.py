@@ -4,7 +4,9 @@ import contextlib
 import ctypes
 import os
 import resource
+import shutil
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from fedns.federation.coordinator.state import CHECKPOINT_FILE
 
 SMALL_BYTES = 1000  # that a file may have on the "full" disk: less than a checkpoint
 TROUBLES = ("full", "coordinator read-only", "site read-only")
+FILE_SYSTEMS = ("full file system", "read-only file system")  # real ones; the run's folder is kept beside it
 
 
 def fill_the_disk() -> None:
@@ -37,12 +40,27 @@ def make_read_only(folder: Path, inside: bool) -> None:
         assert libc.capset(header, sets) == 0
 
 
+def mount(folder: Path, options: str) -> None:
+    """A file system in memory, or the one that is there with other options; no process but this one sees it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)], check=True)
+
+
+def fill(folder: Path) -> None:
+    """Write until nothing more fits."""
+    with contextlib.suppress(OSError), (folder / "ballast").open("wb", buffering=0) as file:
+        while True:
+            file.write(bytes(512))
+
+
 def federation(folder: Path) -> Federation:
     return Federation(make_shards(sizes=(90, 60, 150)), folder, run_of("fednl", rounds=6))
 
 
 def main() -> None:
     folder, trouble = Path(sys.argv[1]), sys.argv[2]
+    if trouble in FILE_SYSTEMS:
+        mount(folder, "size=1m")
     run, met = federation(folder), []
 
     def before(site: str, exchange: int) -> str:
@@ -50,6 +68,10 @@ def main() -> None:
             met.append(True)
             if trouble == "full":
                 fill_the_disk()
+            elif trouble == "full file system":
+                fill(folder)
+            elif trouble == "read-only file system":
+                mount(folder, "remount,ro")
             else:
                 make_read_only(folder / "site-1" if "site" in trouble else folder, inside="site" in trouble)
         return ""
@@ -63,6 +85,8 @@ def main() -> None:
         write_whole(folder / "site-1" / "probe", bytes(2 * SMALL_BYTES))
         write_whole(folder / "probe", bytes(2 * SMALL_BYTES))
         print("the disk was not in trouble")
+    if trouble in FILE_SYSTEMS:
+        shutil.copytree(folder, f"{folder}.kept", ignore=shutil.ignore_patterns("ballast"))
 
 
 if __name__ == "__main__":

@@ -187,3 +187,34 @@ def test_what_such_a_study_cannot_have_is_refused():
         Study("travel ~ age", "multinomial", event=("car",), non_event=("bus",))
     with pytest.raises(DataError, match="fewer than two classes"):
         fit_study(STUDY, {"north": commuters()["north"].assign(travel="car")})
+
+
+def test_weights_of_classes_are_weights_of_their_rows():
+    tables = commuters()
+    weighted = fit_study(replace(STUDY, class_weights={"bus": 3.0, "foot": 2.0}, weights="count"), tables)
+    often = {"car": 1, "bus": 3, "foot": 2}
+    columns = {site: frame.assign(count=frame["count"] * frame["travel"].map(often)) for site, frame in tables.items()}
+    by_column = fit_study(replace(STUDY, weights="count"), columns)
+    assert weighted.coefficients.tobytes() == by_column.coefficients.tobytes()
+    assert weighted.standard_errors("HC0").tobytes() == by_column.standard_errors("HC0").tobytes()
+    study = Study("ill ~ age", "binomial", event=("case",), non_event=("control",), class_weights={"case": 2.0})
+    assert Study.from_json(study.to_json()) == study
+    ill = {site: frame.assign(ill=np.where(frame["sex"] == "m", "case", "control")) for site, frame in tables.items()}
+    rows = pd.concat(ill.values())
+    rival = sm.GLM((rows["ill"] == "case") * 1.0, sm.add_constant(rows["age"] - 45), sm.families.Binomial(),
+                   freq_weights=np.where(rows["ill"] == "case", 2, 1)).fit(tol=1e-14)  # fmt: skip
+    assert fit_study(study, ill)["age"] == pytest.approx(rival.params["age"], abs=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("study", "word"),
+    [
+        ({"formula": "y ~ x", "family": "gaussian"}, "belong to families"),
+        ({"formula": "y ~ x", "family": "binomial", "event": ("a",), "non_event": ("b",)}, "outcome of class_weights"),
+    ],
+)
+def test_weights_of_classes_that_there_are_not(study, word):
+    with pytest.raises(ConfigError, match=word):
+        Study(**study, class_weights={"c": 2.0})
+    with pytest.raises(ConfigError, match="above 0"):
+        replace(STUDY, class_weights={"bus": 0.0})

@@ -14,11 +14,10 @@ from numpy.typing import NDArray
 from fedns.core.errors import ConfigError
 from fedns.core.messages import Message
 from fedns.numerics import parallel
-from fedns.numerics.linalg import packed_size
+from fedns.numerics.linalg import FloatArray, packed_size
 from fedns.numerics.rng import sample_without_replacement
 from fedns.numerics.spectral import add_low_rank, largest_eigenpairs, largest_entries
 
-FloatArray = NDArray[np.float64]
 Keys = NDArray[np.uint64]
 ROOT_TWO = float(np.sqrt(2.0))
 

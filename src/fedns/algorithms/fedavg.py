@@ -191,23 +191,17 @@ class FedAvg(Algorithm):
 
     def _train(self, problem: Problem, clients: Clients, w: FloatArray, rate: float) -> FloatArray:
         """Every client's coefficients after its local steps from w: (clients, features)."""
-        diagonal = problem.penalty_diagonal(w.size)
+        diagonal, shards = problem.penalty_diagonal(w.size), clients.shards
         if self.batch_size > 0:
-            return self._train_on_batches(problem, clients, w, rate, diagonal)
-        models = np.tile(w, (clients.shards.num_clients, 1))
+            batches = -(-shards.sizes // self.batch_size)  # of an epoch
+            steps = np.full_like(batches, self.local_steps) if self.local_steps else self.local_epochs * batches
+            local = LocalSteps(steps, self.batch_size, rate, diagonal, self.pull)
+            return problem.local_steps(w, shards, local, clients.keys("local batches"))
+        models = np.tile(w, (shards.num_clients, 1))
         for _ in range(self.local_steps or self.local_epochs):
-            gradient = problem.gradient(models, clients.shards)
+            gradient = problem.gradient(models, shards)
             models = models - rate * (gradient + diagonal * models + self.pull * (models - w))
         return models
-
-    def _train_on_batches(
-        self, problem: Problem, clients: Clients, w: FloatArray, rate: float, diagonal: FloatArray
-    ) -> FloatArray:
-        shards = clients.shards
-        batches = -(-shards.sizes // self.batch_size)  # of an epoch
-        steps = np.full_like(batches, self.local_steps) if self.local_steps else self.local_epochs * batches
-        local = LocalSteps(steps, self.batch_size, rate, diagonal, self.pull)
-        return problem.local_steps(w, shards, local, clients.keys("local batches"))
 
 
 @dataclass(frozen=True)

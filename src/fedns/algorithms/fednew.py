@@ -168,7 +168,6 @@ class FedNew(ADMMDirections):
     paper: ClassVar[str] = "Elgabli, Issaid, Bedi, Rajawat, Bennis, Aggarwal, FedNew, ICML 2022, Algorithm 1"
     uplink: ClassVar[str] = "M"
     theory: ClassVar[str] = "converges, no rate proved"
-    heterogeneous: ClassVar[str] = "-"
 
     def handlers(self) -> tuple[Handler, ...]:
         return (self.direction,)
@@ -215,7 +214,6 @@ class QFedNew(ADMMDirections):
     paper: ClassVar[str] = "Elgabli, Issaid, Bedi, Rajawat, Bennis, Aggarwal, FedNew, ICML 2022, section on Q-FedNew"
     uplink: ClassVar[str] = "bits M / 32 + 1"
     theory: ClassVar[str] = "converges, no rate proved"
-    heterogeneous: ClassVar[str] = "-"
     draws_random_numbers: ClassVar[bool] = True
 
     def handlers(self) -> tuple[Handler, ...]:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedns.algorithms.compressors import (
     Compressed,
@@ -29,9 +28,7 @@ from fedns.core.reducers import mean
 from fedns.numerics import parallel
 from fedns.numerics.linalg import packed_size, solve_positive, unpack_symmetric
 from fedns.numerics.spectral import frobenius_norm, positive_part, spectral_norm, symmetric_times
-from fedns.problems.problem import Problem
-
-FloatArray = NDArray[np.float64]
+from fedns.problems.problem import FloatArray, Problem
 
 
 class LearnRequest(Model):
@@ -133,9 +130,8 @@ class FedNL(Algorithm):
     line_search: ArmijoSearch | None = None
     shift_norm: Literal["frobenius", "spectral"] = "frobenius"
     variant: Literal["standard", "pp"] = "standard"
-    alpha: Annotated[float, Limit("from 0 to 1", lambda rate: 0 <= rate <= 1)] = (
-        0.0  # 0 means the compressor's own: 1, and for rand-k K / (M(M+1)/2)
-    )
+    # 0 means the compressor's own: 1, and for rand-k K / (M(M+1)/2).
+    alpha: Annotated[float, Limit("from 0 to 1", lambda rate: 0 <= rate <= 1)] = 0.0
 
     name: ClassVar[str] = "fednl"
     summary: ClassVar[str] = "Hessians learned from compressed corrections; super-linear at the price of one vector a round"
@@ -191,7 +187,7 @@ class FedNL(Algorithm):
             shift = self._norms(error, gradient.shape[1])[:, None] if self.shifts else np.zeros((len(error), 0))
             return Correction(gradient, shift, *correction)
 
-        return joined([some(part) for part in clients.slabs(_working_bytes(request.coefficients.size))])
+        return joined([some(part) for part in clients.slabs(8 * packed_size(request.coefficients.size))])
 
     @on_client(LearnRequest, InitialModel)
     def start_partially(self, problem: Problem, clients: Clients, request: LearnRequest) -> InitialModel:
@@ -220,7 +216,7 @@ class FedNL(Algorithm):
             part.remember("fednl_right_side", side_before + side_change)
             return Correction(side_change, change[:, None], *correction)
 
-        return joined([some(part) for part in clients.slabs(_working_bytes(w.size))])
+        return joined([some(part) for part in clients.slabs(8 * packed_size(w.size))])
 
     def _round(self, problem: Problem, state: LearnedHessian, cohort: Cohort) -> Outcome:
         w = state.coefficients
@@ -307,7 +303,6 @@ class NewtonZero(Algorithm):
     paper: ClassVar[str] = "Safaryan, Islamov, Qian, Richtarik, FedNL, ICML 2022, section on Newton-Zero"
     uplink: ClassVar[str] = "M; M(M+1)/2 once"
     theory: ClassVar[str] = "log 1/δ, locally"
-    heterogeneous: ClassVar[str] = "-"
     sees_partition: ClassVar[bool] = False
 
     def handlers(self) -> tuple[Handler, ...]:
@@ -333,10 +328,6 @@ class NewtonZero(Algorithm):
 def _share(cohort: Cohort, state: LearnedHessian | PartialModel) -> float:
     """The weight of the clients that take part in this round among all."""
     return float(cohort.total_weights.sum() / state.total_weight)
-
-
-def _working_bytes(features: int) -> int:
-    return 8 * packed_size(features)
 
 
 def _rounded(values: FloatArray, request: LearnRequest) -> FloatArray:

@@ -63,7 +63,6 @@ class GIANT(Algorithm):
     paper: ClassVar[str] = "Wang, Roosta, Xu and Mahoney, GIANT, NeurIPS 2018, Algorithm 1"
     uplink: ClassVar[str] = "2 M + 13"
     theory: ClassVar[str] = "log 1/δ"
-    heterogeneous: ClassVar[str] = "-"
 
     def handlers(self) -> tuple[Handler, ...]:
         return (local_gradient, local_direction, *search_handlers(self.line_search))

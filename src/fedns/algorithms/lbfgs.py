@@ -53,7 +53,6 @@ class LBFGS(Algorithm):
     paper: ClassVar[str] = "Liu and Nocedal, On the limited memory BFGS method, Mathematical Programming 1989"
     uplink: ClassVar[str] = "M + 13"
     theory: ClassVar[str] = "linear; no better bound than gradient descent"
-    heterogeneous: ClassVar[str] = "-"
     sees_partition: ClassVar[bool] = False
 
     def handlers(self) -> tuple[Handler, ...]:

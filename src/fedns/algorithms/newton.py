@@ -75,6 +75,5 @@ class Newton(FedNewton):
     summary: ClassVar[str] = "Newton's method on the pooled data; a yardstick"
     paper: ClassVar[str] = "textbook"
     uplink: ClassVar[str] = "nothing (data pooled)"
-    theory: ClassVar[str] = "log log 1/δ"
     heterogeneous: ClassVar[str] = "-"
     pooled: ClassVar[bool] = True

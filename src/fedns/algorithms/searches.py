@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedns.core.algorithm import State
 from fedns.core.checked import Checked, Count, CountOrZero, Limit
@@ -15,9 +14,8 @@ from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
 from fedns.core.messages import Message, Payload, wire
 from fedns.core.reducers import mean, minimum
-from fedns.problems.problem import NewtonStep, Problem
+from fedns.problems.problem import FloatArray, NewtonStep, Problem
 
-FloatArray = NDArray[np.float64]
 _SEARCHES = 4
 
 _OVERFLOWED = 1e90  # more than any search accepts; numbers that are not finite cannot travel

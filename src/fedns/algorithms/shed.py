@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedns.algorithms.curvature import Model, gradients_and_roots
 from fedns.algorithms.searches import ArmijoSearch, search_handlers, step_along
@@ -18,13 +17,11 @@ from fedns.core.cohort import Cohort
 from fedns.core.errors import ConfigError
 from fedns.core.messages import Message, Payload, Ragged, joined, wire
 from fedns.core.reducers import mean
-from fedns.core.shards import Shards
+from fedns.core.shards import IntArray, Shards
 from fedns.numerics import parallel
 from fedns.numerics.linalg import LowRank, unpack_symmetric
-from fedns.problems.problem import Problem
+from fedns.problems.problem import FloatArray, Problem
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 _GRAM_BYTES = 16 * 2**20
 
 

@@ -127,6 +127,7 @@ def predict(
     table: Annotated[Path, typer.Argument(hidden=True)],
     out: Annotated[Path, option("File of the predictions.", "predictions.csv")] = Path("predictions.csv"),
     standard_errors: Annotated[str, option("model, HC0 or HC1 (robust), or site (clustered by site).", "model")] = "model",
+    site: Annotated[str | None, option("Of a Cox model: survival with the baseline hazard of this site.")] = None,
 ) -> None:
     """Predict the outcomes of new rows, with intervals; a row that the model cannot speak of is refused by itself.
 
@@ -135,7 +136,8 @@ def predict(
     from fedns.core.files import write_whole
     from fedns.studies.prediction import Model
 
-    found = Model.load(model).predict(table, kind=standard_errors)
+    loaded = Model.load(model)
+    found = loaded.predict(table, kind=standard_errors) if site is None else loaded.survival(table, site)
     write_whole(out, found.to_csv(), durable=False)
     refused = [(row, reason) for row, reason in enumerate(found.refusals, start=1) if reason]
     for row, reason in refused[:10]:

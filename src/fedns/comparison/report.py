@@ -10,7 +10,6 @@ from fedns.comparison.summary import Summary, Traffic, summarise, traffic
 from fedns.comparison.tables import HEADINGS, cells, ending_text
 from fedns.reporting.numbers import bytes_text, gap_text, rounds_text, seconds_text
 from fedns.reporting.page import html_table, page, pairs, section, versions
-from fedns.runs.spec import Spec
 
 
 def render(comparison: Comparison, figures: str, notes: Sequence[str]) -> str:
@@ -18,6 +17,7 @@ def render(comparison: Comparison, figures: str, notes: Sequence[str]) -> str:
     spec = comparison.spec
     summaries = summarise(comparison.runs, comparison.num_clients)
     title = f"{spec.dataset}: {_named([summary.method for summary in summaries])}"
+    in_force = {"clients": spec.num_clients or "the natural sites", "out": str(spec.folder)}  # where they were left open
     body = [
         f"<h1>{escape(title)}</h1>",
         _lead(comparison),
@@ -28,7 +28,7 @@ def render(comparison: Comparison, figures: str, notes: Sequence[str]) -> str:
         section("Figures", f'<div class="figures">{figures}</div>') if figures else "",
         *_traffic_sections(traffic(comparison.runs, comparison.num_clients)),
         section("Data", pairs(comparison.facts.items())),
-        section("Settings", pairs((key, _shown(value)) for key, value in (spec.as_dict() | _in_force(spec)).items())),
+        section("Settings", pairs((key, _shown(value)) for key, value in (spec.as_dict() | in_force).items())),
         section("To run it again", f"<pre><code>{escape(spec.to_command())}</code></pre>"),
         section("Versions", pairs(versions().items())),
     ]
@@ -112,11 +112,6 @@ def _traffic_table(lines: Sequence[Traffic]) -> str:
     ]
     headings = ("method", "message", "what it holds", "messages per client", "bytes of each", "bytes per client and run")
     return html_table(headings, rows, text_columns={0, 1, 2})
-
-
-def _in_force(spec: Spec) -> dict[str, object]:
-    """Settings that were left open, as they turned out."""
-    return {"clients": spec.num_clients or "the natural sites", "out": str(spec.folder)}
 
 
 def _shown(value: object) -> str:

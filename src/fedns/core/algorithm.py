@@ -44,7 +44,9 @@ class Algorithm(Checked, ABC):
     paper: ClassVar[str]
     uplink: ClassVar[str]  # what a client sends per round, in numbers
     theory: ClassVar[str]  # rounds to a gap of δ, as the papers have it
-    heterogeneous: ClassVar[str]  # the FedNS paper's word on clients that differ: "yes", "no", or "-" where it has none
+    heterogeneous: ClassVar[str] = (
+        "-"  # the FedNS paper's word on clients that differ, "yes" or "no"; this where it has none
+    )
     pooled: ClassVar[bool] = False  # runs on the union of the data: a yardstick, nothing is sent
     sees_partition: ClassVar[bool] = True  # False where moving rows between clients does not change the iterates
     asks_for_all: ClassVar[bool] = True  # False where the data decide which of its handlers a run needs

@@ -160,11 +160,8 @@ class Cohort(ABC):
             raise MessageError(
                 f"{one} has {columns[other]} columns, {first} has {columns[0]}: all clients must have the same columns"
             )
-        totals = np.concatenate([batch.total_weight for _, batch in replies])
-        if (totals <= 0).any():
-            raise MessageError(f"{self._label(int(self.ids[int(np.argmin(totals))]))} reports no data")
-        self.total_weights = totals
-        self.weights = totals / totals.sum()
+        self.total_weights = np.concatenate([batch.total_weight for _, batch in replies])
+        self.weights = self.total_weights / self.total_weights.sum()
         self.session.num_features = self.session.problem.num_features(int(columns[0]))
 
     def _count(self, direction: str, message: Message, messages: int, length: int) -> None:

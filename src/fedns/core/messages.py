@@ -50,6 +50,7 @@ class Discloses(StrEnum):
     SKETCH = "sketch"  # random combinations of rows
     HESSIAN = "hessian"  # the Hessian of the mean loss, parts of it, or changes of it
     SCORES = "scores"  # sums over rows of products of their scores: a Gram matrix of rows, each scaled by its residual
+    HAZARD = "hazard"  # how events are spread over time
     ROWS = "rows"  # rows as they are, scaled at most
 
 

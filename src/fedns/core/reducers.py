@@ -5,13 +5,11 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedns.core.errors import MessageError
 from fedns.core.messages import Message, Ragged
-from fedns.numerics.linalg import LowRank, add_weighted_rows, weighted_gram
+from fedns.numerics.linalg import FloatArray, LowRank, add_weighted_rows, weighted_gram
 
-FloatArray = NDArray[np.float64]
 _GRAM_ROWS = 4096  # what the server holds before it multiplies
 
 

@@ -100,7 +100,9 @@ def run(
         started = time.perf_counter()
         try:
             taking_part = cohort if participation == 1.0 else cohort.sample(participation)
-            outcome = _finite(taking_part.with_retries(lambda part: algorithm.round(problem, previous, part)))  # noqa: B023
+            outcome: Outcome = taking_part.with_retries(lambda part: algorithm.round(problem, previous, part))  # noqa: B023
+            if not np.isfinite(outcome.state.coefficients).all():
+                raise NonFiniteError("the coefficients are no longer finite")
         except (NonFiniteError, FloatingPointError, np.linalg.LinAlgError) as error:
             ended = diverged(session.round, str(error))
             break
@@ -121,9 +123,3 @@ def run(
     for observer in observers:
         observer.on_end(history)
     return history
-
-
-def _finite(outcome: Outcome) -> Outcome:
-    if not np.isfinite(outcome.state.coefficients).all():
-        raise NonFiniteError("the coefficients are no longer finite")
-    return outcome

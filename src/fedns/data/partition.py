@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedns.core.checked import checked
 from fedns.core.errors import DataError
-from fedns.core.shards import Shards
+from fedns.core.shards import IntArray, Shards
 from fedns.data.datasets import Dataset
 from fedns.data.labels import Task, infer_task
 from fedns.numerics.rng import generator
@@ -21,8 +21,6 @@ from fedns.numerics.streaming import streamed
 SPLITS = ("iid", "contiguous", "sorted", "dirichlet:ALPHA", "quantity:ALPHA", "group")
 QUANTILE_BINS = 10  # classes that a regression target is cut into for label skew
 _EVEN_ALPHA = 1e12  # beyond it the shares are equal to six digits, and a larger one would overflow
-
-IntArray = NDArray[np.int64]
 
 
 class _Deal(NamedTuple):

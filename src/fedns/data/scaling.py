@@ -12,14 +12,12 @@ from numpy.typing import NDArray
 
 from fedns.core.checked import checked
 from fedns.core.errors import DataError
-from fedns.core.shards import Shards
+from fedns.core.shards import FloatArray, Shards
 from fedns.numerics.rows import DenseRows, Rows, SparseRows
 from fedns.numerics.streaming import streamed
 
 SCALINGS = ("none", "maxabs", "standardise")
 CHUNK_ROWS = 8192  # summed chunk by chunk: less memory, and rounding errors that do not grow with the number of rows
-
-FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

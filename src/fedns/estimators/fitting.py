@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse
 from numpy.typing import NDArray
 
 from fedns.core.cohort import Session
@@ -48,10 +49,22 @@ class Settings(NamedTuple):
     classes: tuple[str, ...] = ()  # of several: those that have coefficients of their own
 
 
-def fit_rows(settings: Settings, features: Any, targets: FloatArray, weights: FloatArray | None, sites: Any) -> Fitted:
-    """Fit over rows that belong to sites; all of them to one where none are named."""
+def fit_rows(
+    settings: Settings,
+    features: Any,
+    targets: FloatArray,
+    weights: FloatArray | None,
+    sites: Any,
+    offset: FloatArray | None = None,
+) -> Fitted:
+    """Fit over rows that belong to sites; all of them to one where none are named. offset: added to the margins."""
+    if offset is not None and scipy.sparse.issparse(features):
+        features = scipy.sparse.hstack([features, offset[:, None]], format="csr")
+    elif offset is not None:
+        features = np.column_stack([features, offset])
     shards = shards_of(features, targets, weights, sites)
-    problem = Problem(settings.loss or settings.family.loss, Ridge(settings.strength), settings.intercept)
+    loss, ridge = settings.loss or settings.family.loss, Ridge(settings.strength)
+    problem = Problem(loss, ridge, settings.intercept, offset=offset is not None)
     problem.loss.check_targets(shards)
     algorithm = parse_method(settings.method).algorithm
     with single_threaded_blas():

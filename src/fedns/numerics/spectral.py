@@ -1,12 +1,10 @@
 """Symmetric matrices by their eigenpairs and by their packed upper triangles, row by row."""
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedns.numerics.compiled import jit
-from fedns.numerics.linalg import unpack_symmetric
+from fedns.numerics.linalg import FloatArray, unpack_symmetric
 
-FloatArray = NDArray[np.float64]
 _SHIFT_48 = np.uint64(48)
 
 

@@ -54,11 +54,8 @@ def tail(gaps: Sequence[float]) -> list[float]:
 
 def _orders(gaps: Sequence[float]) -> list[float]:
     """log(e2 / e1) / log(e1 / e0): 2 for Newton's method, 1 for a fixed factor."""
-    found = []
-    for before, now, after in zip(gaps, gaps[1:], gaps[2:], strict=False):
-        if now < before and after < now:
-            found.append(math.log(after / now) / math.log(now / before))
-    return found
+    threes = zip(gaps, gaps[1:], gaps[2:], strict=False)
+    return [math.log(after / now) / math.log(now / before) for before, now, after in threes if after < now < before]
 
 
 def _factor(gaps: Sequence[float]) -> float:

@@ -27,9 +27,8 @@ from fedns.numerics.backend import COLUMNS, SketchPlan
 from fedns.numerics.formulas import Formulas
 from fedns.numerics.linalg import single_threaded_blas, unpack_symmetric
 from fedns.numerics.rng import normal_row, stream_keys
-from fedns.problems.problem import Problem
+from fedns.problems.problem import FloatArray, Problem
 
-FloatArray = NDArray[np.float64]
 _CLIENTS_AT_ONCE = 16  # packed Hessians in memory
 
 

@@ -145,6 +145,7 @@ class Gamma(Loss):
     """y exp(-z) + z, y > 0: numbers with mean exp(z) whose standard deviation is in proportion to it."""
 
     name: ClassVar[str] = "gamma"
+    curvature_is_exponential: ClassVar[bool] = True
 
     def value(self, y: Any, z: Any) -> Any:
         return y * exp(-z) + z
@@ -167,6 +168,8 @@ class Gamma(Loss):
 @dataclass(frozen=True)
 class ExpectedGamma(Gamma):
     """The same with the expected second derivative, 1."""
+
+    curvature_is_exponential: ClassVar[bool] = False
 
     def derivatives(self, y: Any, z: Any) -> tuple[Any, Any]:
         return 1.0 - y * exp(-z), 1.0

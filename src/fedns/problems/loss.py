@@ -31,6 +31,7 @@ class Loss(Checked, Formulas, ABC):
     has_root: ClassVar[bool] = True  # whether rows have a share each in a root A of the Hessian A' A
     takes_intercept: ClassVar[bool] = True
     curvature_is_constant: ClassVar[bool] = False  # the second derivative is the same everywhere
+    curvature_is_exponential: ClassVar[bool] = False  # its logarithm is linear in the margin
     nonnegative: ClassVar[bool] = False  # no row has a loss below 0
 
     @abstractmethod

@@ -62,6 +62,7 @@ class Poisson(Loss):
     """exp(z) - y z, y >= 0: counts whose logarithm is expected to be z."""
 
     name: ClassVar[str] = "poisson"
+    curvature_is_exponential: ClassVar[bool] = True
 
     def value(self, y: Any, z: Any) -> Any:
         return exp(z) - y * z

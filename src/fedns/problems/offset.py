@@ -5,13 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedns.numerics.backend import Backend, Batch, Keys, LocalSteps, SketchPlan
+from fedns.numerics.backend import Backend, Batch, FloatArray, Keys, LocalSteps, SketchPlan
 from fedns.numerics.formulas import Formulas
 from fedns.numerics.linalg import packed_size
-
-FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -157,6 +157,15 @@ def row_scores(x: FloatArray, z: FloatArray, targets: FloatArray, weights: Float
     return found
 
 
+def cumulative_hazard(z: FloatArray, targets: FloatArray, weights: FloatArray, at: FloatArray) -> FloatArray:
+    """Of a client's row with margin 0, until each of these times, ties by Efron's rule: (times,)."""
+    times = _times(targets, weights)
+    risk = _risk(times, z[times.order])
+    steps = times.weight / risk.at_risk * np.exp(-z.max())
+    when = np.abs(targets[times.order])[times.last][times.of_event]
+    return np.array([steps[when <= one].sum() for one in at])
+
+
 def _refuse(what: str) -> NoReturn:
     raise ConfigError(f"Cox regression has not {what}, since risk sets hold many rows: take fednewton, fednl, lbfgs or gd")
 

@@ -5,15 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedns.core.checked import checked
 from fedns.core.errors import DataError
 from fedns.core.shards import Shards
 from fedns.numerics.linalg import unpack_symmetric
-from fedns.problems.problem import Problem
+from fedns.problems.problem import FloatArray, Problem
 
-FloatArray = NDArray[np.float64]
 _ROUNDS = 200
 _SMALL_STEP = 1e-6
 _HALVINGS = 2.0 ** -np.arange(30.0)

@@ -11,8 +11,18 @@ from fedns.numerics.rng import normal_row, sign_row
 from fedns.sketches.sketch import FloatArray, Keys, Sketch
 
 
+class Independent(Sketch):
+    """A sketch whose columns do not depend on each other, written out column by column."""
+
+    def matrix(self, rows: int, key: Keys) -> FloatArray:
+        columns = np.empty((rows, self.size))
+        for i in range(rows):
+            self.column(key[0], key[1], i, columns[i])
+        return columns.T
+
+
 @dataclass(frozen=True)
-class Gaussian(Sketch):
+class Gaussian(Independent):
     """Independent normal entries of variance 1/size; O(n M size).
 
     - size: rows of the sketch, at least 1.
@@ -23,12 +33,9 @@ class Gaussian(Sketch):
     def column(self, key0: Any, key1: Any, position: Any, entries: Any) -> None:
         normal_row(key0, key1, position, entries)
 
-    def matrix(self, rows: int, key: Keys) -> FloatArray:
-        return _written_out(self, rows, key)
-
 
 @dataclass(frozen=True)
-class Rademacher(Sketch):
+class Rademacher(Independent):
     """Independent entries +-sqrt(1/size); O(n M size).
 
     - size: rows of the sketch, at least 1.
@@ -38,13 +45,3 @@ class Rademacher(Sketch):
 
     def column(self, key0: Any, key1: Any, position: Any, entries: Any) -> None:
         sign_row(key0, key1, position, entries)
-
-    def matrix(self, rows: int, key: Keys) -> FloatArray:
-        return _written_out(self, rows, key)
-
-
-def _written_out(sketch: Sketch, rows: int, key: Keys) -> FloatArray:
-    columns = np.empty((rows, sketch.size))
-    for i in range(rows):
-        sketch.column(key[0], key[1], i, columns[i])
-    return columns.T

@@ -70,6 +70,7 @@ def model(fit: StudyFit) -> dict[str, Any]:
             for name, value in zip(fit.names, fit.coefficients.tolist(), strict=True)
         },
         "inference": None if fit.inference is None else _inference(fit, fit.inference),
+        "baseline": {site: told.as_dict() for site, told in fit.baseline.items()},
         "diagnostics": _plain(fit.prediction.as_dict()) if isinstance(fit.prediction, Diagnostics) else None,
         "left_out": [str(alias) for alias in fit.aliased],
         "ending": fit.ending.key,

@@ -6,8 +6,8 @@ import csv
 import io
 import json
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from scipy.special import expit, logit
 
 from fedns.core.errors import ConfigError, DataError, unknown
 from fedns.data.files.frames import Column, Frame, read_frame
+from fedns.studies.inference.baseline import SiteHazard
 from fedns.studies.inference.distributions import Student
 from fedns.studies.model.coding import code
 from fedns.studies.model.design import Design
@@ -58,6 +59,24 @@ class Predictions:
 
 
 @dataclass(frozen=True, eq=False)
+class Survival:
+    """One line for each row of the table; NaN where it is refused."""
+
+    times: tuple[float, ...]
+    probabilities: FloatArray  # (rows, times) to be without an event until then
+    refusals: tuple[str, ...]  # (rows,) a sentence, or nothing
+
+    def to_csv(self) -> str:
+        """Lines in the order of the table."""
+        text = io.StringIO()
+        lines = csv.writer(text, lineterminator="\n")
+        lines.writerow(["row", *(f"survival[{time:g}]" for time in self.times), "refused"])
+        for row, (values, refusal) in enumerate(zip(self.probabilities.tolist(), self.refusals, strict=True), start=1):
+            lines.writerow([row, *("" if np.isnan(value) else repr(value) for value in values), refusal])
+        return text.getvalue()
+
+
+@dataclass(frozen=True, eq=False)
 class Model:
     """A fitted model as its file has it.
 
@@ -65,12 +84,14 @@ class Model:
     - coefficients: on the original scale, 0 for a column that was left out.
     - covariances: by kind of standard errors.
     - residual_df: of the t distribution; None where it is the normal one.
+    - baseline: of family cox, the cumulative hazards of sites.
     """
 
     design: Design
     coefficients: FloatArray  # (names,)
     covariances: dict[str, FloatArray]  # (names, names) each
     residual_df: float | None = None
+    baseline: Mapping[str, SiteHazard] = field(default_factory=dict)
 
     @classmethod
     def load(cls, path: str | Path) -> Model:
@@ -84,13 +105,14 @@ class Model:
             places = [design.names.index(name) for name in inference["names"]]
             covariances = {str(kind): _spread(v, places, len(design.names)) for kind, v in inference["covariance"].items()}
             df = float(inference["residual_df"]) if inference.get("statistic") == "t" else None
-        except (ValueError, TypeError, KeyError, RecursionError, IndexError) as error:
+            baseline = {str(site): SiteHazard.from_dict(told) for site, told in values.get("baseline", {}).items()}
+        except (ValueError, TypeError, KeyError, RecursionError, IndexError, AttributeError) as error:
             raise DataError(
                 f"{path} is no model of fedns: it is the model.json that `fedns fit` writes ({error!r})"
             ) from None
         if agreement.study != study.digest:
             raise DataError(f"{path}: its coding was agreed on for another study")
-        return cls(design, coefficients, covariances, df)
+        return cls(design, coefficients, covariances, df, baseline)
 
     def predict(self, table: Any, *, level: float = 0.95, kind: str = "model") -> Predictions:
         """Expected outcomes of these rows, with intervals.
@@ -111,6 +133,30 @@ class Model:
         if keep.any():
             found[:, keep] = self._predicted(frame.rows(keep, frame.source), level, kind)
         return Predictions(found[0], found[1], found[2], found[3], tuple(refusals), classes)
+
+    def survival(self, table: Any, site: str) -> Survival:
+        """The probability of these rows to be without an event at the times that this site told the hazard of.
+
+        - table: as in `predict`.
+        - site: whose baseline hazard is taken.
+        """
+        if site not in self.baseline:
+            known = tuple(self.baseline)
+            raise ConfigError(
+                unknown("site with a baseline hazard", site, known)
+                if known
+                else "the model has no baseline hazards: the study asks for them with [outcome] baseline = [times]"
+            )
+        frame = self._frame(read_frame(table))
+        refusals = self._refusals(frame)
+        keep = np.array([not reason for reason in refusals], dtype=np.bool_)
+        told = self.baseline[site]
+        found = np.full((frame.num_rows, len(told.times)), np.nan)
+        if keep.any():
+            rows = code(self.design, SiteTable(self.design.study, frame.rows(keep, frame.source)))
+            margins = rows.features @ self._fitted @ self.coefficients
+            found[keep] = told.survival(margins + (0.0 if rows.offsets is None else rows.offsets))
+        return Survival(told.times, found, tuple(refusals))
 
     @cached_property
     def _fitted(self) -> FloatArray:

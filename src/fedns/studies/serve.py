@@ -27,6 +27,7 @@ from fedns.runs.methods import parse_method
 from fedns.runs.spec import Spec
 from fedns.studies.diagnostics.exchange import scoring_of
 from fedns.studies.fit import coded_shards
+from fedns.studies.inference.baseline import Baseline
 from fedns.studies.inference.exchange import questions_of
 from fedns.studies.model.design import Design
 from fedns.studies.model.estimate import problem_of
@@ -101,6 +102,7 @@ class StudySite:
             evaluate_locally,
             *questions_of(design.study).handlers(),
             *scoring_of(design, self._config.permit.smallest_cell).handlers(),
+            *Baseline(design.study.baseline, self._config.permit.smallest_level).handlers(),
             *algorithm.handlers(),
         )
         return problem_of(design.study, design), _named(*asked)

@@ -24,7 +24,7 @@ from fedns.studies.model.formula import Formula, parse_formula, term_text
 MISSING_RULES = ("refuse", "complete", "mean")
 ALIASED_RULES = ("drop", "refuse")
 KINDS = ("auto", "number", "category")
-_MOST_LEVELS, _LONGEST_TEXT = 1000, 200
+_MOST_LEVELS, _LONGEST_TEXT, _MOST_TIMES = 1000, 200, 100
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,8 @@ class Study(Checked):
     - status: of family cox, the column that says whether the time is that of the event.
     - event: outcomes that count as the event, as the tables write them.
     - non_event: outcomes that do not.
+    - class_weights: by outcome as the tables write it, what the weights of its rows are multiplied by; 1 unless given.
+    - baseline: of family cox, times at which sites are asked for their cumulative baseline hazards, which survival needs.
     - columns: a fedns.ColumnRule by column.
     - missing: what to do with rows that miss a value: refuse, complete or mean.
     - weights: a column of row weights.
@@ -94,6 +96,8 @@ class Study(Checked):
     status: str = ""  # of family cox, the column that says whether the time is that of the event
     event: tuple[str, ...] = ()  # outcomes that count as the event, as the tables write them
     non_event: tuple[str, ...] = ()
+    class_weights: Mapping[str, float] = field(default_factory=dict)  # by outcome: what its rows' weights are multiplied by
+    baseline: tuple[float, ...] = ()  # of family cox, times of cumulative baseline hazards
     columns: Mapping[str, ColumnRule] = field(default_factory=dict)
     missing: str = "refuse"
     weights: str = ""  # a column of row weights
@@ -166,6 +170,10 @@ class Study(Checked):
             values["outcome"] = {"event": list(self.event), "non_event": list(self.non_event)}
         if self.status:
             values["outcome"]["status"] = self.status
+        if self.baseline:
+            values["outcome"]["baseline"] = list(self.baseline)
+        if self.class_weights:
+            values.setdefault("outcome", {})["class_weights"] = dict(sorted(self.class_weights.items()))
         rules = {name: _changed(rule) for name, rule in sorted(self.columns.items())}
         values["columns"] = {name: rule for name, rule in rules.items() if rule}
         values["penalty"] = {"strength": self.strength, "terms": dict(sorted(self.strengths.items()))}
@@ -220,9 +228,13 @@ class Study(Checked):
         parameters = _parameters(given["family"])
         _refuse_unknown("setting", given, (*_SETTINGS, *parameters))
         found: dict[str, Any] = {"parameters": {name: _number(name, given[name]) for name in parameters if name in given}}
-        outcome = _table(given, "outcome", ("event", "non_event", "status"))
-        found |= {name: _labels(f"outcome.{name}", outcome[name]) for name in outcome if name != "status"}
-        found["status"] = outcome.get("status", "")
+        outcome = _table(given, "outcome", ("event", "non_event", "status", "baseline", "class_weights"))
+        found |= {name: _labels(f"outcome.{name}", outcome[name]) for name in outcome if name in ("event", "non_event")}
+        found["status"], times = outcome.get("status", ""), outcome.get("baseline", [])
+        listed = times if isinstance(times, list | tuple) else [times]
+        found["baseline"] = tuple(_number("outcome.baseline", time) for time in listed)
+        weights = _table(outcome, "class_weights", None)
+        found["class_weights"] = {str(label): _number(f"class_weights.{label}", value) for label, value in weights.items()}
         columns = _table(given, "columns", None)
         rules = {name: _rule(name, rule) for name, rule in columns.items()}
         found["columns"] = {name: rule for name, rule in rules.items() if rule != _NO_RULE}
@@ -280,10 +292,15 @@ def _check_outcome(study: Study) -> None:
     if timed != bool(study.status):
         where = f"which column says whether '{study.parsed.outcome}' is the time of the event: [outcome] status"
         raise ConfigError(f"say {where}" if timed else f"status belongs to family cox, not to {study.family}")
+    if study.baseline and not timed:
+        raise ConfigError(f"baseline belongs to family cox, not to {study.family}")
+    if list(study.baseline) != sorted({time for time in study.baseline if time > 0}) or len(study.baseline) > _MOST_TIMES:
+        raise ConfigError(f"[outcome] baseline must be at most {_MOST_TIMES} times above 0, each later than the one before")
     if study.status and study.status in (study.parsed.outcome, study.weights, *study.parsed.columns):
         raise ConfigError(f"the status '{study.status}' is in the formula too: a column has one role")
     if study.has_classes and study.parsed.offset:
         raise ConfigError("an offset is added to one margin, and family multinomial has one for each class: leave it out")
+    _check_class_weights(study)
     if not study.has_events:
         if study.event or study.non_event:
             raise ConfigError(f"event and non_event belong to family binomial, not to {study.family}")
@@ -295,6 +312,19 @@ def _check_outcome(study: Study) -> None:
     both = set(study.event) & set(study.non_event)
     if both:
         raise ConfigError(f"the outcome '{sorted(both)[0]}' is named as event and as non-event")
+
+
+def _check_class_weights(study: Study) -> None:
+    if not study.class_weights:
+        return
+    if study.distribution.outcomes not in (Outcomes.EVENT, Outcomes.CLASS):
+        raise ConfigError(f"class_weights belong to families binomial and multinomial, not to {study.family}")
+    listed = (*study.event, *study.non_event, *study.rule(study.parsed.outcome).levels)
+    for label, weight in study.class_weights.items():
+        if listed and label not in listed:
+            raise ConfigError(unknown("outcome of class_weights", label, listed))
+        if not 0 < weight < math.inf:
+            raise ConfigError(f"class_weights.{label} must be a number above 0, got {weight}")
 
 
 def _check_numbers(study: Study) -> None:

@@ -1,12 +1,16 @@
 """auto where methods fail: it has to reach the optimum of every one of these, whatever it is told to save."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from tests.conftest import make_shards
 
 import fedns
+from fedns.core.cohort import Session
 from fedns.core.shards import Shards
 from fedns.problems.effective_dimension import effective_dimension
+from fedns.simulation.simulator import SimulatedCohort
 
 pytestmark = pytest.mark.slow
 PREFER = ["bytes", "balanced", "rounds"]
@@ -101,3 +105,16 @@ def test_squared_errors_take_one_round_where_rounds_count():
     problem = fedns.Problem(fedns.Squared(), fedns.Ridge(1e-3), intercept=True)
     history = fedns.simulate(fedns.Auto(prefer="rounds"), problem, shards, rounds=5, tol=1e-10)
     assert history.converged and history.round[-1] == 1
+
+
+def test_on_counts_a_promise_far_above_the_last_one_shortens_the_step():
+    """Nothing bounds the loss of counts from below: rounding noise in a Hessian may promise any gain."""
+    random = np.random.default_rng(8)
+    features = random.normal(size=(300, 13))
+    shards = Shards.from_arrays(features, random.poisson(np.exp(features[:, 0])).astype(float), [100] * 3)
+    problem = fedns.Problem(fedns.Poisson(), fedns.Ridge(1e-3))
+    method, cohort = fedns.Auto(), SimulatedCohort(shards, Session(problem, 0))
+    state = replace(method.init(problem, cohort), decrement=np.float64(1e-12))
+    outcome = method.round(problem, state, cohort)
+    assert "promised more than 100 times the last one" in outcome.note
+    assert outcome.state.decrement == pytest.approx(1e-10, rel=0.01)

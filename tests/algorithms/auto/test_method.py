@@ -7,11 +7,15 @@ from tests.conftest import dense_features, make_shards
 from tests.federation.in_process import Federation, run_of
 
 import fedns
+from fedns.algorithms.auto.exchanges import sketch_plan
 from fedns.algorithms.auto.rounding import eighths, exponents_of, round_at_random, round_to_nearest
 from fedns.algorithms.auto.state import Source
+from fedns.algorithms.auto.turn import Turn
+from fedns.core.cohort import Session
 from fedns.core.shards import Shards
 from fedns.numerics.rng import stream_keys
 from fedns.runs.policy import Policy
+from fedns.simulation.simulator import SimulatedCohort
 
 PROBLEM = fedns.Problem(penalty=fedns.Ridge(1e-3))
 
@@ -78,6 +82,18 @@ def test_for_few_rounds_it_is_newtons_method_in_half_the_bytes():
     assert ours.uplink_bytes[-1] < 0.5 * newton.uplink_bytes[-1]
 
 
+@pytest.mark.parametrize("clients", [4, 40])
+def test_between_the_two_it_saves_rounds_for_few_more_bytes(clients):
+    shards = many_columns(clients)
+    optimum = fedns.pooled_optimum(PROBLEM, shards)
+    few, both = (
+        fedns.simulate(fedns.Auto(prefer=prefer), PROBLEM, shards, rounds=60, tol=1e-10, optimum=optimum)
+        for prefer in ("bytes", "balanced")
+    )
+    assert both.round[-1] <= 0.8 * few.round[-1]
+    assert both.uplink_bytes[-1] <= 1.5 * few.uplink_bytes[-1]
+
+
 @pytest.mark.slow
 def test_a_start_far_away_converges():
     shards = make_shards()
@@ -95,7 +111,6 @@ def test_part_of_the_clients_at_a_time_reaches_the_optimum_of_all():
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_three_of_ten_sites_absent_in_every_round_count_as_they_were(tmp_path):
     shards, random = make_shards(sizes=(30,) * 10), np.random.default_rng(0)
     federation = Federation(shards, tmp_path, run_of("auto", 10, rounds=40), Policy(absent="reuse"))
@@ -111,6 +126,26 @@ def test_three_of_ten_sites_absent_in_every_round_count_as_they_were(tmp_path):
     problem = fedns.Problem(penalty=fedns.Ridge(federation.spec.strength))
     best = fedns.pooled_optimum(problem, shards)
     assert problem.evaluate(history.coefficients, shards).objective - best.value < 1e-8
+
+
+def test_a_product_is_the_hessian_times_the_vector_as_it_was_heard():
+    shards, method = many_columns(40), fedns.Auto(prefer="balanced")
+    cohort = SimulatedCohort(shards, Session(PROBLEM, 0))
+    turn = Turn(method.client, method.rules, PROBLEM, cohort, method.init(PROBLEM, cohort))
+    turn.learn_scales()
+    turn.take_the_last_step()
+    heard, product = turn.product(np.ones(70) / turn.scales)
+    features = dense_features(shards)
+    expected = features.T @ (features @ heard) / 4 / len(features) + 1e-3 * heard  # the curvature is 1/4 at zero
+    np.testing.assert_allclose(heard * turn.scales, 1.0, rtol=1e-3)
+    error = np.abs(product - expected) / turn.scales
+    assert error.max() < 0.05 * np.abs(expected / turn.scales).max()
+
+
+def test_clients_sketch_by_their_weights():
+    shards = make_shards(sizes=(200, *(5,) * 20))
+    sizes = sketch_plan(PROBLEM, shards, 3, float(shards.total_weights.mean())).sizes
+    assert sizes.tolist() == [24, *[1] * 20]  # 42, but no more than eight times the mean
 
 
 def test_rounding_at_random_has_the_right_mean_and_never_overflows():

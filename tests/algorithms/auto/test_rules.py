@@ -16,7 +16,7 @@ PROBLEM = fedns.Problem(penalty=fedns.Ridge(1e-3))
 
 
 def rules(prefer="bytes"):
-    return Rules(prefer, None, sketch_bits=5, hessian_bits=10)
+    return Rules(prefer, None, sketch_bits=5, hessian_bits=10, direction_bits=8)
 
 
 def state(source, **changes):
@@ -51,6 +51,13 @@ def test_sketches_grow_and_give_way_to_hessians():
     assert rules().next_source(large, True, 0.8, 100, astray=False)[0] == Source.HESSIAN
     assert rules().next_source(state(Source.LOCAL), False, 0.1, 100, astray=True)[0] == Source.SKETCH
     assert rules().next_source(state(Source.LOCAL), False, 0.1, 100, astray=False) == (Source.LOCAL, 3, "")
+
+
+def test_a_direction_is_looked_at_before_it_is_taken_where_both_count():
+    assert rules("balanced").looks(state(Source.SKETCH)) == 2
+    assert rules("balanced").looks(state(Source.LOCAL, contraction=0.5)) == 1
+    assert rules("balanced").looks(state(Source.LOCAL, contraction=0.01)) == 0
+    assert rules("balanced").looks(state(Source.HESSIAN)) == rules("bytes").looks(state(Source.SKETCH)) == 0
 
 
 def test_every_round_says_what_was_chosen(tmp_path):

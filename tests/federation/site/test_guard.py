@@ -66,6 +66,24 @@ def test_a_part_of_the_rows_never_claims_more_than_all_of_them(sparse, weighted,
             assert claimed.mean_curvature <= true.mean_curvature
 
 
+@pytest.mark.parametrize("loss", [loss() for loss in LOSSES.values() if loss.curvature_is_exponential], ids=str)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_what_is_proven_along_a_ray_of_exponential_curvatures_is_true(loss, weighted, tmp_path):
+    shards = replace(make_shards(rows=700, columns=4, sizes=(700,), weighted=weighted), targets=np.ones(700))
+    guard, problem, random = guard_over(shards, tmp_path), Problem(loss), np.random.default_rng(2)
+    steps, decided = np.concatenate([[0.0], 0.5 ** np.arange(6.0)]), []
+    for size in np.geomspace(0.01, 10.0, 40):
+        w, direction = 0.1 * random.normal(size=4), size * random.normal(size=4)
+        guard.check_point(problem, w)
+        caps = guard._caps_along(problem, w, direction, steps)
+        exact = problem.backend.curvatures_along(problem.loss, shards, w, direction, steps, guard.norms)[0]
+        assert (exact[:, [1, 3]] <= caps * (1 + 1e-9)).all()
+        proven = guard._proven_along(problem, w, direction, steps, caps)
+        assert not (proven & ~np.array(guard._judged(exact, w))).any()
+        decided.append(proven.all())
+    assert decided[0] and not decided[-1]
+
+
 @pytest.mark.parametrize("loss", [loss() for loss in LOSSES.values() if np.isfinite(loss.curvature_bound)], ids=str)
 def test_no_curvature_is_above_the_bound_that_such_claims_rest_on(loss):
     z = np.concatenate([np.linspace(-40, 40, 20001), [-1e3, 1e3]])

@@ -109,9 +109,9 @@ def test_figures_are_in_every_output(fit, tmp_path):
     assert f"{fit.diagnostics.total.roc.area:.4f}" in text and f"{fit.diagnostics.total.roc.area:.4f}" in fit.summary()
 
 
-def test_times_have_no_predictions_row_by_row():
+def test_times_have_no_single_prediction_for_a_row():
     tables = {name: table.assign(died="yes") for name, table in made_up().items()}
     for table in tables.values():
         table.loc[::3, "died"] = "no"
     fit = fit_study(Study("time ~ age", "cox", status="died", event=("yes",), non_event=("no",)), tables)
-    assert any("no predictions row by row" in note for note in fit.prediction_notes)
+    assert any("no single prediction for a row" in note for note in fit.prediction_notes)

@@ -29,9 +29,14 @@ from fedns.algorithms.auto.rounding import (
 from fedns.algorithms.curvature import newton_steps
 from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.messages import Message, Payload, Ragged, wire
+from fedns.core.shards import Shards
+from fedns.numerics.backend import SketchPlan
 from fedns.numerics.rng import uniforms
 from fedns.problems.problem import Problem
 from fedns.sketches import SRHT
+from fedns.sketches.srht import next_power_of_two
+
+MOST_SHARES = 8  # rows of a sketch of one client, in those of a client of mean weight
 
 
 class ScalesRequest(Message):
@@ -60,7 +65,8 @@ class Move(Message):
     unit: Payload = wire(dtype="float32")
     bits: Payload = wire(dtype="uint8")  # of a number of the gradient's change
     attempt: Payload = wire(dtype="uint8")  # counts the moves of a round: each draws random numbers of its own
-    rows: Payload = wire(dtype="int32")  # of a sketch, where one is asked for
+    rows: Payload = wire(dtype="int32")  # of a sketch of a client of mean weight, where one is asked for
+    weight: Payload = wire(dtype="float32")  # that mean
     exponents: Payload = wire("scales", dtype="coded")  # of the columns, in the first move and with a whole point
     point: Payload = wire("whole", dtype="float64")  # the whole point, where somebody has missed a move
 
@@ -103,13 +109,15 @@ class ExactChange(Message):
     packed_hessian: Payload = wire("entries", dtype="float32", discloses="hessian")
 
 
-class Solve(Message):
-    """A vector for the clients to multiply by the inverses of their own Hessians."""
+class Vector(Message):
+    """A vector for the clients to multiply by their own Hessians or the inverses of these."""
 
     compact: ClassVar[bool] = True
 
     vector: Payload = wire("features", dtype="coded")
     unit: Payload = wire(dtype="float32")
+    bits: Payload = wire(dtype="uint8")  # of a number of the answer
+    attempt: Payload = wire(dtype="uint8")  # counts the vectors of a round: each draws random numbers of its own
 
 
 class Solved(Message):
@@ -120,6 +128,16 @@ class Solved(Message):
 
     unit: Payload = wire(dtype="float32", discloses="direction")
     solution: Payload = wire("features", dtype="coded", discloses="direction")
+
+
+class Product(Message):
+    """That vector times a client's Hessian, without the penalty."""
+
+    compact: ClassVar[bool] = True
+    fallback: ClassVar[str] = "others"
+
+    unit: Payload = wire(dtype="float32", discloses="direction")
+    product: Payload = wire("features", dtype="coded", discloses="direction")
 
 
 class BackRequest(Message):
@@ -143,13 +161,12 @@ class LossesBack(Message):
 class ClientHalf:
     """The handlers of `auto`."""
 
-    sketch_bits: int = 5
+    sketch_bits: int = 6
     hessian_bits: int = 10
-    direction_bits: int = 7
 
     def handlers(self) -> tuple[Handler, ...]:
         changes = (self.change, self.change_and_sketch, self.change_and_hessian, self.change_exactly)
-        return (column_scales, *changes, self.solve, losses_back)
+        return (column_scales, *changes, self.solve, self.multiply, losses_back)
 
     @on_client(Move, Change)
     def change(self, problem: Problem, clients: Clients, request: Move) -> Change:
@@ -159,10 +176,9 @@ class ClientHalf:
     @on_client(Move, ChangeAndSketch)
     def change_and_sketch(self, problem: Problem, clients: Clients, request: Move) -> ChangeAndSketch:
         w, scales = _moved(clients, request)
-        sketch, keys = SRHT(int(request.rows)), clients.keys(f"auto sketch {request.attempt}")
-        _, rows, offsets = problem.gradient_and_sketch(
-            w, clients.shards, sketch.plan(problem.root_sizes(clients.shards)), keys
-        )
+        keys = clients.keys(f"auto sketch {request.attempt}")
+        plan = sketch_plan(problem, clients.shards, int(request.rows), float(request.weight))
+        _, rows, offsets = problem.gradient_and_sketch(w, clients.shards, plan, keys)
         owner = np.repeat(np.arange(clients.ids.size), np.diff(offsets))
         scaled = rows / scales[owner]
         units = eighths_above(np.abs(scaled).max(axis=1) / levels(self.sketch_bits))
@@ -205,14 +221,25 @@ class ClientHalf:
         answered = np.ones(clients.ids.size, np.uint8)
         return ExactChange(answered, told["loss"], told["gradient"], packed_hessian=told["hessian"])
 
-    @on_client(Solve, Solved)
-    def solve(self, problem: Problem, clients: Clients, request: Solve) -> Solved:
+    @on_client(Vector, Solved)
+    def solve(self, problem: Problem, clients: Clients, request: Vector) -> Solved:
         features = request.vector.size
         w, scales = clients.recall("auto_point", features), _scales(clients, features)
         vector = request.vector * float(request.unit) * scales[0]
         steps, _ = newton_steps(problem, w, clients.shards, vector)
-        rounded, unit = round_at_random(-steps * scales, self.direction_bits, clients.keys("auto direction"))
+        keys = clients.keys(f"auto direction {request.attempt}")
+        rounded, unit = round_at_random(-steps * scales, int(request.bits), keys)
         return Solved(unit=unit, solution=rounded)
+
+    @on_client(Vector, Product)
+    def multiply(self, problem: Problem, clients: Clients, request: Vector) -> Product:
+        features = request.vector.size
+        w, scales = clients.recall("auto_point", features), _scales(clients, features)
+        vector = request.vector * float(request.unit) / scales[0]
+        products = problem.hessian_times(w, vector[None, None], clients.shards)[:, 0]
+        keys = clients.keys(f"auto product {request.attempt}")
+        rounded, unit = round_at_random(products / scales, int(request.bits), keys)
+        return Product(unit=unit, product=rounded)
 
     def _change(
         self, problem: Problem, clients: Clients, request: Move, w: FloatArray, scales: FloatArray
@@ -245,6 +272,15 @@ def losses_back(problem: Problem, clients: Clients, request: BackRequest) -> Los
     losses = problem.losses_along(w, -step, np.concatenate([[0.0], request.fractions]), clients.shards)
     with np.errstate(over="ignore"):
         return LossesBack(losses=(losses[:, 1:] - losses[:, :1]).astype(np.float32))
+
+
+def sketch_plan(problem: Problem, shards: Shards, rows: int, weight: float) -> SketchPlan:
+    """Rows by the clients' weights, `rows` for one of this weight, so that every row of all sketches stands for as much."""
+    most = MOST_SHARES * rows
+    plan = SRHT(most).plan(problem.root_sizes(shards))
+    wanted = np.clip(np.rint(rows * shards.total_weights / weight), 1, most).astype(np.int64)
+    # Blocks as long as for the most rows, whoever else is in the batch: the same bits for one client as for many.
+    return plan._replace(sizes=np.minimum(plan.sizes, wanted), block_length=max(16, next_power_of_two(most) // 2))
 
 
 def _times(rounded: Integers, unit: NDArray[np.float32]) -> FloatArray:

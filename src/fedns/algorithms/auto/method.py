@@ -15,7 +15,7 @@ from fedns.core.cohort import Cohort
 from fedns.core.errors import ConfigError
 from fedns.problems.problem import Problem
 
-BITS = {"bytes": (5, 10, 8), "balanced": (6, 14, 9), "rounds": (8, 16, 12)}  # of a sketch, a Hessian, a direction
+BITS = {"bytes": (6, 10, 8), "balanced": (7, 14, 10), "rounds": (8, 16, 12)}  # of a sketch, a Hessian, a direction
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,9 @@ class Auto(Algorithm):
       the same curvature everywhere;
     - the mean of the clients' own inverse Hessians, applied by them to the one vector that BFGS asks for, with few clients;
     - else the mean of sketches in `sketch_bits` bits, asked for again when a round has brought too little.
+
+    With prefer="balanced" the clients multiply the direction by their Hessians before it is taken: one more pair, exact
+    where the run is, for as many bytes as a gradient and no further round.
 
     Every record of the history has a note that says what was chosen in its round, and why.
 
@@ -64,13 +67,18 @@ class Auto(Algorithm):
                 raise ConfigError(f"{name} must be from 2 to 16, got {getattr(self, name)}")
 
     @property
+    def bits(self) -> tuple[int, int, int]:
+        """Of a sketch, a Hessian and a direction."""
+        sketch, hessian, direction = BITS[self.prefer]
+        return self.sketch_bits or sketch, self.hessian_bits or hessian, self.direction_bits or direction
+
+    @property
     def client(self) -> ClientHalf:
-        given = (self.sketch_bits, self.hessian_bits, self.direction_bits)
-        return ClientHalf(*(own or usual for own, usual in zip(given, BITS[self.prefer], strict=True)))
+        return ClientHalf(*self.bits[:2])
 
     @property
     def rules(self) -> Rules:
-        return Rules(self.prefer, self.gradient_bits, self.client.sketch_bits, self.client.hessian_bits)
+        return Rules(self.prefer, self.gradient_bits, *self.bits)
 
     def handlers(self) -> tuple[Handler, ...]:
         return self.client.handlers()

@@ -20,7 +20,10 @@ FEWEST_ROWS, MOST_ROWS = 3, 16  # of one site, at first
 MEAGRE, STALLED, SLOW = 0.3, 0.6, 0.5
 FRESH = 0.2  # with few columns, a new Hessian unless the last step contracted by this
 GRADIENT_BITS = {"bytes": 6, "balanced": 8, "rounds": 14}
-BITS_OF_FEW = 8  # at least, where few clients' rounding errors are averaged
+BITS_OF_FEW = {"bytes": 8, "balanced": 10, "rounds": 14}  # at least, where few clients' rounding errors are averaged
+PRODUCT_BITS = 7  # of a Hessian times a direction
+LOOKS = 2  # products that a direction may cost, where sketches make the metric
+LOOK_AFTER = 0.1  # where clients solve, one product if the last round contracted by more
 SLOW_ROUNDS = 3  # of the clients' own Hessians, before sketches take over
 
 
@@ -39,12 +42,14 @@ class Rules:
     - gradient_bits: of a number of a gradient; None lets the rules choose.
     - sketch_bits: of a number of a sketch.
     - hessian_bits: of a number of a Hessian.
+    - direction_bits: of a number of a direction.
     """
 
     prefer: str
     gradient_bits: int | None
     sketch_bits: int
     hessian_bits: int
+    direction_bits: int
 
     def source(self, features: int, clients: int, quadratic: bool) -> Source:
         """Where the metric comes from at first."""
@@ -57,10 +62,10 @@ class Rules:
         if self.gradient_bits is not None:
             return self.gradient_bits
         usual = GRADIENT_BITS["rounds" if self._few(features) else self.prefer]
-        return max(usual, BITS_OF_FEW) if clients <= FEW_SITES else usual
+        return max(usual, BITS_OF_FEW[self.prefer]) if clients <= FEW_SITES else usual
 
     def rows(self, clients: int) -> int:
-        """Of the first sketch, at each client."""
+        """Of the first sketch, at a client of mean weight."""
         return int(np.clip(-(-SKETCHED_ROWS // clients), FEWEST_ROWS, MOST_ROWS))
 
     def curvature(self, state: AutoState) -> Choice:
@@ -80,6 +85,12 @@ class Rules:
         if state.contraction <= enough:
             return Choice(False, observed)
         return Choice(True, f"{observed} only") if state.age >= patience else Choice(False, "the last one is a round old")
+
+    def looks(self, state: AutoState) -> int:
+        """How many products with the Hessian the direction of this round may cost."""
+        if self.prefer != "balanced" or state.source not in (Source.SKETCH, Source.LOCAL):
+            return 0
+        return LOOKS if state.source == Source.SKETCH else int(state.contraction > LOOK_AFTER)
 
     def _few(self, features: int, quadratic: bool = False) -> bool:
         """Whether there are so few columns that Hessians are the cheapest metric."""

@@ -38,7 +38,7 @@ class AutoState(Message):
     metric_weight: Payload = wire(dtype="float64")
     metric_noise: Payload = wire(dtype="float64")  # curvature below this, in scaled columns, may be rounding
     source: Payload = wire(dtype="int32")
-    rows: Payload = wire(dtype="int32")  # of the next sketch, at each client
+    rows: Payload = wire(dtype="int32")  # of the next sketch, at a client of mean weight
     curvatures: Payload = wire(dtype="int32")  # sketches or Hessians so far
     age: Payload = wire(dtype="int32")  # rounds since the last of them
     decrement: Payload = wire(dtype="float64")  # -slope of the last round

@@ -14,13 +14,13 @@ from fedns.algorithms.auto.exchanges import (
     ClientHalf,
     Move,
     ScalesRequest,
-    Solve,
+    Vector,
     column_scales,
     losses_back,
 )
 from fedns.algorithms.auto.folding import answers, mean_of_coded, mean_of_squares, rounding_noise, sketched_gram
 from fedns.algorithms.auto.rounding import FINE_BITS, MOST_EXPONENT, FloatArray, exponents_of, products_of, round_to_nearest
-from fedns.algorithms.auto.rules import SLOW, Rules
+from fedns.algorithms.auto.rules import PRODUCT_BITS, SLOW, Rules
 from fedns.algorithms.auto.state import AutoState, Source
 from fedns.algorithms.lbfgs import inverse_times
 from fedns.core.algorithm import Outcome
@@ -31,8 +31,10 @@ from fedns.numerics.linalg import unpack_symmetric
 from fedns.problems.problem import Problem
 
 ARMIJO = 0.1
-STEP_BITS = 8
+STEP_BITS = 12  # of what the server sends: an error in a step, unlike one in a gradient, is no smaller for many clients
+ENOUGH = 0.3  # of the decrement left by a direction: no further product
 ASTRAY = 0.1  # a step that was shortened to less
+SURPRISE = 100.0  # times the last round's promise
 MEMORY = 30  # pairs of moves and gradient changes
 FORGETTING = 0.5  # the weight of the last sketch beside a new one
 BACK = 0.5 ** np.arange(1.0, 12.0)  # fractions of a step that went too far
@@ -54,6 +56,7 @@ class Turn:
         self.metric_noise = float(state.metric_noise)
         self.diagonal = problem.penalty_diagonal(self.w.size)
         self.missed, self.step_size, self.shortened = bool(state.missed), 1.0, 1.0
+        self.looks, self.vectors = 0, 0
 
     @property
     def scales(self) -> FloatArray:
@@ -89,6 +92,7 @@ class Turn:
             bits=np.uint8(FINE_BITS if attempt else self.gradient_bits),
             attempt=np.uint8(attempt),
             rows=np.int32(self.state.rows),
+            weight=np.float32(self.state.total_weight / self.state.clients),
             exponents=self.exponents.astype(np.int16) if first or whole else np.zeros(0, np.int16),
             point=self.w if whole else np.zeros(0),
         )
@@ -149,10 +153,15 @@ class Turn:
     def remember_pair(self) -> None:
         state = self.state
         for last, last_gradient in zip(state.last_point, state.last_gradient, strict=True):
-            s, y = self.w - last, self.full_gradient - last_gradient
-            if float(s @ y) > 1e-10 * float(np.linalg.norm(s) * np.linalg.norm(y)):
-                self.moves = np.concatenate([self.moves, s[None]])[-MEMORY:]
-                self.changes = np.concatenate([self.changes, y[None]])[-MEMORY:]
+            self._keep_pair(self.w - last, self.full_gradient - last_gradient)
+
+    def _keep_pair(self, s: FloatArray, y: FloatArray) -> bool:
+        """Whether the pair has positive curvature, and so was kept."""
+        kept = float(s @ y) > 1e-10 * float(np.linalg.norm(s) * np.linalg.norm(y))
+        if kept:
+            self.moves = np.concatenate([self.moves, s[None]])[-MEMORY:]
+            self.changes = np.concatenate([self.changes, y[None]])[-MEMORY:]
+        return kept
 
     def next_step(self) -> Outcome:
         state, gradient = self.state, self.full_gradient
@@ -206,19 +215,34 @@ class Turn:
         asked = {
             Source.EXACT: "asked for the Hessians in full",
             Source.HESSIAN: f"asked for Hessians in {self.client.hessian_bits} bits",
-            Source.SKETCH: f"sketched {int(self.state.rows)} rows at each client",
+            Source.SKETCH: f"sketched {int(self.state.rows)} rows at a client of mean weight",
             Source.LOCAL: "asked clients to solve",
         }[self.source]
         again = " again" if self.asks and self.state.curvatures else ""
         parts = [f"{asked}{again}, because {self.why}" if self.asks else f"asked for gradients alone: {self.why}"]
+        if self.looks:
+            parts.append("asked for the Hessian times the direction" + (", twice" if self.looks > 1 else ""))
         if self.shortened < 1:
-            parts.append("shortened the step, which promised more than the whole objective")
+            what = "the whole objective" if self.problem.loss.nonnegative else f"{SURPRISE:.0f} times the last one"
+            parts.append(f"shortened the step, which promised more than {what}")
         if self.step_size < 1:
             parts.append(f"went back to {self.step_size:.2g} of the last step, which had gone too far")
         return "; ".join([*parts, *([change] if change else [])])
 
     def _direction(self, gradient: FloatArray) -> FloatArray:
-        step: FloatArray = -inverse_times(self.moves, self.changes, gradient, self._start())
+        start = self._start()
+        step: FloatArray = -inverse_times(self.moves, self.changes, gradient, start)
+        for _ in range(self.rules.looks(self.state)):
+            seen, product = self.product(step)
+            if not self._keep_pair(seen, product):
+                break
+            self.looks += 1
+            step = -inverse_times(self.moves, self.changes, gradient, start)
+            if self.source == Source.LOCAL:  # where clients solve, what is left would cost an exchange to know
+                break
+            left = gradient + product
+            if left @ inverse_times(self.moves, self.changes, left, start) < ENOUGH * -(gradient @ step):
+                break
         if gradient @ step >= 0:  # rounding noise in the pairs: begin anew
             self.moves, self.changes = self.moves[:0], self.changes[:0]
             step = -self._start()(gradient)
@@ -228,10 +252,12 @@ class Turn:
         """The step, shortened where it promises more than there is to gain.
 
         Losses that are never negative cannot fall by more than the objective F. The best step along a direction of slope -a
-        gains a half of what its slope promises where F is quadratic, so that it is no longer than 2 F / a.
+        gains a half of what its slope promises where F is quadratic, so that it is no longer than 2 F / a. Of other losses
+        no bound is known: there a promise far above the last round's is taken for rounding noise.
         """
-        promised, most = -float(self.full_gradient @ step), 2.0 * self.value
-        if self.problem.loss.nonnegative and 0.0 < most < promised:
+        promised, before = -float(self.full_gradient @ step), float(self.state.decrement)
+        most = 2.0 * self.value if self.problem.loss.nonnegative else SURPRISE * before
+        if 0.0 < most < promised:
             self.shortened = most / promised
         return np.asarray(step * self.shortened)
 
@@ -252,10 +278,21 @@ class Turn:
         return self._solved_here()
 
     def _solved_by_clients(self, vector: FloatArray) -> FloatArray:
-        rounded, unit = round_to_nearest(vector / self.scales, STEP_BITS)
-        replies = self.cohort.ask(self.client.solve, Solve(rounded, np.float32(unit)))
-        (total,) = replies.fold(mean_of_coded("solution", "unit"))
+        request = self._vector(vector / self.scales, self.rules.direction_bits)
+        (total,) = self.cohort.ask(self.client.solve, request).fold(mean_of_coded("solution", "unit"))
         return np.asarray(total / self.scales)
+
+    def product(self, step: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """The step as the clients hear it, and the Hessian where they are times it, penalty included."""
+        request = self._vector(step * self.scales, PRODUCT_BITS)
+        (total,) = self.cohort.ask(self.client.multiply, request).fold(mean_of_coded("product", "unit"))
+        heard = np.asarray(request.vector * float(request.unit) / self.scales)
+        return heard, np.asarray(total * self.scales + self.diagonal * heard)
+
+    def _vector(self, vector: FloatArray, bits: int) -> Vector:
+        rounded, unit = round_to_nearest(vector, STEP_BITS)
+        self.vectors += 1
+        return Vector(rounded, np.float32(unit), np.uint8(bits), np.uint8(self.vectors))
 
     def _solved_here(self) -> Solver:
         scales, size = self.scales, self.w.size

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedns.algorithms.compressors import Compressed, Identity, RankR, add_compressed, mean_compressed, parse_compressor
 from fedns.algorithms.fednl import InitialHessian, LearnRequest
@@ -21,9 +20,7 @@ from fedns.numerics import parallel
 from fedns.numerics.linalg import packed_size, unpack_symmetric
 from fedns.numerics.rng import generator
 from fedns.numerics.spectral import positive_part
-from fedns.problems.problem import Problem
-
-FloatArray = NDArray[np.float64]
+from fedns.problems.problem import FloatArray, Problem
 
 
 class ModelStep(Message):
@@ -83,7 +80,6 @@ class FedNLBC(Algorithm):
     paper: ClassVar[str] = "Safaryan, Islamov, Qian, Richtarik, FedNL, ICML 2022, Algorithm 5"
     uplink: ClassVar[str] = "R(M+1) for rank-R, and M with a probability; M(M+1)/2 once"
     theory: ClassVar[str] = "log 1/δ locally"
-    heterogeneous: ClassVar[str] = "-"
     draws_random_numbers: ClassVar[bool] = True
 
     def __post_init__(self) -> None:

@@ -67,7 +67,6 @@ class Scaffold(Algorithm):
     paper: ClassVar[str] = "Karimireddy et al., SCAFFOLD, ICML 2020, Algorithm 1, option II"
     uplink: ClassVar[str] = "M"
     theory: ClassVar[str] = "κ log 1/δ"
-    heterogeneous: ClassVar[str] = "-"
 
     def handlers(self) -> tuple[Handler, ...]:
         return (self.local_change, *(() if self.learning_rate else (local_smoothness,)))

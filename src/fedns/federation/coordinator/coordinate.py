@@ -38,8 +38,10 @@ log = logging.getLogger("fedns.coordinator")
 class Watcher(Observer):
     """An observer that also gets to see how the sites are doing, before the first of them is asked."""
 
+    statuses: Sequence[SiteStatus] = ()  # updated in place while the run goes on
+
     def on_start(self, statuses: Sequence[SiteStatus]) -> None:
-        """The list is updated in place while the run goes on."""
+        self.statuses = statuses
 
 
 @dataclass(frozen=True)

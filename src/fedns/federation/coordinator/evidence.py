@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedns.core.clients import Handler, messages_of
 from fedns.core.messages import Discloses, Message
@@ -21,9 +20,8 @@ from fedns.federation.coordinator.influence import (
 )
 from fedns.problems.evaluation import LocalEvaluation, evaluate_locally
 from fedns.problems.losses import Squared
-from fedns.problems.problem import Problem
+from fedns.problems.problem import FloatArray, Problem
 
-FloatArray = NDArray[np.float64]
 SKETCHES_KEPT = 8  # of each site: one says little about a matrix, eight draws a good deal more; of whole Hessians the last
 
 _CURVATURE = {Discloses.SKETCH, Discloses.HESSIAN}

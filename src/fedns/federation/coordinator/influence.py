@@ -22,9 +22,8 @@ from numpy.typing import NDArray
 from scipy.special import chdtri, ndtri
 
 from fedns.core.messages import Discloses, Message
-from fedns.numerics.linalg import unpack_symmetric
+from fedns.numerics.linalg import FloatArray, unpack_symmetric
 
-FloatArray = NDArray[np.float64]
 FALSE_ALARM = 0.01  # the chance to name a site of a federation whose rows were all drawn alike
 LEAD = 1.5  # a site is named only if its gradient is so much farther off than that of every other
 STEEP = 5.0  # times the median site's growth of the gradient, or a fifth of it

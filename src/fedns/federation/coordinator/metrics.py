@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from fedns.core.history import Record
 from fedns.federation.coordinator.coordinate import Watcher
-from fedns.federation.coordinator.status import SiteStatus
 from fedns.federation.metrics import family, serve_text
 
 _ROUND = {
@@ -39,11 +38,7 @@ class Metrics(Watcher):
 
     def __init__(self) -> None:
         self._record: Record | None = None
-        self._statuses: Sequence[SiteStatus] = ()
         self.port = 0  # where it is served
-
-    def on_start(self, statuses: Sequence[SiteStatus]) -> None:
-        self._statuses = statuses
 
     def on_round(self, record: Record, state: Any) -> None:
         self._record = record
@@ -55,7 +50,7 @@ class Metrics(Watcher):
                 family(f"fedns_{name}", *about, {"": getattr(self._record, name)}) for name, about in _ROUND.items()
             ]
         for name, about in _SITE.items():
-            families.append(family(f"fedns_site_{name}", *about, {s.name: getattr(s, name) for s in self._statuses}))
+            families.append(family(f"fedns_site_{name}", *about, {s.name: getattr(s, name) for s in self.statuses}))
         return "".join(families)
 
 

@@ -27,16 +27,15 @@ class LineView(Watcher):
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._statuses: Sequence[SiteStatus] = ()
         self._next_word = FIRST_WORD_SECONDS  # of waiting, after which the next line is due
 
     def on_start(self, statuses: Sequence[SiteStatus]) -> None:
-        self._statuses = statuses
+        super().on_start(statuses)
         self._say(f"waiting for {len(statuses)} sites: {', '.join(status.name for status in statuses)}")
 
     def look(self) -> None:
         """Say who is waited for, where it has been long enough since that was said."""
-        silent = [status for status in self._statuses if status.waiting_seconds >= FIRST_WORD_SECONDS]
+        silent = [status for status in self.statuses if status.waiting_seconds >= FIRST_WORD_SECONDS]
         longest = max((status.waiting_seconds for status in silent), default=0.0)
         if not silent:
             self._next_word = FIRST_WORD_SECONDS
@@ -46,7 +45,7 @@ class LineView(Watcher):
             self._say(f"waiting for {longest:.0f} s: {names}")
 
     def on_round(self, record: Record, state: Any) -> None:
-        troubled = [f"{s.name} {s.state}: {s.detail}" for s in self._statuses if s.state in ("away", "refused", "rejected")]
+        troubled = [f"{s.name} {s.state}: {s.detail}" for s in self.statuses if s.state in ("away", "refused", "rejected")]
         self._say(" | ".join([round_text(record), *troubled]))
 
     def on_end(self, history: History) -> None:
@@ -60,11 +59,7 @@ class LiveView(Watcher):
     """A table of the sites that moves, for a terminal."""
 
     def __init__(self) -> None:
-        self._statuses: Sequence[SiteStatus] = ()
         self._line = "waiting for sites"
-
-    def on_start(self, statuses: Sequence[SiteStatus]) -> None:
-        self._statuses = statuses
 
     def on_round(self, record: Record, state: Any) -> None:
         self._line = round_text(record)
@@ -73,7 +68,7 @@ class LiveView(Watcher):
         self._line = history.stop_reason
 
     def __rich__(self) -> Group:
-        return Group(site_table(self._statuses), Text(self._line))
+        return Group(site_table(self.statuses), Text(self._line))
 
 
 def round_text(record: Record) -> str:

@@ -102,7 +102,8 @@ class Guard:
         self.shards = blanked(shards, self._rare) if own.rare_levels == "blank" else shards
         self.norms = squared_norms(self.shards)
         self._parts = [PartOfRows(self.shards, self.norms, share) for share in _PARTS]
-        self._passed: dict[bytes, None] = {}  # points at which these rows are known not to be concentrated
+        # Points at which these rows are known not to be concentrated, with the sums over all of them where they were taken.
+        self._passed: dict[bytes, FloatArray | None] = {}
 
     @property
     def fingerprint(self) -> str:
@@ -168,6 +169,8 @@ class Guard:
             raise Refusal("R3", "rows of the data do not leave it")
         if Discloses.HISTOGRAM in told and not own.score_tables:
             raise Refusal("R5", "its owner permits no table of scores to leave")
+        if Discloses.HAZARD in told and not own.baseline_hazards:
+            raise Refusal("R5", "its owner permits no baseline hazard to leave")
 
     def _check_rows(self, needed: float, what: str) -> None:
         if not self.shards.num_samples >= needed:
@@ -262,10 +265,10 @@ class Guard:
         found = Concentration.of(sums)
         if not self.permits(found, w.shape[-1]):
             raise Refusal("R4", "at these coefficients the answer would be about a few of its rows", str(found))
-        self._remember(problem, w)
+        self._remember(problem, w, sums)
 
-    def _remember(self, problem: Problem, w: FloatArray) -> None:
-        self._passed[_mark_of(problem, w)] = None
+    def _remember(self, problem: Problem, w: FloatArray, sums: FloatArray | None = None) -> None:
+        self._passed[_mark_of(problem, w)] = sums
         if len(self._passed) > _REMEMBERED_POINTS:
             del self._passed[next(iter(self._passed))]
 
@@ -273,22 +276,39 @@ class Guard:
         self, problem: Problem, w: FloatArray, direction: FloatArray, steps: FloatArray
     ) -> NDArray[np.bool_]:  # (steps,)
         """Whether R4 permits w + t direction, for each t in steps; all rows are read where a part leaves any in doubt."""
-        allowed = self._proven_along(problem, w, direction, steps)
+        allowed = self._proven_along(problem, w, direction, steps, self._caps_along(problem, w, direction, steps))
         doubtful = np.flatnonzero(~allowed)
         if doubtful.size:
             along = (w, direction, steps[doubtful], self.norms)
             allowed[doubtful] = self._judged(problem.passes.curvatures_along(problem.loss, self.shards, *along)[0], w)
         return allowed
 
-    def _proven_along(
+    def _caps_along(
         self, problem: Problem, w: FloatArray, direction: FloatArray, steps: FloatArray
+    ) -> FloatArray | None:  # (steps, 2)
+        """What sum d^2 and the largest d |x|^2 are at most, from w, where they are known, and the longest step."""
+        first, longest = self._passed.get(_mark_of(problem, w)), float(steps.max())
+        if first is None or not problem.loss.curvature_is_exponential or not 0 <= steps.min() < longest:
+            return None
+        point, none = w + longest * direction, np.zeros_like(w)
+        sums = problem.passes.curvatures_along(problem.loss, self.shards, point, none, np.zeros(1), self.norms)[0, 0]
+        if self.permits(Concentration.of(sums), w.shape[-1]):
+            self._remember(problem, point, sums)
+        along = (steps / longest)[:, None]
+        with np.errstate(all="ignore"):
+            return np.asarray(first[[1, 3]] ** (1 - along) * sums[[1, 3]] ** along)
+
+    def _proven_along(
+        self, problem: Problem, w: FloatArray, direction: FloatArray, steps: FloatArray, caps: FloatArray | None = None
     ) -> NDArray[np.bool_]:  # (steps,)
         """Whether a small part of the rows is enough to permit w + t direction, or else a larger one."""
         proven = np.zeros(steps.size, dtype=bool)
-        for part in self._parts:
+        few = self.shards.num_samples < _MANY_ROWS and caps is not None  # the square of a small part of few rows is nothing
+        for part in self._parts[int(few) :]:
             doubtful = np.flatnonzero(~proven)
             if doubtful.size:
-                proven[doubtful] = self._judged(part.bounds_along(problem, w, direction, steps[doubtful]), w)
+                known = None if caps is None else caps[doubtful]
+                proven[doubtful] = self._judged(part.bounds_along(problem, w, direction, steps[doubtful], known), w)
         return proven
 
     def _judged(self, sums: FloatArray, w: FloatArray) -> list[bool]:
@@ -307,7 +327,7 @@ class Guard:
 def _mark_of(problem: Problem, w: FloatArray) -> bytes:
     # The curvature of the squared loss is the same everywhere: one look at the rows is enough for all points.
     point = b"" if isinstance(problem.loss, Squared) else np.ascontiguousarray(w, dtype=np.float64).tobytes()
-    return hashlib.sha256(problem.loss.name.encode() + bytes([problem.intercept]) + point).digest()
+    return hashlib.sha256(repr(problem.loss).encode() + bytes([problem.intercept]) + point).digest()
 
 
 def _moved(table: list[int], other: list[int]) -> int:

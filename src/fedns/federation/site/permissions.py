@@ -67,6 +67,9 @@ class Permissions:
     score_tables: int = _limit(
         20, "tables of scores, for calibration and ROC, that may leave; two that differ by less than smallest_rows may not"
     )
+    baseline_hazards: bool = _limit(
+        False, "true lets a Cox study have the hazard here at the times it names: how many events there were between them"
+    )
     rounds: int = _limit(200, "of one run")
     # R6: work
     largest_bytes: int = _limit(LARGEST_BYTES, "of one packet or one answer, and of what is held in memory for it")

@@ -25,10 +25,9 @@ from fedns.federation.site.guard import Guard, Refusal
 from fedns.numerics.backend import Keys, SketchPlan
 from fedns.numerics.linalg import single_threaded_blas
 from fedns.problems.evaluation import evaluate
-from fedns.problems.problem import Problem
+from fedns.problems.problem import FloatArray, Problem
 from fedns.runs.spec import Spec
 
-FloatArray = NDArray[np.float64]
 FEW_ROWS, ROUNDS = 256, 2
 WORD_SECONDS = 1.0  # a rehearsal that takes longer is said to be under way
 THREAD = "fedns-rehearsal"

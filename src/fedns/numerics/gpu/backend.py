@@ -33,7 +33,7 @@ from fedns.numerics.gpu.kernels import GAUSSIAN, NO_SKETCH, RADEMACHER, Fused, L
 from fedns.numerics.gpu.resident import Padded, Pieces, ResidentRows, constant, resident
 from fedns.numerics.linalg import packed_size
 
-_FUSED_ROWS = 512  # of a piece of narrow rows
+_FUSED_ROWS = 512, 384  # of a piece of rows of at most 32 features, and of wider ones
 _WORKING_BYTES = 2**31
 _NEARBY_BYTES = 48 * 1024  # shared memory that every kernel gets
 _COLUMN_KINDS = {"gaussian": GAUSSIAN, "rademacher": RADEMACHER}
@@ -245,7 +245,8 @@ def _sent(w: FloatArray, keys: Keys) -> tuple[Any, Any]:
 
 def _run_fused(kernel: Fused, rows: ResidentRows, batch: Batch, points: Any, sketch: _Sketch | None, size: int) -> Any:
     """The sums of clients: all sketches, all gradients, all values."""
-    pieces, features = rows.pieces(batch, _FUSED_ROWS), points.shape[-1]
+    features = points.shape[-1]
+    pieces = rows.pieces(batch, _FUSED_ROWS[features > 32])
     out = cp.empty((len(pieces.host), 1 + (size + 1) * features))
     drawn = (0, 0, 0) if sketch is None else (sketch.keys, sketch.chosen, sketch.sizes)
     kernel.kernel(

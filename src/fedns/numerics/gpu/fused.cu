@@ -90,7 +90,7 @@ __device__ void add_to_cells(Group own, const REAL *tile, int count, int c, doub
 }
 
 __device__ void add_to_registers(Group own, const REAL *tile, int count, int c, double (*sums)[KEPT]) {
-#pragma unroll 2
+#pragma unroll 4
     for (int i = 0; i < count; i++) {
         double x[PER_THREAD];
 #pragma unroll

@@ -18,6 +18,7 @@ _MOST_FEATURES = 128  # a thread for each
 _MOST_SUMS = 84  # doubles in the registers of a thread
 # Groups, rows of a tile and tiles on their way of a block, best first; a block gets at most so much shared memory.
 _SHAPES = ((2, 32, 1), (1, 32, 1), (1, 16, 1))
+_WIDE_SHAPES = ((2, 24, 1), *_SHAPES)  # where a thread has the sums of two features in its registers
 _MOST_SHARED = 110 * 1024
 _TYPES = {"float64": "double", "float32": "float", "int16": "short", "int8": "signed char", "uint8": "unsigned char"}
 
@@ -59,7 +60,7 @@ def fused(loss: Any, layout: Layout) -> Fused | None:
     in_registers = 1 if layout.kind in (NO_SKETCH, SJLT) else layout.size + 1
     if layout.features > _MOST_FEATURES or in_registers * _per_thread(layout) > _MOST_SUMS:
         return None
-    for groups, tile, stages in ((4, 32, 1), *_SHAPES) if layout.features > 32 else _SHAPES:
+    for groups, tile, stages in _WIDE_SHAPES if _per_thread(layout) > 1 else _SHAPES:
         shared = groups * _group_bytes(layout, tile, stages)
         if shared <= _MOST_SHARED:
             return _compiled(loss, layout, groups, tile, stages, shared)

@@ -8,16 +8,14 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedns.algorithms.fedns import FedNS
 from fedns.paper.part import Part
 from fedns.paper.theorems.contraction_report import charts, tables, verdicts
 from fedns.paper.theorems.measure import Path, PowerLaw, fit_power, follow_seeds, geometric_mean
-from fedns.paper.theorems.settings import Setting, has_phishing, logistic_setting, ridge_setting
+from fedns.paper.theorems.settings import FloatArray, Setting, has_phishing, logistic_setting, ridge_setting
 from fedns.sketches import SRHT
 
-FloatArray = NDArray[np.float64]
 MULTIPLES = (1, 3, 6, 12, 24, 48)  # of d_lambda, in rows of all clients together
 FITTED_FROM = 6  # below it the inverse of a sketched Hessian is biased, and factors are above the square-root law
 GROWING_FROM = 3  # rows in round 1, in units of d_lambda

@@ -7,12 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedns.algorithms.fedndes import FedNDES
 from fedns.algorithms.fedns import FedNS
 from fedns.core.algorithm import Algorithm
-from fedns.numerics.linalg import single_threaded_blas
+from fedns.numerics.linalg import FloatArray, single_threaded_blas
 from fedns.paper.part import Part
 from fedns.paper.theorems.excess_risk_report import charts, tables, verdicts
 from fedns.paper.theorems.known_kernel import FEATURES, KnownKernel, exact_solution
@@ -20,7 +19,6 @@ from fedns.paper.theorems.measure import Watcher, fit_power
 from fedns.simulation.simulator import simulate
 from fedns.sketches import SRHT
 
-FloatArray = NDArray[np.float64]
 CLIENTS = 8
 KERNELS = (KnownKernel(1 / 2, 1 / 2), KnownKernel(3 / 4, 1 / 3), KnownKernel(1 / 2, 2 / 3))
 POOLED, NS, NDES, SHARED = "pooled KRR", "FedNS, k = M", "FedNDES, k = N^a", "FedNDES, m k = N^a"

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedns.algorithms.fedndes import FedNDES
 from fedns.algorithms.fedns import FedNS
@@ -17,10 +16,9 @@ from fedns.numerics.rng import generator
 from fedns.paper.part import Part
 from fedns.paper.theorems.iterations_report import charts, tables, verdicts
 from fedns.paper.theorems.measure import Path, follow
-from fedns.paper.theorems.settings import Setting, has_phishing, logistic_setting, ridge_setting
+from fedns.paper.theorems.settings import FloatArray, Setting, has_phishing, logistic_setting, ridge_setting
 from fedns.sketches import SRHT
 
-FloatArray = NDArray[np.float64]
 MULTIPLES = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)  # of d_lambda
 DIGITS = np.arange(2, 11)  # delta = 10^-digits
 PRINTED_ROUNDS = 40  # it has stalled by then, and each round is dear: clients try 40 halvings

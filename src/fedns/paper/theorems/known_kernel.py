@@ -12,17 +12,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedns.core.shards import Shards
 from fedns.numerics.rng import generator
 from fedns.problems.losses import Squared
 from fedns.problems.maps.feature_map import Block, FeatureMap, as_dense
 from fedns.problems.penalties import Ridge
-from fedns.problems.problem import Problem
+from fedns.problems.problem import FloatArray, Problem
 from fedns.problems.reference import Optimum
 
-FloatArray = NDArray[np.float64]
 FEATURES = 256
 NOISE = 0.5
 SUMMABLE = 0.55  # a_i = i^-0.55

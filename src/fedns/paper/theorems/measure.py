@@ -11,10 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedns.core.algorithm import Algorithm
 from fedns.core.history import Observer, Record
-from fedns.paper.theorems.settings import ROUNDING, Setting
+from fedns.paper.theorems.settings import ROUNDING, FloatArray, Setting
 from fedns.simulation.simulator import simulate
-
-FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,9 +100,8 @@ def fit_power(x: Sequence[float] | FloatArray, y: Sequence[float] | FloatArray) 
     centred = horizontal - horizontal.mean()
     spread = float(centred @ centred)
     exponent = float(centred @ vertical) / spread
-    residuals = (
-        vertical - vertical.mean() - exponent * centred
-    )  # scipy's error is that of a correlation, 2e-8 where there is none
+    # By hand: scipy's error is that of a correlation, 2e-8 where there is none.
+    residuals = vertical - vertical.mean() - exponent * centred
     error = float(np.sqrt(residuals @ residuals / max(1, len(residuals) - 2) / spread))
     return PowerLaw(exponent, float(np.exp(vertical.mean() - exponent * horizontal.mean())), error)
 

@@ -26,11 +26,8 @@ from fedns.numerics import parallel
 from fedns.numerics.linalg import single_threaded_blas
 from fedns.numerics.rng import generator
 from fedns.numerics.rows import DenseRows, Rows
-from fedns.problems.maps.feature_map import BLOCK_ENTRIES, as_dense
+from fedns.problems.maps.feature_map import BLOCK_ENTRIES, FloatArray, IntArray, as_dense
 from fedns.problems.maps.kernel_maps import KERNELS, Kernel
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 SMALLEST_GROUP = 5
 _LLOYD_ROUNDS = 10

@@ -94,7 +94,7 @@ def diagnose(
     kept: which of w the inference is about.
     """
     if not scoring.is_possible:
-        return f"family {scoring.family.name} has no predictions row by row"
+        return f"family {scoring.family.name} has no single prediction for a row"
     try:
         tables = _asked(scoring, cohort, w)
     except (FednsError, SitesLost) as refusal:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -15,6 +16,7 @@ from fedns.core.meter import LedgerEntry, Meter
 from fedns.core.termination import Ending
 from fedns.reporting.page import html_table
 from fedns.studies.diagnostics.diagnosed import Diagnostics, prediction_table
+from fedns.studies.inference.baseline import SiteHazard
 from fedns.studies.inference.estimates import Inference
 from fedns.studies.inference.goodness import Goodness, goodness
 from fedns.studies.inference.sites import Heterogeneity, SiteEstimates, heterogeneity, site_estimates
@@ -61,6 +63,7 @@ class StudyFit:
     num_rows: int
     meter: Meter  # of everything: handshake, rounds, the two looks at the Hessian, and the sums for inference
     inference: Inference | None = None  # None where a site refused the last look at the Hessian
+    baseline: Mapping[str, SiteHazard] = field(default_factory=dict)  # of family cox, by site
     prediction: Diagnostics | str = ""  # how the model predicts, or why that is not known
     site_lines: SiteLines = field(default_factory=SiteLines)  # every message that left a site
 

@@ -141,10 +141,14 @@ def _targets(design: Design, table: SiteTable) -> FloatArray:
 
 
 def _weights(table: SiteTable) -> FloatArray | None:
-    name = table.study.weights
+    study, name = table.study, table.study.weights
+    own = None
+    if study.class_weights:
+        labels = table.columns[study.parsed.outcome].labels()[table.used]
+        own = np.array([study.class_weights.get(label, 1.0) for label in labels])
     if not name:
-        return None
+        return own
     weights = np.asarray(table.columns[name].values, dtype=np.float64)[table.used]
     if not ((weights >= 0).all() and weights.sum() > 0):
         raise DataError(f"the weights '{name}' must be numbers of at least 0, some of them above")
-    return weights
+    return weights if own is None else weights * own

@@ -26,6 +26,7 @@ from fedns.runs.methods import parse_method
 from fedns.studies.diagnostics.diagnosed import diagnose
 from fedns.studies.diagnostics.exchange import scoring_of
 from fedns.studies.inference.asking import infer, kept_places
+from fedns.studies.inference.baseline import Baseline, ask_baseline
 from fedns.studies.inference.exchange import ask_curvature
 from fedns.studies.inference.fitted import StudyFit
 from fedns.studies.model.design import Design
@@ -116,7 +117,8 @@ def estimate(
     inference = infer(design, found, fit.coefficients, w, curvature, cohort)
     scoring, sites = scoring_of(design, smallest_count), [site.site for site in agreed.summaries]
     told = diagnose(scoring, cohort, sites, w, kept_places(design, found), inference)
-    return replace(fit, inference=inference, prediction=told)
+    baseline, notes = ask_baseline(Baseline(study.baseline, smallest_count), cohort, sites, w)
+    return replace(fit, inference=inference, prediction=told, baseline=baseline, notes=(*fit.notes, *notes))
 
 
 def _stop(study: Study, algorithm: Algorithm, standard_error: float) -> Stop:

@@ -28,6 +28,7 @@ def report(fit: StudyFit, kind: str = "model") -> str:
         ("Coefficients", _coefficients(fit, kind)),
         ("How well the model fits", _goodness(fit, kind)),
         ("How well the model predicts", predictions(fit)),
+        ("Baseline hazards", _baseline(fit)),
         ("What to know", _notes(fit, kind)),
         ("Sites", _sites(fit)),
         ("How sites differ", _differences(fit)),
@@ -112,6 +113,18 @@ def _goodness(fit: StudyFit, kind: str) -> str:
         inflation = "-" if math.isnan(test.inflation) else f"{test.inflation:.2f}"
         rows.append([test.term, test.test, f"{test.statistic:.3f}", str(test.df), p_text(test.p_value), inflation])
     return pairs(goodness_pairs(fit.goodness)) + "<h3>Wald tests of terms</h3>" + html_table(headings, rows, {0, 1})
+
+
+def _baseline(fit: StudyFit) -> str:
+    if not fit.baseline:
+        return ""
+    rows = [
+        [site, f"{time:g}", f"{hazard:.4g}", f"{math.exp(-hazard):.4f}"]
+        for site, told in fit.baseline.items()
+        for time, hazard in zip(told.times, told.hazards, strict=True)
+    ]
+    note = "<p class='notes'>Of a row with its site's mean margin. Times with few events since the last are left out.</p>"
+    return html_table(["site", "time", "cumulative hazard", "without an event"], rows) + note
 
 
 def _notes(fit: StudyFit, kind: str) -> str:

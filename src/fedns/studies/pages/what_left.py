@@ -23,6 +23,7 @@ from fedns.problems.families import FAMILIES
 from fedns.reporting.numbers import bytes_text
 from fedns.reporting.page import html_table, page, section
 from fedns.studies.diagnostics.exchange import Scoring
+from fedns.studies.inference.baseline import Baseline
 from fedns.studies.inference.exchange import Questions
 from fedns.studies.schema.handshake import HANDLERS
 from fedns.studies.site_lines import SiteLine, SiteLines
@@ -91,6 +92,11 @@ WORDS: Mapping[Discloses, Words] = {
         "for each pair of columns, their product weighted by the squared residual",
         "how much the model is off along pairs of columns; with few rows a site refuses, as above",
     ),
+    Discloses.HAZARD: Words(
+        "numbers",
+        "how fast events come here, at times that the study names",
+        "about how many events there were between two of those times, never fewer than the owner permits",
+    ),
     Discloses.ROWS: Words("numbers", "rows of the table, scaled at most", "those rows"),
 }
 # Lines of a site's ledger that carry no message of a method.
@@ -130,6 +136,7 @@ def all_handlers() -> list[Handler]:
     handlers: list[Handler] = [register, evaluate_locally, *HANDLERS]
     for family in FAMILIES.values():
         handlers += [*Questions(family()).handlers(), *Scoring(family()).handlers()]
+    handlers += Baseline((1.0,)).handlers()
     handlers += [*search_handlers(ArmijoSearch()), *search_handlers(LocalSearch())]
     for method in METHODS.values():
         handlers += method().handlers()

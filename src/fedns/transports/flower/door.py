@@ -14,7 +14,6 @@ import asyncio
 import binascii
 import datetime
 from base64 import b64decode
-from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 from fedns.transports.flower import settings as flower_settings  # noqa: F401  (before flwr)
@@ -23,12 +22,7 @@ from flwr.common.constant import SYSTEM_TIME_TOLERANCE, TIMESTAMP_HEADER, TIMEST
 from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER, FLEET_HTTP_SIGNATURE_HEADER
 from flwr.supercore.primitives.asymmetric import bytes_to_public_key, verify_signature
 
-from fedns.transports.flower.turns import TURN_PATH, Counter, Turns
-
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+from fedns.transports.flower.turns import TURN_PATH, Counter, Receive, Scope, Send, Turns
 
 ENVELOPE_BYTES = 1 << 16  # what Flower puts around a message
 _MESSAGES = ("push-messages", "pull-messages", "push-object", "pull-object", "confirm-message-received")

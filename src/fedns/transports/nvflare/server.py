@@ -176,9 +176,8 @@ class Relay(FLComponent):  # type: ignore[misc]
     def __init__(self, channel: int, host: str = "") -> None:
         super().__init__()
         close_down(at_server, host)
-        self._session = secrets.token_hex(
-            8
-        )  # sites tell requests of this process from those of one before it: no clock is asked
+        # By this sites tell requests of this process from those of one before it: no clock is asked.
+        self._session = secrets.token_hex(8)
         self._frames = _Frames(socket.socket(fileno=channel))
         self._pending: dict[tuple[str, int], tuple[str, Signal]] = {}  # (site, exchange): its registration, what gives it up
         self._away: set[str] = set()  # cells that were disconnected, and whose client has not spoken since

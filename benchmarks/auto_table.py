@@ -1,0 +1,121 @@
+"""The table of docs/auto.md from the runs of benchmarks/auto.py: ranges over splits of means over seeds."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+COLUMNS = (
+    "",
+    "data",
+    "clients",
+    "seeds",
+    "rounds",
+    "exchanges",
+    "bytes up",
+    "bytes down",
+    "best other, bytes up",
+    "ratio",
+    "FedNS / `bytes`",
+    "`rounds`: rounds above FedNewton, bytes / its",
+    "`balanced`: rounds / of `rounds`, bytes / of `bytes`, exchanges",
+    "nearest fixed setting",
+    "to 1e-6: rounds, bytes up, ratio",
+)
+NAMES = {"giant": "GIANT", "lbfgs": "L-BFGS", "fednewton": "FedNewton", "fednl": "FedNL", "fedndes": "FedNDES"} | {
+    "fednlbc": "FedNL-BC",
+    "fedns": "FedNS",
+    "scaffold": "SCAFFOLD",
+}
+Hits = dict[str, Any]  # by method, the means over seeds of rounds, exchanges, bytes up and bytes down
+
+
+class Place(NamedTuple):
+    """One split of one data set over so many clients."""
+
+    hits: Hits
+    early: Hits  # the same to the larger gap
+    seeds: int
+
+    @property
+    def others(self) -> dict[str, float]:
+        return {name: hit[2] for name, hit in self.hits.items() if name in NAMES}
+
+    def ratio(self, hits: Hits) -> float | None:
+        sent = [hit[2] for name, hit in hits.items() if name in NAMES]
+        return hits["auto bytes"][2] / min(sent) if sent and "auto bytes" in hits else None
+
+    def newton(self) -> tuple[float, float] | None:
+        ours, newton = self.hits.get("auto rounds"), self.hits.get("fednewton")
+        return None if ours is None or newton is None else (ours[0] - newton[0], ours[2] / newton[2])
+
+    def both(self, name: str) -> tuple[float, float] | None:
+        """Rounds in those of `rounds`, and bytes in those of `bytes`."""
+        hit, rounds, least = (self.hits.get(which) for which in (name, "auto rounds", "auto bytes"))
+        return None if hit is None or rounds is None or least is None else (hit[0] / rounds[0], hit[2] / least[2])
+
+    def nearest(self) -> tuple[float, float] | None:
+        """The same for the fixed setting whose larger ratio is the least."""
+        found = [self.both(name) for name in self.hits if name.startswith("frontier")]
+        return min((pair for pair in found if pair), key=max, default=None)
+
+
+def lines(cells: list[dict[str, Any]], halves: dict[str, str]) -> Iterator[str]:
+    yield "| " + " | ".join(COLUMNS) + " |"
+    yield "|---" * len(COLUMNS) + "|"
+    runs: dict[Any, dict[Any, dict[str, list[Any]]]] = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
+    for cell in cells:
+        runs[cell["data"], cell["clients"]][cell["split"]][cell["method"]].append((cell["1e-10"], cell["1e-06"]))
+    for data, half in halves.items():
+        for (name, clients), splits in runs.items():
+            places = [place(methods) for methods in splits.values() if "auto bytes" in methods]
+            if name == data and places:
+                yield f"| {half} | {data} | {clients or 'its own'} | " + " | ".join(columns(places)) + " |"
+
+
+def place(methods: dict[str, list[Any]]) -> Place:
+    """Means over seeds; a method that did not get there with every seed is left out."""
+    hits, early = (
+        {
+            name: np.mean([both[gap] for both in found], axis=0)
+            for name, found in methods.items()
+            if all(b[gap] for b in found)
+        }
+        for gap in (0, 1)
+    )
+    return Place(hits, early, len(methods["auto bytes"]))
+
+
+def columns(places: list[Place]) -> Iterator[str]:
+    ours = [place.hits["auto bytes"] for place in places if "auto bytes" in place.hits]
+    failed = len(places) - len(ours)
+    yield span([place.seeds for place in places], 0)
+    for measure in range(4):
+        yield span([hit[measure] for hit in ours], 0) + (f", {failed} splits fail" if failed else "")
+    best = [min(place.others.items(), key=lambda item: item[1]) for place in places if place.others]
+    yield f"{span([sent for _, sent in best], 0)} ({', '.join(dict.fromkeys(NAMES[name] for name, _ in best))})"
+    yield span(place.ratio(place.hits) for place in places)
+    yield span(p.others["fedns"] / p.hits["auto bytes"][2] for p in places if "fedns" in p.others and "auto bytes" in p.hits)
+    yield pairs([place.newton() for place in places], (1, 2))
+    exchanges = span([place.hits["auto balanced"][1] for place in places if "auto balanced" in place.hits], 0)
+    yield pairs([place.both("auto balanced") for place in places], (2, 2)) + f", {exchanges}"
+    yield pairs([place.nearest() for place in places], (2, 2))
+    early = [place.early["auto bytes"] for place in places if "auto bytes" in place.early]
+    yield ", ".join(
+        [span([hit[0] for hit in early], 0), span([hit[2] for hit in early], 0), span(p.ratio(p.early) for p in places)]
+    )
+
+
+def span(values: Iterable[float | None], digits: int = 2) -> str:
+    """The least and the largest in words, one of them where they read the same, a dash where there is none."""
+    known = [value for value in values if value is not None]
+    texts = dict.fromkeys(f"{value:.{digits}f}" for value in (min(known), max(known))) if known else ["-"]
+    return " to ".join(texts)
+
+
+def pairs(values: list[tuple[float, float] | None], digits: tuple[int, int]) -> str:
+    known = [pair for pair in values if pair]
+    return ", ".join(span([pair[i] for pair in known], digits[i]) for i in (0, 1)) if known else "-"
