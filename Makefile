@@ -45,7 +45,7 @@ race: $(RACE)/.installed
 $(RACE)/.installed: pyproject.toml benchmarks/race/peers.txt
 	$(PYTHON) -m venv $(RACE)
 	$(RACE)/bin/python -m pip install --quiet --editable '.[plots]'
-	while read -r peer; do $(RACE)/bin/python -m pip install --quiet "$$peer" || echo "$$peer cannot be installed"; done < benchmarks/race/peers.txt
+	while read -r peer; do $(RACE)/bin/python -m pip install --quiet "$$peer" < /dev/null || echo "$$peer cannot be installed"; done < benchmarks/race/peers.txt
 	touch $@
 
 # What is installed elsewhere: a wheel, the source, and the versions of everything else.

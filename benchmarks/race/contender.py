@@ -77,6 +77,6 @@ class Contender:
     prepare: Callable[[Task, Any], Attempt]
     efforts: Sequence[Any] = tuple(10.0**-e for e in range(1, 15))  # rising; the first that reaches the gap is timed
     layouts: tuple[str, ...] = ("dense", "compressed")
-    limit_seconds: float = 8.0  # for all efforts together
+    limit_seconds: float = 8.0  # for one attempt
     warm_up: Any = 0.1  # the effort of a first attempt that compiles what has to be; None where nothing has
     note: str = ""

@@ -89,10 +89,9 @@ def searched(contender: Contender, task: Task, layout: str, gap: float) -> Resul
         attempt = contender.prepare(task, task.layouts[layout])
         if contender.warm_up is not None:
             attempt(contender.warm_up)
-        over = time.perf_counter() + contender.limit_seconds
         for effort in contender.efforts:
             began = time.perf_counter()
-            with at_most(max(0.01, over - began)):
+            with at_most(contender.limit_seconds):
                 fit = attempt(effort)
             seconds = time.perf_counter() - began if fit.seconds is None else fit.seconds
             reached = task.gap(fit.coefficients)

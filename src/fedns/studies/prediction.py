@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -12,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy  # whose stats are loaded when they are used: a site never does
 from numpy.typing import NDArray
 from scipy.special import expit, logit
 
 from fedns.core.errors import ConfigError, DataError, unknown
 from fedns.data.files.frames import Column, Frame, read_frame
 from fedns.studies.inference.baseline import SiteHazard
+from fedns.studies.inference.distributions import Student
 from fedns.studies.model.coding import code
 from fedns.studies.model.design import Design
 from fedns.studies.model.formula import Factor
@@ -175,8 +176,8 @@ class Model:
         if not self.covariances:
             return np.stack([means, *np.full((3, len(means)), np.nan)])
         errors = np.sqrt(np.maximum(np.einsum("rn,nm,rm->r", x, self.covariances[kind], x), 0.0))
-        robust = kind != "model" or self.residual_df is None
-        half = errors * (scipy.stats.norm() if robust else scipy.stats.t(self.residual_df)).ppf(0.5 + level / 2)
+        df = math.inf if kind != "model" or self.residual_df is None else self.residual_df
+        half = errors * Student(df).ppf(0.5 + level / 2)
         ends = np.sort(np.stack([family.mean(margins - half), family.mean(margins + half)]), axis=0)
         step = 1e-5 * np.maximum(1.0, np.abs(margins))
         slopes = (family.mean(margins + step) - family.mean(margins - step)) / (2.0 * step)
@@ -191,7 +192,7 @@ class Model:
         changes = (slopes[..., None] * x[:, None, None, :]).reshape(*p.shape, -1)  # (rows, classes, names)
         variances = np.einsum("rcn,nm,rcm->rc", changes, self.covariances[kind], changes)
         errors = np.sqrt(np.maximum(variances, 0.0))
-        half = errors / (p * (1.0 - p)) * scipy.stats.norm.ppf(0.5 + level / 2)
+        half = errors / (p * (1.0 - p)) * Student().ppf(0.5 + level / 2)
         return np.stack([p, errors, expit(logit(p) - half), expit(logit(p) + half)])
 
     def _frame(self, frame: Frame) -> Frame:

@@ -25,8 +25,15 @@ def test_the_page_has_all_parts(fit):
         assert f">{name}<" in text
     for heading in ("Coefficients", "How well the model fits", "How sites differ", "How the fit went", "What to know"):
         assert f"<h2>{heading}</h2>" in text
-    assert text.count("<details>") == len(fit.names) - 1 and "odds ratio" in text
+    assert text.count("<details>") == len(fit.names) - 1 + 4 and "odds ratio" in text
     assert "<script src" not in text and "http" not in re.sub(r"http://www.w3.org/\S+", "", text)
+
+
+def test_the_page_opens_with_a_board(fit):
+    text = report(fit)
+    board = text[text.index('<ul class="board">') : text.index("<h2>")]
+    assert "converged" in board and f"<b>{fit.num_rows}</b>" in board
+    assert f"<b>{fit.diagnostics.total.roc.area:.3f}</b>" in board
 
 
 def test_names_are_escaped():

@@ -38,6 +38,13 @@ def test_a_gradient_in_plain_words():
     assert (told.times, told.bytes) == (2, 2000)
 
 
+def test_a_number_of_columns_is_no_character():
+    shapes = {"num_rows": (), "total_weight": (), "num_columns": ()}
+    (told,) = told_by([SiteLine("Registration", "register", shapes, 40)])
+    assert any(what.startswith("1 number: ") and what.endswith("(num_columns)") for what, _ in told.fields)
+    assert not any("character" in what for what, _ in told.fields)
+
+
 def test_sampled_rows_are_not_said_to_have_stayed():
     assert stayed([SiteLine("Information", "information", {}, 1)])[0].startswith("The table itself")
 

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import scipy  # whose stats are loaded when they are used: a site never does
 from numpy.typing import NDArray
+
+from fedns.studies.inference.distributions import Student
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -157,7 +158,7 @@ def calibration(groups: Groups, *, events: bool, parts: int = 10) -> tuple[Tenth
 
 
 def _wilson(share: float, count: float) -> tuple[float, float]:
-    z = float(scipy.stats.norm.ppf(0.975))
+    z = Student().ppf(0.975)
     middle = (share + z * z / (2 * count)) / (1 + z * z / count)
     half = z / (1 + z * z / count) * math.sqrt(max(0.0, share * (1 - share) / count) + z * z / (4 * count * count))
     return middle - half, middle + half

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import scipy  # whose stats are loaded when they are used: a site never does
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 from fedns.core.errors import ConfigError, DataError, unknown
 from fedns.numerics.linalg import unpack_symmetric
 from fedns.problems.family import Family
+from fedns.studies.inference.distributions import Student
 from fedns.studies.inference.exchange import Curvature, Sums
 
 FloatArray = NDArray[np.float64]
@@ -131,11 +131,11 @@ class Inference:
     def standard_errors(self, kind: str = "model") -> FloatArray:
         return np.sqrt(np.diag(self.covariance(kind)))
 
-    def distribution(self, kind: str = "model") -> Any:
+    def distribution(self, kind: str = "model") -> Student:
         """Of a coefficient over its standard error: t where the dispersion is estimated, as in R, else normal."""
         if self.statistic_name(kind) == "t":
-            return scipy.stats.t(self.residual_df)
-        return scipy.stats.norm()
+            return Student(self.residual_df)
+        return Student()
 
     def statistic_name(self, kind: str = "model") -> str:
         return "t" if self.kind(kind) == "model" and not self.family.dispersion_is_known else "z"

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import scipy  # whose stats are loaded when they are used: a site never does
-
 from fedns.problems.family import Outcomes
+from fedns.studies.inference.distributions import chi2_sf, f_sf
 from fedns.studies.inference.estimates import Inference
 
 
@@ -51,10 +50,10 @@ def goodness(inference: Inference, intercepts: int) -> Goodness:
     explained = 1.0 - (deviance / null_deviance if gaussian else likelihood / null)
     if gaussian:
         statistic = (null_deviance - deviance) / df / dispersion
-        p_value = float(scipy.stats.f(df, left).sf(statistic))
+        p_value = f_sf(df, left, statistic)
     else:
         statistic = 2.0 * (likelihood - null)
-        p_value = float(scipy.stats.chi2(df).sf(statistic))
+        p_value = chi2_sf(df, statistic)
     return Goodness(
         observations=weight,
         model_df=df,

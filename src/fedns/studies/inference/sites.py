@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import scipy  # whose stats are loaded when they are used: a site never does
 from numpy.typing import NDArray
 
 from fedns.core.errors import DataError
+from fedns.studies.inference.distributions import chi2_sf
 from fedns.studies.inference.estimates import Inference, inverse
 
 FloatArray = NDArray[np.float64]
@@ -64,7 +64,7 @@ def heterogeneity(inference: Inference, estimates: SiteEstimates) -> tuple[Heter
         q = float(shares @ (values[known] - np.average(values[known], weights=shares)) ** 2)
         df = int(known.sum()) - 1
         i_squared = max(0.0, (q - df) / q) if q > 0 else 0.0
-        found.append(Heterogeneity(name, df + 1, q, float(scipy.stats.chi2(df).sf(q)), i_squared))
+        found.append(Heterogeneity(name, df + 1, q, chi2_sf(df, q), i_squared))
     return tuple(found)
 
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import scipy  # whose stats are loaded when they are used: a site never does
 from numpy.typing import NDArray
 
+from fedns.studies.inference.distributions import chi2_sf, f_sf
 from fedns.studies.inference.estimates import Inference
 from fedns.studies.model.design import INTERCEPT
 
@@ -47,9 +47,9 @@ def term_tests(inference: Inference, terms: Mapping[str, Sequence[str]], kind: s
 
 def _test(inference: Inference, kind: str, term: str, statistic: float, df: int, inflation: float) -> TermTest:
     if inference.statistic_name(kind) == "t":
-        p_value = float(scipy.stats.f(df, inference.residual_df).sf(statistic / df))
+        p_value = f_sf(df, inference.residual_df, statistic / df)
         return TermTest(term, "F", statistic / df, df, p_value, inflation)
-    return TermTest(term, "chi2", statistic, df, float(scipy.stats.chi2(df).sf(statistic)), inflation)
+    return TermTest(term, "chi2", statistic, df, chi2_sf(df, statistic), inflation)
 
 
 def _inflation(covariance: FloatArray, places: list[int], columns: list[int]) -> float:
@@ -78,6 +78,6 @@ def likelihood_ratio(smaller: Inference, larger: Inference) -> Comparison:
     deviances = [float(2.0 * one.curvature.weights @ one.need_sums().losses) for one in (smaller, larger)]
     if larger.family.dispersion_is_known:
         statistic = deviances[0] - deviances[1]
-        return Comparison("chi2", statistic, df, float(scipy.stats.chi2(df).sf(statistic)))
+        return Comparison("chi2", statistic, df, chi2_sf(df, statistic))
     statistic = (deviances[0] - deviances[1]) / df / larger.dispersion
-    return Comparison("F", statistic, df, float(scipy.stats.f(df, larger.residual_df).sf(statistic)))
+    return Comparison("F", statistic, df, f_sf(df, larger.residual_df, statistic))

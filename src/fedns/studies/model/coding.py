@@ -75,6 +75,8 @@ def _values(design: Design, table: SiteTable, part: Part, levels: Mapping[str, I
     if part.factor.function == "poly":
         centre, scale = design.agreement.centres[name]
         coefficients = np.array(design.agreement.polynomials[part.factor.text][part.index - 1])
+        if coefficients.size != part.index + 1:  # a power of 200 is almost nothing but the largest value
+            raise DataError(f"{part.factor.text} was agreed on with other powers than it has: shake hands again")
         return np.asarray(np.polynomial.polynomial.polyval((values - centre) / scale, coefficients))
     return values
 

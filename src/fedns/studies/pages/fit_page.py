@@ -9,6 +9,7 @@ from typing import Any
 
 from fedns.reporting.numbers import bytes_text
 from fedns.reporting.page import html_table, page, pairs, section, versions
+from fedns.studies.diagnostics.diagnosed import Diagnostics
 from fedns.studies.inference.fitted import StudyFit
 from fedns.studies.inference.table import Row, by_class, class_title, goodness_pairs, p_text
 from fedns.studies.model.design import INTERCEPT
@@ -31,14 +32,30 @@ def report(fit: StudyFit, kind: str = "model") -> str:
         ("What to know", _notes(fit, kind)),
         ("Sites", _sites(fit)),
         ("How sites differ", _differences(fit)),
-        ("How the fit went", _rounds(fit)),
+        ("How the fit went", folded(_rounds(fit))),
         ("What left the sites", _ledger(fit)),
-        ("How columns were coded", _coding(fit)),
-        ("Study", pairs([("digest", study.digest), *_settings(study.as_dict())])),
-        ("Versions", pairs(versions().items())),
+        ("How columns were coded", folded(_coding(fit))),
+        ("Study", folded(pairs([("digest", study.digest), *_settings(study.as_dict())]))),
+        ("Versions", folded(pairs(versions().items()))),
     ]
-    head = [f"<h1>{escape(title)}</h1>", f'<p class="lead">{escape(_lead(fit))}</p>']
+    head = [f"<h1>{escape(title)}</h1>", f'<p class="lead">{escape(_lead(fit))}</p>', _board(fit)]
     return page(title, "\n".join([*head, *(section(heading, content) for heading, content in parts if content)]))
+
+
+def _board(fit: StudyFit) -> str:
+    """What is to be known at a glance."""
+    tiles = [("converged" if fit.converged else "not converged", f"in {fit.history.records[-1].round} rounds")]
+    tiles += [(f"{fit.num_rows}", f"rows of {len(fit.sites)} sites"), (bytes_text(fit.uplink_bytes), "sent by all sites")]
+    if fit.inference is not None and fit.inference.sums is not None and math.isfinite(fit.goodness.test_p_value):
+        tiles.append((p_text(fit.goodness.test_p_value), "p of the whole model"))
+    if isinstance(fit.prediction, Diagnostics) and fit.prediction.total.roc is not None:
+        tiles.append((f"{fit.prediction.total.roc.area:.3f}", "AUC, all sites"))
+    return '<ul class="board">' + "".join(f"<li><b>{escape(a)}</b><span>{escape(b)}</span></li>" for a, b in tiles) + "</ul>"
+
+
+def folded(content: str) -> str:
+    """Long figures, out of the way until they are asked for."""
+    return f"<details><summary>show</summary>{content}</details>"
 
 
 def _lead(fit: StudyFit) -> str:

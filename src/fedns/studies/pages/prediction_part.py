@@ -76,13 +76,10 @@ def _picture(chart: Chart) -> str:
     ends = [value for line in chart.lines for value in (*line.x[name], *line.y)]
     low, high = min(ends), max(ends)
     size = 100.0 / ((high - low) or 1.0)
-    shapes = "".join(
-        '<polyline fill="none" stroke="currentColor" {}points="{}"/>'.format(
-            'stroke-dasharray="3 3" ' if line.dashed else "",
-            " ".join(
-                f"{size * (x - low):.1f},{100 - size * (y - low):.1f}" for x, y in zip(line.x[name], line.y, strict=True)
-            ),
-        )
-        for line in chart.lines
-    )
+    thin = 'fill="none" stroke="currentColor" stroke-width="1.5" vector-effect="non-scaling-stroke"'
+    shapes = ""
+    for line in chart.lines:
+        places = [(size * (x - low), 100 - size * (y - low)) for x, y in zip(line.x[name], line.y, strict=True)]
+        dashes = ' stroke-dasharray="3 3"' if line.dashed else ""
+        shapes += f'<polyline {thin}{dashes} points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in places)}"/>'
     return f'<svg viewBox="-1 -1 102 102" role="img" aria-label="{escape(chart.title)}">{shapes}</svg>'

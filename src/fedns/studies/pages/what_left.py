@@ -178,6 +178,8 @@ def _told(kind: str, lines: Sequence[SiteLine]) -> Told:
     for name, spec in reply.specs().items():
         assert spec.discloses is not None  # no handler can be declared otherwise
         noun, what, learned = WORDS[spec.discloses]
+        if spec.discloses is Discloses.SCHEMA and spec.kind != "uint8":  # texts travel as bytes; this one is a count
+            noun = "numbers"
         counts = sorted({math.prod(line.shapes.get(name, ())) for line in lines})
         number = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
         fields.append((f"{number} {noun[:-1] if counts == [1] else noun}: {what} ({name})", learned))
