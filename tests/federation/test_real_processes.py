@@ -98,7 +98,11 @@ class Gremlin(Watcher):
     def kill_while_asked(self, site):
         """A stopped site cannot answer: it is killed with the question in its hands."""
         self.until(site, "asked")
+        children = family_of(self.processes[site].pid)[1:]
         self.kill(site)
+        for child in children:  # stopped as it is, it would not notice
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
         self.restart(site)
 
     def kill_once_answered(self, site, other):
