@@ -12,6 +12,8 @@ import scipy.sparse
 import fedns
 from fedns.core.shards import Shards
 
+pytest_plugins = ["tests.browser.visiting"]
+
 
 def pytest_report_header() -> str:
     folder = os.environ.get("FEDNS_DATA")

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from html import escape
 
 import pytest
@@ -143,7 +144,12 @@ def test_from_runs_to_a_report_and_nothing_twice(tmp_path, monkeypatch):
     assert found.report == folder / "report.html"
     text = found.report.read_text()
     assert all(escape(verdict.claim) in text for verdict in found.verdicts)
-    assert text.rindex("The verdict") > text.rindex("Versions")
+    first = text[: text.index("<h2>")]  # the scoreboard: a line for each claim, with a link that leads somewhere
+    links = re.findall(r'<a href="#([^"]+)"', first)
+    assert len(set(links)) == len(found.verdicts) and all(text.count(f'id="{link}"') == 1 for link in links)
+    for word, outcome in (("hold", "holds"), ("hold in part", "holds if"), ("do not hold", "does not hold")):
+        number = sum(verdict.outcome == outcome for verdict in found.verdicts)
+        assert f"<b>{number} of {len(found.verdicts)}</b><span>{word}</span>" in first
     assert json.loads((folder / "findings.json").read_text())
     assert (folder / "figures" / "figure1_digits_none_rounds.pdf").is_file()
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("rounds.jsonl")}

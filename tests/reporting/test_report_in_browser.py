@@ -6,7 +6,7 @@ import math
 import re
 
 import pytest
-from tests.browser.install_browser import find_browser
+from tests.browser.visiting import PHONE, corners, figure_of, overflow, values
 
 from fedns.comparison.compare import compare
 from fedns.comparison.outputs import comparison_chart, write_outputs
@@ -15,47 +15,8 @@ from fedns.reporting.interactive import figure_html
 from fedns.reporting.page import page as whole_page
 from fedns.runs.spec import Spec
 
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-FLAGS = [
-    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync",
-]  # fmt: skip
 PAINTED = "getComputedStyle(document.body).backgroundColor"
 NASTY = "</script><script>window.broken = 1</script>", "<b>&amp; \"bold\"</b> 'x'", "$\\frac{a}$ <!-- "
-
-
-@pytest.fixture(scope="module")
-def browser():
-    path = find_browser()
-    if path is None:
-        pytest.skip("no chromium or google-chrome on this machine, and none could be installed")
-    with playwright.sync_playwright() as driver:
-        running = driver.chromium.launch(executable_path=path, headless=True, args=FLAGS)
-        yield running
-        running.close()
-
-
-@pytest.fixture
-def visit(browser):
-    """Opens a file as a page; at the end nothing may have gone wrong in it, and nothing else may have been asked for."""
-    contexts, trouble, requests, opened = [], [], [], []
-
-    def go(path, **settings):
-        context = browser.new_context(**settings)
-        page = context.new_page()
-        page.on("console", lambda message: trouble.append(message.text))
-        page.on("pageerror", lambda error: trouble.append(str(error)))
-        page.on("request", lambda request: requests.append(request.url))
-        contexts.append(context)
-        opened.append(path.as_uri())
-        page.goto(path.as_uri())
-        return page
-
-    yield go
-    for context in contexts:
-        context.close()
-    assert trouble == []
-    assert requests == opened
 
 
 @pytest.fixture(scope="module")
@@ -81,28 +42,6 @@ def nasty_chart(name="nasty"):
         Line(NASTY[2], {"n": [2]}, [0.5], dashed=True),
     ]
     return Chart(name, NASTY[0], NASTY[1], {"n": Scale(NASTY[2])}, Scale(NASTY[1], logarithmic=True), lines, level=1e-4)
-
-
-def figure_of(page):
-    figure = page.locator("figure.chart").first
-    figure.scroll_into_view_if_needed()
-    figure.locator(".plot > svg").wait_for()
-    return figure
-
-
-def corners(figure, number):
-    """Where the points of a drawn line are, in the window."""
-    path = figure.locator("path.line[d]").nth(number).get_attribute("d")
-    box = figure.locator(".plot > svg").bounding_box()
-    found = [tuple(map(float, pair.split())) for pair in re.split("[ML]", path)[1:]]
-    return [(box["x"] + x, box["y"] + y) for x, y in found]
-
-
-def values(figure):
-    """The text of the box with values, which has to be in sight."""
-    box = figure.locator(".values")
-    assert box.is_visible()
-    return box.inner_text()
 
 
 def drawn(figure):
@@ -174,11 +113,11 @@ def test_light_dark_phone_and_print(visit, report):
     light, dark = visit(report, color_scheme="light"), visit(report, color_scheme="dark")
     assert light.evaluate(PAINTED) == "rgb(255, 255, 255)"
     assert dark.evaluate(PAINTED) != light.evaluate(PAINTED)
-    phone = visit(report, viewport={"width": 390, "height": 844}, has_touch=True)
+    phone = visit(report, viewport=PHONE, has_touch=True)
     figure = figure_of(phone)
     phone.touchscreen.tap(*corners(figure, 1)[2])
     assert "communication rounds: 2" in values(figure)
-    assert phone.evaluate("document.documentElement.scrollWidth") == 390
+    assert overflow(phone) == 0
     dark.emulate_media(media="print", color_scheme="dark")
     assert dark.evaluate(PAINTED) == "rgb(255, 255, 255)"
     printed = figure_of(dark)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedns.core.errors import ConfigError
-from fedns.core.messages import Message
+from fedns.core.messages import Message, as_received
 from fedns.numerics import parallel
 from fedns.numerics.linalg import FloatArray, packed_size
 from fedns.numerics.rng import sample_without_replacement
@@ -34,10 +34,7 @@ class Compressed(NamedTuple):
 
     def rounded(self, number_bytes: int) -> Compressed:
         """What the other end receives when real numbers travel in this many bytes."""
-        if number_bytes == 8:
-            return self
-        values, vectors = (a.astype(np.float32).astype(np.float64) for a in (self.values, self.vectors))
-        return Compressed(values, vectors, self.indices)
+        return Compressed(as_received(self.values, number_bytes), as_received(self.vectors, number_bytes), self.indices)
 
 
 def add_compressed(packed: FloatArray, carrier: Compressed, client: int, scale: float) -> None:

@@ -47,13 +47,10 @@ class SketchedCurvature(Message):
     sketched_root: Payload = wire("rows", "features", ragged=True, discloses="sketch")
 
 
-def sketched_curvature(
-    problem: Problem, clients: Clients, w: FloatArray, sketch: Sketch, purpose: str = "sketch"
-) -> SketchedCurvature:
+def sketched_curvature(problem: Problem, clients: Clients, w: FloatArray, sketch: Sketch) -> SketchedCurvature:
     """One pass over the rows: gradient and sketched root."""
-    keys = clients.keys(purpose)
     plan = sketch.plan(problem.root_sizes(clients.shards))
-    gradient, rows, offsets = problem.gradient_and_sketch(w, clients.shards, plan, keys)
+    gradient, rows, offsets = problem.gradient_and_sketch(w, clients.shards, plan, clients.keys("sketch"))
     return SketchedCurvature(gradient=gradient, sketched_root=Ragged(rows, offsets))
 
 

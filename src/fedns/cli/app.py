@@ -20,8 +20,10 @@ app = typer.Typer(
     add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False,
     help="Federated Newton-type training of convex models in a handful of communication rounds.",
 )  # fmt: skip
-for family in (data, comparison, federation, study):
-    family.add_commands(app)
+for command in (data.datasets, *comparison.COMMANDS, *federation.COMMANDS, *study.COMMANDS):
+    app.command()(command)
+app.add_typer(data.data_app, name="data")
+app.add_typer(study.study_app, name="study")
 
 
 @app.callback(invoke_without_command=True)

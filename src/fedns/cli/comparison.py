@@ -12,12 +12,6 @@ from fedns.runs.settings import read_toml
 from fedns.runs.spec import Spec
 
 
-def add_commands(app: typer.Typer) -> None:
-    """Put the commands that compare among the others."""
-    for command in (methods, compare, run, reproduce):
-        app.command()(command)
-
-
 def methods(
     features: Annotated[int | None, option("Count bytes for so many coefficients, M.")] = None,
     sketch_size: Annotated[int, option("And this many rows of the sketch, k.", 16)] = 16,
@@ -140,3 +134,6 @@ def run_sweep(config: Path, overrides: dict[str, Any], quiet: bool, cluster: str
         typer.echo(f"table and reports: {sweep.folder}")
     if interrupted:
         raise typer.Exit(INTERRUPTED_EXIT)
+
+
+COMMANDS = (methods, compare, run, reproduce)

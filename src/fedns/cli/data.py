@@ -11,12 +11,6 @@ from fedns.cli.options import make_console, option
 data_app = typer.Typer(help="Download data sets.", no_args_is_help=True)
 
 
-def add_commands(app: typer.Typer) -> None:
-    """Put the commands about data among the others."""
-    app.add_typer(data_app, name="data")
-    app.command()(datasets)
-
-
 def datasets() -> None:
     """What data can be used here, with shapes."""
     from fedns.comparison.listings import print_datasets

@@ -19,12 +19,6 @@ Engine = Annotated[str, option(f"{' or '.join(engine.name for engine in BUILT_IN
 OWNER_ALONE = 0o077  # the umask of a site and of a coordinator: what they write, answers and keys, nobody else may read
 
 
-def add_commands(app: typer.Typer) -> None:
-    """Put the commands of a federation among the others."""
-    for command in (site, coordinate, init_federation, renew, revoke, demo_federation, doctor):
-        app.command()(command)
-
-
 def site(
     config: Annotated[Path, typer.Argument(hidden=True)],
     reset_budget: Annotated[
@@ -138,3 +132,6 @@ def demo_federation(
     demo = Demo(engine, folder, sites, methods_to_show(methods), dataset, rounds, wire, sketch_size)
     if not run_demonstration(demo, quiet, make_console()):
         raise typer.Exit(1)
+
+
+COMMANDS = (site, coordinate, init_federation, renew, revoke, demo_federation, doctor)

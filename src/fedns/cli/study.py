@@ -18,13 +18,6 @@ SmallestCount = Annotated[int, option("Smaller groups are neither named nor coun
 study_app = typer.Typer(help="Draft a study.", no_args_is_help=True)
 
 
-def add_commands(app: typer.Typer) -> None:
-    """Put the commands of a study among the others."""
-    app.add_typer(study_app, name="study")
-    for command in (check, fit, predict, what_left):
-        app.command()(command)
-
-
 @study_app.command()
 def init(
     tables: Annotated[list[Path], typer.Argument(hidden=True)],
@@ -192,3 +185,6 @@ def _inside(folder: Path) -> list[Path]:
     if not found:
         raise ConfigError(f"the folder {folder} holds no table: expected {', '.join(sorted(SUFFIXES))}")
     return found
+
+
+COMMANDS = (check, fit, predict, what_left)

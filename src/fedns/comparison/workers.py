@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection, wait
@@ -30,12 +30,6 @@ class Task:
     arguments: tuple[Any, ...] = ()
 
 
-@dataclass(frozen=True)
-class _Worker:
-    process: BaseProcess
-    connection: Connection
-
-
 def run_tasks(
     tasks: Sequence[Task], heard: Callable[[Task, str], None], processes: int | None = None, cluster: str | None = None
 ) -> Iterator[tuple[Task, Any]]:
@@ -56,20 +50,20 @@ def run_tasks(
         return
     # Started afresh: threads of compiled code do not survive a fork.
     context = multiprocessing.get_context("spawn")
-    workers: list[_Worker] = []
+    workers: dict[Connection, BaseProcess] = {}
     try:
         for _ in range(count):
             here, there = context.Pipe()
-            process = context.Process(target=_serve, args=(there, max(1, cores // count)), daemon=True)
-            process.start()
+            started = context.Process(target=_serve, args=(there, max(1, cores // count)), daemon=True)
+            started.start()
             there.close()
-            workers.append(_Worker(process, here))
+            workers[here] = started
         yield from _share_out(tasks, heard, workers)
     finally:
-        for worker in workers:
-            worker.process.terminate()
-            worker.process.join()
-            worker.connection.close()
+        for connection, process in workers.items():
+            process.terminate()
+            process.join()
+            connection.close()
 
 
 def say_nothing(text: str) -> None:
@@ -77,7 +71,7 @@ def say_nothing(text: str) -> None:
 
 
 def _share_out(
-    tasks: Sequence[Task], heard: Callable[[Task, str], None], workers: Sequence[_Worker]
+    tasks: Sequence[Task], heard: Callable[[Task, str], None], connections: Iterable[Connection]
 ) -> Iterator[tuple[Task, Any]]:
     waiting = list(reversed(tasks))
     busy: dict[Connection, Task] = {}
@@ -87,8 +81,8 @@ def _share_out(
             busy[connection] = waiting.pop()
             connection.send(busy[connection])
 
-    for worker in workers:
-        hand_on(worker.connection)
+    for connection in connections:
+        hand_on(connection)
     while busy:
         for ready in wait(list(busy)):
             assert isinstance(ready, Connection)

@@ -191,7 +191,7 @@ def batch_on_wire(batch: M, precision: np.dtype[Any]) -> M:
     return type(batch)(**arrived)
 
 
-def refuse_non_finite(kind: str, name: str, array: Array, whose: str = "") -> None:
+def refuse_non_finite(kind: str, name: str, array: Array) -> None:
     """Raise unless every number is finite."""
     if array.dtype.kind != "f":
         return
@@ -199,7 +199,7 @@ def refuse_non_finite(kind: str, name: str, array: Array, whose: str = "") -> No
         total = array.sum()
     # A sum is finite only if all its terms are; the slower look is for sums that overflow.
     if not np.isfinite(total) and not np.isfinite(array).all():
-        raise NonFiniteError(f"field '{name}' of {kind}{whose} holds NaN or infinite values")
+        raise NonFiniteError(f"field '{name}' of {kind} holds NaN or infinite values")
 
 
 def wire_dtype(spec: FieldSpec, precision: np.dtype[Any]) -> np.dtype[Any]:

@@ -60,13 +60,11 @@ class Shards:
         counts = np.asarray(sizes, dtype=np.int64)
         if counts.ndim != 1 or counts.size == 0 or counts.min(initial=1) < 1 or counts.sum() != num_rows:
             raise DataError(f"client sizes must be positive and add up to {num_rows} rows, got {counts.tolist()}")
-        weights = None
+        stops, weights = np.cumsum(counts), None
         if sample_weights is not None:
             weights = np.ascontiguousarray(sample_weights, dtype=np.float64)
             if weights.shape != (num_rows,) or not (np.isfinite(weights).all() and (weights >= 0).all()):
                 raise DataError(f"sample weights must be {num_rows} finite numbers >= 0")
-        stops = np.cumsum(counts)
-        if weights is not None:
             totals = np.add.reduceat(weights, stops - counts)
             if (totals <= 0).any():
                 raise DataError(f"client {int(np.argmin(totals))} has no row with a positive sample weight")

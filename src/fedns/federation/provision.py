@@ -10,7 +10,7 @@ from pathlib import Path
 from fedns import __version__
 from fedns.core.errors import ConfigError
 from fedns.federation.config import CREDENTIALS_FOLDER, EXPERIMENT_FILE, SITE_FILE, engine_named
-from fedns.federation.site.permissions import as_toml
+from fedns.federation.site.permissions import permit_table
 
 AUTHORITY_FOLDER, STUDY_FILE = "authority", "study.toml"
 
@@ -100,7 +100,7 @@ engine = "{engine}"
 [data]
 dataset = "data.csv"    # {files}, from this folder
 {target}
-{as_toml()}"""
+{permit_table()}"""
 
 
 _RUN = "fedns fit coordinator/study.toml --federation ."

@@ -124,27 +124,23 @@ def slow_rivals_verdict(cases: Sequence[CaseRuns]) -> Iterator[Check]:
 
 def faster_verdict(cases: Sequence[CaseRuns]) -> Verdict | None:
     """Claim 3: FedNDES with the line search on the sum of all losses."""
-    fewer: list[str] = []
-    same: list[str] = []
-    more: list[str] = []
-    told = []
-    for case in cases:
-        sketch, des = (_rounds(case, name) for name in OURS)
-        if sketch is None or des is None:
-            continue
-        (fewer if des < sketch else same if des == sketch else more).append(case.label)
-        told.append(f"{case.label} {des:.1f} against {sketch:.1f}")
-    if not told:
+    rounds = {case.label: [_rounds(case, name) for name in OURS] for case in cases}
+    known = [(label, ns, des) for label, (ns, des) in rounds.items() if ns is not None and des is not None]
+    if not known:
         return None
+    fewer = ", ".join(label for label, ns, des in known if des < ns)
+    same = ", ".join(label for label, ns, des in known if des == ns)
+    more = ", ".join(label for label, ns, des in known if des > ns)
+    told = [f"{label} {des:.1f} against {ns:.1f}" for label, ns, des in known]
     name, says = "Fig. 1, claim 3", "FedNDES converges faster than FedNS"
     evidence = f"rounds to {CLOSE_GAP:g}, FedNDES against FedNS: {'; '.join(told)}"
     if not fewer:
         return Verdict(name, says, "does not hold", "", evidence)
     if not same and not more:
         return Verdict(name, says, "holds", "", f"{evidence}, with the line search on the sum of losses")
-    condition = f"the line search is on the sum of losses; fewer rounds on {', '.join(fewer)}"
-    condition += f", as many on {', '.join(same)}" if same else ""
-    condition += f", more on {', '.join(more)}" if more else ""
+    condition = f"the line search is on the sum of losses; fewer rounds on {fewer}"
+    condition += f", as many on {same}" if same else ""
+    condition += f", more on {more}" if more else ""
     return Verdict(name, says, "holds if", condition, evidence)
 
 

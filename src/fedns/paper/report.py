@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
@@ -13,12 +14,18 @@ from pathlib import Path
 from fedns.comparison.workers import Say, Task, run_tasks
 from fedns.core.errors import ConfigError
 from fedns.core.files import write_csv
-from fedns.paper.part import Outcome, Part, Verdict, in_order
+from fedns.paper.part import Outcome, Part, Table, Verdict, in_order
 from fedns.reporting import plots
 from fedns.reporting.charts import Chart
 from fedns.reporting.interactive import figure_html
-from fedns.reporting.page import html_table, page, pairs, section, versions
+from fedns.reporting.page import Tile, board, folded, html_table, page, pairs, section, versions
 
+_SHOWN: dict[Outcome, tuple[str, str, str]] = {  # its colour, of one claim, of several
+    "holds": ("good", "\u2713 holds", "hold"),
+    "holds if": ("partly", "\u25d0 holds in part", "hold in part"),
+    "does not hold": ("bad", "\u2717 does not hold", "do not hold"),
+}
+_LONG_TEXT, _LONG_TABLE = 240, 12  # characters, rows: what is longer is folded
 REPORT_FILE, VERDICT_FILE, FINDINGS_FILE, FIGURES_FOLDER = "report.html", "verdict.csv", "findings.json", "figures"
 
 
@@ -31,9 +38,9 @@ def write_report(
     body = [
         "<h1>The paper, reproduced</h1>",
         _lead(verdicts, quick, left_out),
+        _scoreboard(verdicts),
         *(section(part.title, _content(part, pictures)) for part in parts),
-        section("Versions", pairs(versions().items())),
-        section("The verdict", verdict_html(verdicts)),
+        section("Versions", folded(pairs(versions().items()))),
     ]
     path = folder / REPORT_FILE
     path.write_text(page("The paper, reproduced", "\n".join(body)), encoding="utf-8")
@@ -44,19 +51,37 @@ def write_report(
     return path
 
 
-def verdict_html(verdicts: Sequence[Verdict]) -> str:
-    """One row per claim."""
-    headings = ("claim", "the paper says", "outcome", "figures behind it")
-    rows = [(v.claim, v.says, f"{v.outcome} {v.condition}".strip(), v.evidence) for v in verdicts]
-    return f'<div class="verdicts">{html_table(headings, rows, text_columns=set(range(len(headings))))}</div>'
+def _scoreboard(verdicts: Sequence[Verdict]) -> str:
+    """How many claims hold, then a line for each that leads to the figures behind it."""
+    counts = Counter(verdict.outcome for verdict in verdicts)
+    tiles = [Tile(f"{counts[outcome]} of {len(verdicts)}", text, tone) for outcome, (tone, _, text) in _SHOWN.items()]
+    lines = [
+        f'<li>{_mark(v)} <a href="#{_anchor(v)}">{escape(v.claim)}</a><span>{escape(v.says)}</span></li>' for v in verdicts
+    ]
+    return board(tiles) + f'<ul class="claims">{"".join(lines)}</ul>'
+
+
+def verdict_html(verdict: Verdict) -> str:
+    """A claim, what became of it, and the figures behind it."""
+    said = f"<p>{_mark(verdict)} <b>{escape(verdict.claim)}</b>: {escape(verdict.says)}</p>"
+    condition = f"<p>It holds if {escape(verdict.condition)}.</p>" if verdict.condition else ""
+    evidence = f'<p class="notes">{escape(verdict.evidence)}</p>'
+    figures = folded(evidence, "figures behind it") if len(verdict.evidence) > _LONG_TEXT else evidence
+    return f'<div class="verdict" id="{_anchor(verdict)}">{said}{condition}{figures}</div>'
+
+
+def _mark(verdict: Verdict) -> str:
+    tone, text, _ = _SHOWN[verdict.outcome]
+    return f'<span class="mark {tone}">{text}</span>'
+
+
+def _anchor(verdict: Verdict) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", verdict.claim.lower()).strip("-")
 
 
 def _lead(verdicts: Sequence[Verdict], quick: bool, left_out: Sequence[str]) -> str:
-    counts = Counter(verdict.outcome for verdict in verdicts)
-    words: dict[Outcome, str] = {"holds": "hold", "holds if": "hold under a condition", "does not hold": "do not hold"}
-    counted = ", ".join(f"{counts[outcome]} {text}" for outcome, text in words.items())
     size = "Few trials and rounds (--quick)." if quick else "All trials and rounds."
-    text = f"{len(verdicts)} claims: {counted}. {size} Every outcome is computed from the runs."
+    text = f"{len(verdicts)} claims. {size} Every outcome is computed from the runs."
     lead = f'<p class="lead">{escape(text)}</p>'
     return lead + "".join(f'<p class="warning">{escape(sentence)}</p>' for sentence in left_out)
 
@@ -80,6 +105,13 @@ def _draw_some(charts: Sequence[Chart], folder: Path, say: Say) -> dict[str, str
 def _content(part: Part, pictures: Mapping[str, str]) -> str:
     words = "".join(f"<p>{escape(text)}</p>" for text in part.words)
     drawn = "".join(figure_html(chart, pictures.get(chart.name, "")) for chart in part.charts)
-    tables = "".join(f"<h3>{escape(title)}</h3>{html_table(headings, rows)}" for title, headings, rows in part.tables)
+    tables = "".join(map(_table, part.tables))
     figures = f'<div class="figures">{drawn}</div>' if drawn else ""
-    return words + figures + tables + (f"<h3>What follows</h3>{verdict_html(part.verdicts)}" if part.verdicts else "")
+    follows = "<h3>What follows</h3>" + "".join(map(verdict_html, part.verdicts)) if part.verdicts else ""
+    return words + figures + tables + follows
+
+
+def _table(table: Table) -> str:
+    title, headings, rows = table
+    drawn = html_table(headings, rows)
+    return folded(drawn, f"{title}, {len(rows)} rows") if len(rows) > _LONG_TABLE else f"<h3>{escape(title)}</h3>{drawn}"

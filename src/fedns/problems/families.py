@@ -82,8 +82,18 @@ class Binomial(Family):
         return 0.5 * (y + 1.0)
 
 
+class LogLink(Family):
+    """A family whose margin is the logarithm of its mean."""
+
+    def mean(self, z: FloatArray) -> FloatArray:
+        return np.exp(z)
+
+    def margin(self, mean: float) -> float:
+        return math.log(mean)
+
+
 @dataclass(frozen=True)
-class PoissonCounts(Family):
+class PoissonCounts(LogLink):
     """Counts whose variance is their mean, exp(z).
 
     - link: log.
@@ -93,12 +103,6 @@ class PoissonCounts(Family):
     outcomes: ClassVar[Outcomes] = Outcomes.COUNT
     links: ClassVar[Mapping[str, type[Loss]]] = {"log": Poisson}
     ratios: ClassVar[Mapping[str, str]] = {"log": "rate ratio"}
-
-    def mean(self, z: FloatArray) -> FloatArray:
-        return np.exp(z)
-
-    def margin(self, mean: float) -> float:
-        return math.log(mean)
 
     def variance(self, mean: FloatArray) -> FloatArray:
         return mean
@@ -134,7 +138,7 @@ class NegativeBinomialCounts(PoissonCounts):
 
 
 @dataclass(frozen=True)
-class GammaNumbers(Family):
+class GammaNumbers(LogLink):
     """Numbers above 0 with mean exp(z), whose standard deviation is in proportion to it.
 
     - link: log.
@@ -145,12 +149,6 @@ class GammaNumbers(Family):
     links: ClassVar[Mapping[str, type[Loss]]] = {"log": Gamma}
     ratios: ClassVar[Mapping[str, str]] = {"log": "ratio of means"}
     dispersion_is_known: ClassVar[bool] = False
-
-    def mean(self, z: FloatArray) -> FloatArray:
-        return np.exp(z)
-
-    def margin(self, mean: float) -> float:
-        return math.log(mean)
 
     def variance(self, mean: FloatArray) -> FloatArray:
         return mean**2
@@ -205,8 +203,10 @@ class SquaredHingeEvents(Binomial):
 
 
 @dataclass(frozen=True)
-class CoxTimes(Family):
+class CoxTimes(LogLink):
     """Times until an event, compared among the rows of one site; hazards are proportional.
+
+    The mean is the hazard in units of that at margin 0: what the outcome itself is expected to be is not known.
 
     - link: log.
     """
@@ -216,13 +216,6 @@ class CoxTimes(Family):
     links: ClassVar[Mapping[str, type[Loss]]] = {"log": Cox}
     ratios: ClassVar[Mapping[str, str]] = {"log": "hazard ratio"}
     has_residuals: ClassVar[bool] = False
-
-    def mean(self, z: FloatArray) -> FloatArray:
-        """The hazard in units of that at margin 0: what the outcome itself is expected to be is not known."""
-        return np.exp(z)
-
-    def margin(self, mean: float) -> float:
-        return math.log(mean)
 
     def variance(self, mean: FloatArray) -> FloatArray:
         return np.full_like(mean, np.nan)

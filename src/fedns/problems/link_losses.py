@@ -22,13 +22,13 @@ from fedns.numerics.formulas import (
     normal_ratio,
     where_positive,
 )
-from fedns.problems.loss import Loss, refuse_other_labels, refuse_targets_below_zero
+from fedns.problems.loss import CountLoss, LabelLoss, Loss
 
 _LARGEST_Z = 6.5  # exp(z) is 665 there: the probability of an event has been 1 for long
 
 
 @dataclass(frozen=True)
-class Probit(Loss):
+class Probit(LabelLoss):
     """-log Phi(y z), y in {-1, +1}, with Phi the distribution function of the normal distribution."""
 
     name: ClassVar[str] = "probit"
@@ -42,9 +42,6 @@ class Probit(Loss):
         margin = y * z
         ratio = normal_ratio(margin)
         return -y * ratio, ratio * (margin + ratio)
-
-    def check_targets(self, shards: Shards) -> None:
-        refuse_other_labels(self, shards)
 
     @property
     def expected(self) -> Loss:
@@ -60,7 +57,7 @@ class ExpectedProbit(Probit):
 
 
 @dataclass(frozen=True)
-class ComplementaryLogLog(Loss):
+class ComplementaryLogLog(LabelLoss):
     """-log(1 - exp(-t)) for y = +1 and t for y = -1, with t = exp(z)."""
 
     name: ClassVar[str] = "cloglog"
@@ -80,9 +77,6 @@ class ComplementaryLogLog(Loss):
         mean = exp(z)
         return where_positive(y, -h, mean), where_positive(y, h * above, mean)
 
-    def check_targets(self, shards: Shards) -> None:
-        refuse_other_labels(self, shards)
-
     @property
     def expected(self) -> Loss:
         return ExpectedComplementaryLogLog()
@@ -99,7 +93,7 @@ class ExpectedComplementaryLogLog(ComplementaryLogLog):
 
 
 @dataclass(frozen=True)
-class NegativeBinomial(Loss):
+class NegativeBinomial(CountLoss):
     """(y + 1/a) log(1 + a exp(z)) - y z, y >= 0: counts with mean m = exp(z) and variance m + a m^2, a being known.
 
     - dispersion: a, above 0.
@@ -119,9 +113,6 @@ class NegativeBinomial(Loss):
         larger = 1.0 / (e + 1.0)
         p, q = where_positive(u, larger, e * larger), where_positive(u, e * larger, larger)
         return p / self.dispersion - y * q, (y + 1.0 / self.dispersion) * (p * q)
-
-    def check_targets(self, shards: Shards) -> None:
-        refuse_targets_below_zero(self, shards)
 
     @property
     def expected(self) -> Loss:

@@ -83,23 +83,34 @@ class Loss(Checked, Formulas, ABC):
         return cpu().derivatives(self, *_pair(y, z))[1]
 
 
-def refuse_other_labels(loss: Loss, shards: Shards) -> None:
-    """Targets must be labels."""
-    if not (np.abs(shards.targets) == 1.0).all():
-        found = np.unique(shards.targets)
-        shown = ", ".join(f"{v:g}" for v in found[:5]) + (", ..." if found.size > 5 else "")
-        raise DataError(
-            f"{loss.name} loss needs labels -1 and +1, found {shown}: map them with fedns.as_binary(y), or choose "
-            "the positive one with positive=..."
-        )
+class NumberLoss(Loss):
+    """A loss whose targets may be any numbers."""
+
+    def check_targets(self, shards: Shards) -> None:
+        """Any number will do."""
 
 
-def refuse_targets_below_zero(loss: Loss, shards: Shards) -> None:
-    """Targets must be counts, or something like them."""
-    if not (shards.targets >= 0.0).all():
-        raise DataError(
-            f"{loss.name} loss needs targets >= 0, found {shards.targets.min():g}: choose another loss, or fix them"
-        )
+class LabelLoss(Loss):
+    """A loss whose targets are the labels -1 and +1."""
+
+    def check_targets(self, shards: Shards) -> None:
+        if not (np.abs(shards.targets) == 1.0).all():
+            found = np.unique(shards.targets)
+            shown = ", ".join(f"{v:g}" for v in found[:5]) + (", ..." if found.size > 5 else "")
+            raise DataError(
+                f"{self.name} loss needs labels -1 and +1, found {shown}: map them with fedns.as_binary(y), or choose "
+                "the positive one with positive=..."
+            )
+
+
+class CountLoss(Loss):
+    """A loss whose targets are counts, or something like them."""
+
+    def check_targets(self, shards: Shards) -> None:
+        if not (shards.targets >= 0.0).all():
+            raise DataError(
+                f"{self.name} loss needs targets >= 0, found {shards.targets.min():g}: choose another loss, or fix them"
+            )
 
 
 def _pair(y: ArrayLike, z: ArrayLike) -> tuple[FloatArray, FloatArray]:

@@ -7,15 +7,14 @@ from typing import Any, ClassVar
 
 from fedns.core.checked import Positive
 from fedns.core.registry import Registry
-from fedns.core.shards import Shards
 from fedns.numerics.formulas import exp, exp_of_nonpositive, log1p_of_unit, where_positive
 from fedns.problems.cox import Cox
 from fedns.problems.link_losses import ComplementaryLogLog, Gamma, NegativeBinomial, Probit
-from fedns.problems.loss import Loss, refuse_other_labels, refuse_targets_below_zero
+from fedns.problems.loss import CountLoss, LabelLoss, Loss, NumberLoss
 
 
 @dataclass(frozen=True)
-class Logistic(Loss):
+class Logistic(LabelLoss):
     """log(1 + exp(-y z)), y in {-1, +1}."""
 
     name: ClassVar[str] = "logistic"
@@ -33,12 +32,9 @@ class Logistic(Loss):
         q = e * p
         return where_positive(margin, q, p) * -y, p * q
 
-    def check_targets(self, shards: Shards) -> None:
-        refuse_other_labels(self, shards)
-
 
 @dataclass(frozen=True)
-class Squared(Loss):
+class Squared(NumberLoss):
     """(z - y)^2 / 2."""
 
     name: ClassVar[str] = "squared"
@@ -53,12 +49,9 @@ class Squared(Loss):
     def derivatives(self, y: Any, z: Any) -> tuple[Any, Any]:
         return z - y, 1.0
 
-    def check_targets(self, shards: Shards) -> None:
-        """Any number will do."""
-
 
 @dataclass(frozen=True)
-class Poisson(Loss):
+class Poisson(CountLoss):
     """exp(z) - y z, y >= 0: counts whose logarithm is expected to be z."""
 
     name: ClassVar[str] = "poisson"
@@ -71,12 +64,9 @@ class Poisson(Loss):
         mean = exp(z)
         return mean - y, mean
 
-    def check_targets(self, shards: Shards) -> None:
-        refuse_targets_below_zero(self, shards)
-
 
 @dataclass(frozen=True)
-class Huber(Loss):
+class Huber(NumberLoss):
     """r^2 / 2 for |r| <= c and c (|r| - c / 2) beyond, with r = z - y.
 
     Rows beyond have no curvature: where there are many of them, Newton steps need a line search.
@@ -100,12 +90,9 @@ class Huber(Loss):
         beyond = where_positive(r, self.threshold, -self.threshold)
         return where_positive(inside, r, beyond), where_positive(inside, 1.0, 0.0)
 
-    def check_targets(self, shards: Shards) -> None:
-        """Any number will do."""
-
 
 @dataclass(frozen=True)
-class SquaredHinge(Loss):
+class SquaredHinge(LabelLoss):
     """max(0, 1 - y z)^2 / 2, y in {-1, +1}."""
 
     name: ClassVar[str] = "squared_hinge"
@@ -119,9 +106,6 @@ class SquaredHinge(Loss):
     def derivatives(self, y: Any, z: Any) -> tuple[Any, Any]:
         short = 1.0 - y * z
         return where_positive(short, -y * short, 0.0), where_positive(short, 1.0, 0.0)
-
-    def check_targets(self, shards: Shards) -> None:
-        refuse_other_labels(self, shards)
 
 
 _OWN: tuple[type[Loss], ...] = (

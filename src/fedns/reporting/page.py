@@ -8,6 +8,7 @@ from collections.abc import Container, Iterable, Sequence
 from html import escape
 from importlib.metadata import version
 from importlib.resources import files
+from typing import NamedTuple
 
 import fedns
 from fedns.reporting.interactive import page_script
@@ -60,6 +61,25 @@ def pairs(named: Iterable[tuple[str, str]]) -> str:
     """A table of names and values without headings."""
     rows = [f'<tr><td class="name">{escape(name)}</td><td class="text">{escape(value)}</td></tr>' for name, value in named]
     return f'<div class="scroll"><table><tbody>{"".join(rows)}</tbody></table></div>'
+
+
+class Tile(NamedTuple):
+    """One field of a board: a figure, what it is, and the class of its colour, if it has one."""
+
+    figure: str
+    what: str
+    tone: str = ""  # good, partly or bad
+
+
+def board(tiles: Iterable[Tile]) -> str:
+    """What is to be known at a glance."""
+    fields = [f'<li class="{one.tone}"><b>{escape(one.figure)}</b><span>{escape(one.what)}</span></li>' for one in tiles]
+    return f'<ul class="board">{"".join(fields)}</ul>'
+
+
+def folded(content_html: str, summary: str = "show") -> str:
+    """Long figures, out of the way until they are asked for; the summary is text."""
+    return f"<details><summary>{escape(summary)}</summary>{content_html}</details>"
 
 
 def versions() -> dict[str, str]:

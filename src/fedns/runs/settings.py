@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Collection, Mapping
 from dataclasses import MISSING, fields
@@ -23,6 +24,17 @@ def read_toml(path: str | Path) -> dict[str, Any]:
         raise ConfigError(f"cannot read '{path}': {(error.strerror or str(error)).lower()}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"'{path}' is not TOML: {error}") from None
+
+
+def as_toml(value: Any) -> str:
+    """The value as a settings file has it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(as_toml(item) for item in value)}]"
+    if isinstance(value, str):  # JSON's escapes are TOML's, but for the delete character
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return repr(value)
 
 
 def filled(

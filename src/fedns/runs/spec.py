@@ -19,7 +19,7 @@ from fedns.core.checked import Checked, Count, Fraction, Limit, NotNegative
 from fedns.core.errors import ConfigError, MessageError, unknown
 from fedns.core.files import checked_name
 from fedns.runs.policy import Policy
-from fedns.runs.settings import filled, located, read_toml
+from fedns.runs.settings import as_toml, filled, located, read_toml
 
 DEFAULT_CLIENTS = 10
 DEFAULT_METHODS = ("auto", "fednewton", "fedns", "fedndes")
@@ -197,7 +197,7 @@ class Spec(Checked):
 
     def to_toml(self) -> str:
         """A file that `from_toml` reads back to an equal spec; a setting that is not set has no line."""
-        return "".join(f"{key} = {_toml(value)}\n" for key, value in self.as_dict().items() if value is not None)
+        return "".join(f"{key} = {as_toml(value)}\n" for key, value in self.as_dict().items() if value is not None)
 
     def to_command(self) -> str:
         """The command line that runs this comparison."""
@@ -265,16 +265,6 @@ def _as_methods(where: str, value: Any) -> tuple[str, ...]:
     from fedns.runs.methods import alternatives
 
     return tuple(one for text in texts if text.strip() for one in alternatives(text))
-
-
-def _toml(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, list):
-        return f"[{', '.join(_toml(item) for item in value)}]"
-    if isinstance(value, str):  # JSON's escapes are TOML's, but for the delete character
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    return repr(value)
 
 
 def _file_name(dataset: str) -> str:

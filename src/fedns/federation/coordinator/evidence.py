@@ -48,10 +48,8 @@ class Evidence:
     def evaluated(self, w: FloatArray, handler: Handler, replies: Mapping[int, Message]) -> None:
         """Replies to an evaluation at w."""
         if handler is evaluate_locally:
-            self.last = (
-                w.copy(),
-                {client: reply for client, reply in replies.items() if isinstance(reply, LocalEvaluation)},
-            )
+            answers = {client: reply for client, reply in replies.items() if isinstance(reply, LocalEvaluation)}
+            self.last = w.copy(), answers
             self.first = self.first or self.last
 
     def influences(

@@ -23,13 +23,8 @@ def trimmed_mean(points: FloatArray) -> FloatArray:
     return middle
 
 
-def coordinate_median(points: FloatArray) -> FloatArray:
-    middle: FloatArray = np.median(points, axis=0)
-    return middle
-
-
 RULES: dict[str, Callable[[FloatArray], FloatArray]] = {
-    "median": coordinate_median,
+    "median": lambda points: np.median(points, axis=0),
     "trimmed": trimmed_mean,
     "geometric": geometric_median,
 }

@@ -31,7 +31,7 @@ class LineView(Watcher):
 
     def on_start(self, statuses: Sequence[SiteStatus]) -> None:
         super().on_start(statuses)
-        self._say(f"waiting for {len(statuses)} sites: {', '.join(status.name for status in statuses)}")
+        say(self._console, f"waiting for {len(statuses)} sites: {', '.join(status.name for status in statuses)}")
 
     def look(self) -> None:
         """Say who is waited for, where it has been long enough since that was said."""
@@ -42,17 +42,14 @@ class LineView(Watcher):
         elif longest >= self._next_word:
             self._next_word = longest + min(longest, LONGEST_SILENCE_SECONDS)
             names = ", ".join(f"{status.name} (last heard {status.last_heard})" for status in silent)
-            self._say(f"waiting for {longest:.0f} s: {names}")
+            say(self._console, f"waiting for {longest:.0f} s: {names}")
 
     def on_round(self, record: Record, state: Any) -> None:
         troubled = [f"{s.name} {s.state}: {s.detail}" for s in self.statuses if s.state in ("away", "refused", "rejected")]
-        self._say(" | ".join([round_text(record), *troubled]))
+        say(self._console, " | ".join([round_text(record), *troubled]))
 
     def on_end(self, history: History) -> None:
-        self._say(history.stop_reason)
-
-    def _say(self, text: str) -> None:
-        say(self._console, text)
+        say(self._console, history.stop_reason)
 
 
 class LiveView(Watcher):

@@ -89,7 +89,7 @@ class Answering:
         return _put_together(request, answers, given)
 
     def spend(self, reply: Message | None, answer: bytes) -> None:
-        """R5, checked once more, as another process may have answered meanwhile; it is on the disk when `settle` returns."""
+        """R5, checked once more, as another process may have answered meanwhile; on the disk once the budget is settled."""
         own, budget, asked = self.guard.permissions, self.guard.budget, self.question
         numbers, sketched = self._told(reply)
         digest = hashlib.sha256(answer).hexdigest()[:32] if numbers or sketched else ""
@@ -102,10 +102,6 @@ class Answering:
                 Line(asked.points, digest, numbers, sketched, asked.run.hex(), asked.round, time.time(), left),
                 durable=new and bool(digest or asked.points) and math.isfinite(own.largest_released_fraction),
             )
-
-    def settle(self) -> None:
-        """Wait until what was spent is on the disk."""
-        self.guard.budget.settle()
 
     def _told(self, reply: Message | None) -> tuple[int, int]:
         """How many numbers of a reply tell of rows, and how many more are of a sketch that only the site can take apart."""

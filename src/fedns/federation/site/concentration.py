@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-import scipy.sparse
 from numpy.typing import NDArray
 
 from fedns.core.shards import Shards
@@ -42,7 +41,7 @@ def squared_norms(shards: Shards) -> FloatArray:
         values = rows.values
         parts = [values[a : a + _BLOCK].astype(np.float64) for a in range(0, len(values), _BLOCK)]
         return np.concatenate([np.einsum("ij,ij->i", part, part) for part in parts])
-    matrix = scipy.sparse.csr_matrix((rows.data.astype(np.float64), rows.indices, rows.indptr), shape=rows.shape)
+    matrix = rows.block(0, rows.shape[0])
     return np.asarray(matrix.multiply(matrix).sum(axis=1)).ravel()
 
 

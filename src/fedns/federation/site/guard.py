@@ -93,8 +93,8 @@ class Guard:
         """mark: of the table that the rows were coded from, whose budget they share."""
         self.permissions = permissions
         own = permissions
-        self._mark = mark or fingerprint(shards)
-        self.budget = Budget(folder, self._mark)
+        self.fingerprint = mark or fingerprint(shards)
+        self.budget = Budget(folder, self.fingerprint)
         self._rare = rare_levels(shards, own.smallest_level)
         if self._rare.columns.size:
             names = [shards.columns[c] if shards.columns else str(c) for c in self._rare.columns.tolist()]
@@ -104,10 +104,6 @@ class Guard:
         self._parts = [PartOfRows(self.shards, self.norms, share) for share in _PARTS]
         # Points at which these rows are known not to be concentrated, with the sums over all of them where they were taken.
         self._passed: dict[bytes, FloatArray | None] = {}
-
-    @property
-    def fingerprint(self) -> str:
-        return self._mark
 
     @property
     def blanked_columns(self) -> int:

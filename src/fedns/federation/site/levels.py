@@ -77,6 +77,4 @@ def _differing(matrix: Any, usual: NDArray[Any]) -> NDArray[np.int64]:
 
 def _matrix(shards: Shards) -> Any:
     rows = shards.rows
-    if isinstance(rows, DenseRows):
-        return rows.values
-    return scipy.sparse.csr_matrix((rows.data.astype(np.float64), rows.indices, rows.indptr), shape=rows.shape)
+    return rows.values if isinstance(rows, DenseRows) else rows.block(0, rows.shape[0])

@@ -69,21 +69,12 @@ class Counted:
         return answer
 
     @property
-    def connected(self) -> bool:
-        return COORDINATOR.connected
-
-    @property
-    def heard(self) -> float:
-        return COORDINATOR.heard
-
-    @property
     def waiting_seconds(self) -> float:
         return time.monotonic() - self._idle_since if self._idle_since is not None else 0.0
 
     def text(self) -> str:
-        return "".join(
-            family(f"fedns_{name}", *about, {self._site: getattr(self, name)}) for name, about in _FAMILIES.items()
-        )
+        values = vars(self) | vars(COORDINATOR) | {"waiting_seconds": self.waiting_seconds}
+        return "".join(family(f"fedns_{name}", *about, {self._site: values[name]}) for name, about in _FAMILIES.items())
 
 
 def watched(site: str, answer: Callable[[bytes], bytes], port: int | None) -> Callable[[bytes], bytes]:

@@ -9,6 +9,7 @@ from typing import Any
 from fedns.core.errors import ConfigError
 from fedns.core.messages import WIRE_PRECISIONS
 from fedns.runs.policy import LARGEST_BYTES
+from fedns.runs.settings import as_toml
 
 RARE_LEVELS = ("blank", "refuse", "show")
 
@@ -117,38 +118,24 @@ _HEADINGS = {
 }
 
 
-def as_toml(permissions: Permissions | None = None) -> str:
+def permit_table() -> str:
     """The table [permit] of a site's file: every limit that has a number, with its reason beside it."""
-    own = permissions or Permissions()
+    own = Permissions()
     lines = ["[permit]"]
     for one in fields(own):
         if one.name in _HEADINGS:
             lines.append(f"# {_HEADINGS[one.name]}")
         value = getattr(own, one.name)
         absent = value is None or value == ()
-        text = f"{one.name} = {_toml(value)}"
+        text = f"{one.name} = {as_toml(value)}"
         lines.append(f"{'# ' + one.name + ' = [...]' if absent else text:<40}# {one.metadata['reason']}")
     return "\n".join(lines) + "\n"
-
-
-def _toml(value: Any) -> str:
-    match value:
-        case bool():
-            return str(value).lower()
-        case str():
-            return f'"{value}"'
-        case tuple():
-            return "[" + ", ".join(f'"{item}"' for item in value) + "]"
-        case float() if math.isinf(value):
-            return "inf"
-        case _:
-            return repr(value)
 
 
 def changed(permissions: Permissions) -> list[str]:
     """What an owner has relaxed or tightened, as it stands in the file."""
     return [
-        f"{one.name} = {_toml(getattr(permissions, one.name))}"
+        f"{one.name} = {as_toml(getattr(permissions, one.name))}"
         for one in fields(permissions)
         if one.default is not MISSING and getattr(permissions, one.name) != one.default
     ]

@@ -139,7 +139,7 @@ class SiteService:
         answering.spend(reply, answer)
         memory.exchange, memory.digest, memory.answer = packet.exchange, digest, answer
         # On disk first: once an answer has left, the same request must get it again, whatever happens to this process.
-        memory.save(self._path(packet.run), answering.settle)
+        memory.save(self._path(packet.run), guard.budget.settle)
         self._latest = self._mark(packet.run), memory
         asked = {field: list(np.shape(getattr(request, field))) for field in request.specs()}
         self._note(packet, "downlink", request.kind, asked, len(packet.body), name, envelope.round)
@@ -172,7 +172,7 @@ class SiteService:
                 batch = answering.reply(handler, problem, clients, request)
         except Refusal:
             answering.spend(None, b"")  # that a point was refused tells something, too
-            answering.settle()
+            answering.guard.budget.settle()
             raise
         reply = split_batch(batch, 0)
         for name in reply.specs():

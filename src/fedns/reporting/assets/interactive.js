@@ -89,7 +89,7 @@ class Figure {
     frame.left = 32 + 7 * Math.max(1, ...this.y.ticks.map((tick) => tickText(this.data.y, tick).length));
     frame.width = width - frame.left - 20; // half of the last number beside the axis
     const positions = this.shown.flatMap((line) => line.x[this.against]);
-    this.x = makeAxis(this.data.x[this.against], positions, frame.width, Math.max(3, Math.floor(frame.width / 80)));
+    this.x = makeAxis(this.data.x[this.against], positions, frame.width, Math.max(3, Math.floor(frame.width / 60)));
     this.frame = frame;
     this.series = new Map(this.shown.map((line) => [line, this.points(line)]));
     this.all = [...this.series.values()].flat();

@@ -128,9 +128,9 @@ def _sum_up_to(places: IntArray, values: FloatArray, limits: IntArray) -> FloatA
 
 
 def roc(groups: Groups) -> Roc | None:
-    """Nothing where all rows have one outcome."""
+    """Nothing where all rows have one outcome, or are in one group, whose area could be anything."""
     events = groups.outcomes.sum()
-    return Roc(groups) if 0.0 < events < groups.weight else None
+    return Roc(groups) if groups.weights.size > 1 and 0.0 < events < groups.weight else None
 
 
 @dataclass(frozen=True)

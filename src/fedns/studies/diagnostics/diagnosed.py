@@ -35,7 +35,7 @@ class Prediction:
 
     @cached_property
     def roc(self) -> Roc | None:
-        """How events are told from the rest; None where the outcome is no event, or all rows have one."""
+        """How events are told from the rest; None where the outcome is no event, or groups cannot tell."""
         return roc(self.groups) if self.events else None
 
     @cached_property
@@ -167,6 +167,6 @@ def _line(name: str, one: Prediction) -> list[str]:
     if not one.events:
         return [*cells, *(f"{value:.3g}" for value in one.quantiles)]
     if one.roc is None:
-        return [*cells, "", "", ""]
+        return [*cells, "-", "-", "too few"]
     error, (low, high) = one.roc.standard_error, one.roc.bounds
     return [*cells, f"{one.roc.area:.4f}", "" if math.isnan(error) else f"{error:.4f}", f"{low:.4f} to {high:.4f}"]

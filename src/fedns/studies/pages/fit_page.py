@@ -8,7 +8,7 @@ from html import escape
 from typing import Any
 
 from fedns.reporting.numbers import bytes_text
-from fedns.reporting.page import html_table, page, pairs, section, versions
+from fedns.reporting.page import Tile, board, folded, html_table, page, pairs, section, versions
 from fedns.studies.diagnostics.diagnosed import Diagnostics
 from fedns.studies.inference.fitted import StudyFit
 from fedns.studies.inference.table import Row, by_class, class_title, goodness_pairs, p_text
@@ -44,18 +44,15 @@ def report(fit: StudyFit, kind: str = "model") -> str:
 
 def _board(fit: StudyFit) -> str:
     """What is to be known at a glance."""
-    tiles = [("converged" if fit.converged else "not converged", f"in {fit.history.records[-1].round} rounds")]
-    tiles += [(f"{fit.num_rows}", f"rows of {len(fit.sites)} sites"), (bytes_text(fit.uplink_bytes), "sent by all sites")]
+    ending = ("converged", "good") if fit.converged else ("not converged", "bad")
+    tiles = [Tile(ending[0], f"in {fit.history.records[-1].round} rounds", ending[1])]
+    tiles.append(Tile(f"{fit.num_rows}", f"rows of {len(fit.sites)} sites"))
+    tiles.append(Tile(bytes_text(fit.uplink_bytes), "sent by all sites"))
     if fit.inference is not None and fit.inference.sums is not None and math.isfinite(fit.goodness.test_p_value):
-        tiles.append((p_text(fit.goodness.test_p_value), "p of the whole model"))
+        tiles.append(Tile(p_text(fit.goodness.test_p_value), "p of the whole model"))
     if isinstance(fit.prediction, Diagnostics) and fit.prediction.total.roc is not None:
-        tiles.append((f"{fit.prediction.total.roc.area:.3f}", "AUC, all sites"))
-    return '<ul class="board">' + "".join(f"<li><b>{escape(a)}</b><span>{escape(b)}</span></li>" for a, b in tiles) + "</ul>"
-
-
-def folded(content: str) -> str:
-    """Long figures, out of the way until they are asked for."""
-    return f"<details><summary>show</summary>{content}</details>"
+        tiles.append(Tile(f"{fit.prediction.total.roc.area:.3f}", "AUC, all sites"))
+    return board(tiles)
 
 
 def _lead(fit: StudyFit) -> str:
@@ -172,7 +169,7 @@ def _site_forest(fit: StudyFit, name: str) -> str:
         f"{site} {value:.4g}" for site, value in zip(own.sites, own.without[:, place], strict=True) if math.isfinite(value)
     ]
     without = f"<p class='notes'>Coefficient without a site: {escape(', '.join(left))}.</p>" if left else ""
-    return f"<details><summary>{escape(name)}</summary>{picture}{without}</details>"
+    return folded(picture + without, name)
 
 
 def _rounds(fit: StudyFit) -> str:
