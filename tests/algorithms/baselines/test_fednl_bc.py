@@ -77,7 +77,7 @@ def test_a_checkpoint_continues():
 
 
 def test_settings_are_checked():
-    with pytest.raises(fedns.ConfigError, match="kept must be"):
+    with pytest.raises(fedns.ConfigError, match="kept of FedNLBC must be"):
         fedns.FedNLBC(kept=0.0)
     with pytest.raises(fedns.ConfigError, match="compressor of FedNL-BC must be"):
         fedns.FedNLBC(compressor="topk")
