@@ -11,6 +11,7 @@ copyright = "the fedns authors"
 version = release = fedns.__version__
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx_copybutton"]
 html_theme = "furo"
+html_theme_options = {"dark_css_variables": {"mystnb-source-border-color": "#3f4447"}}  # white unless said
 html_title = f"fedns {release}"
 html_show_sphinx = False
 html_show_sourcelink = False

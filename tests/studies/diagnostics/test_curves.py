@@ -84,6 +84,12 @@ def test_one_outcome_has_no_curve():
     assert roc(groups(np.linspace(-1, 1, 50), np.zeros(50))) is None
 
 
+def test_one_group_has_no_curve():
+    margins, outcomes = np.linspace(-1, 1, 50), (np.arange(50) < 6).astype(float)
+    one = groups(margins, outcomes)
+    assert one.weights.size == 1 and roc(one) is None  # the area could be anything
+
+
 def test_calibration_is_scikit_learns_but_for_rows_at_the_ends_of_a_tenth():
     margins, outcomes = rows(20000)
     found = calibration(groups(margins, outcomes), events=True)

@@ -48,6 +48,11 @@ def test_a_forest_puts_points_between_the_ends():
     assert forest([Estimate("a", math.nan, math.nan, math.nan)]) == ""
 
 
+def test_ratios_near_one_have_a_scale_too():
+    text = forest([Estimate("a", 0.03, math.log(0.946), math.log(1.11))], ratio="odds ratio")
+    assert re.findall(r"<i [^>]*>([^<]+)</i>", text) == ["0.95", "1", "1.05", "1.1"]
+
+
 def test_differences_have_a_plain_scale():
     text = forest([Estimate("a", 3.0, 2.0, 4.0)])
     assert re.findall(r"<i [^>]*>([^<]+)</i>", text) == ["0", "1", "2", "3", "4"]

@@ -71,9 +71,15 @@ def _ticks(low: float, high: float, ratio: str) -> list[tuple[float, str]]:
     if ratio:
         choices = [2.0**power for power in range(-6, 7)]
         inside = [value for value in choices if low - 1e-9 <= math.log(value) <= high + 1e-9]
+        if len(inside) < 3:  # ratios near to each other: plain steps between them
+            return [(math.log(value), text) for value, text in _even_ticks(math.exp(low), math.exp(high)) if value > 0]
         step = max(1, math.ceil(len(inside) / 7))
         shown = [value for value in inside if round(math.log2(value)) % step == 0]
         return [(math.log(value), f"{value:g}" if value >= 1 else f"1/{1 / value:g}") for value in shown]
+    return _even_ticks(low, high)
+
+
+def _even_ticks(low: float, high: float) -> list[tuple[float, str]]:
     size: float = 10.0 ** math.floor(math.log10((high - low) or 1.0))
     stride = next(size * factor for factor in (0.2, 0.5, 1.0, 2.0) if (high - low) / (size * factor) <= 6)
     places = range(math.ceil(low / stride), math.floor(high / stride) + 1)
