@@ -31,7 +31,7 @@ def fingerprint(shards: Shards) -> str:
             kind = np.dtype(np.float64) if array.dtype in NARROW_TYPES else array.dtype
             found.update(kind.str.encode())
             for start in range(0, array.size, _CHUNK):
-                found.update(array[start : start + _CHUNK].astype(kind, copy=False))
+                found.update(array[start : start + _CHUNK].astype(kind, copy=False).data)
     return found.hexdigest()[:32]
 
 
