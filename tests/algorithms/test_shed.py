@@ -7,9 +7,10 @@ from tests.algorithms.plain import Plain
 from tests.conftest import make_shards
 
 import fedns
-from fedns.algorithms.shed import SHED, Counts, eigenpairs, renewals
+from fedns.algorithms.shed import SHED, eigenpairs, renewals
 from fedns.core.errors import ConfigError
 from fedns.core.history import Observer
+from fedns.runs.methods import parse_method
 
 PROBLEM = fedns.Problem(penalty=fedns.Ridge(1e-2), intercept=True)
 ROUNDS = 8
@@ -105,15 +106,16 @@ def test_the_midpoint_helps_squared_losses():
 def test_clients_may_send_unequal_numbers_of_pairs():
     shards = make_shards()
     plain = Plain(PROBLEM, shards)
-    found, _ = iterates(SHED(eigenpairs_per_client=Counts((1, 4, 2, 6, 3))), shards=shards)
+    found, _ = iterates(SHED(eigenpairs_per_client=(1, 4, 2, 6, 3)), shards=shards)
     expected = shed_oracle(plain, np.array([1, 4, 2, 6, 3]), FIBONACCI)
     np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
     by_rows, _ = iterates(SHED(eigenpairs=4, allocation="rows"), shards=shards)
     pairs = np.maximum(1, np.rint(4 * plain.p * 5)).astype(int)  # 1, 6, 1, 10, 3
     np.testing.assert_allclose(by_rows, shed_oracle(plain, pairs, FIBONACCI), rtol=1e-9, atol=1e-9)
-    assert Counts.parse("1/4/2/6/3") == (1, 4, 2, 6, 3)
+    typed = parse_method("shed:eigenpairs_per_client=1/4/2/6/3").algorithm
+    assert typed == SHED(eigenpairs_per_client=(1, 4, 2, 6, 3))
     with pytest.raises(ConfigError, match="2 numbers, but there are 5 clients"):
-        iterates(SHED(eigenpairs_per_client=Counts((1, 2))), shards=shards)
+        iterates(SHED(eigenpairs_per_client=(1, 2)), shards=shards)
 
 
 def test_what_is_sent():
@@ -146,7 +148,7 @@ def test_states_can_be_written_and_read_back():
     "settings",
     [
         {"eigenpairs": 0},
-        {"eigenpairs_per_client": Counts((1, 0))},
+        {"eigenpairs_per_client": (1, 0)},
         {"renewal": "never"},
         {"renewal": "every0"},
         {"residual": "mean"},

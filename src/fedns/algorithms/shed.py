@@ -25,14 +25,6 @@ from fedns.problems.problem import FloatArray, Problem
 _GRAM_BYTES = 16 * 2**20
 
 
-class Counts(tuple[int, ...]):
-    """Whole numbers, one per client; as text 5/3/3/8."""
-
-    @classmethod
-    def parse(cls, text: str) -> Counts:
-        return cls(int(part) for part in text.split("/"))
-
-
 class EigenRequest(Model):
     """The coefficients, how many times Hessians were renewed, and the mean weight of a client."""
 
@@ -94,7 +86,7 @@ class SHED(Algorithm):
     renewal: str = "fibonacci"
     residual: Literal["next", "midpoint"] = "next"
     allocation: Literal["equal", "rows"] = "equal"
-    eigenpairs_per_client: Counts = Counts()  # noqa: RUF009
+    eigenpairs_per_client: tuple[int, ...] = ()  # one per client; as text 5/3/3/8
     line_search: ArmijoSearch | None = ArmijoSearch()
 
     name: ClassVar[str] = "shed"

@@ -13,7 +13,6 @@ from fedns.core.checked import checked
 from fedns.core.errors import DataError
 from fedns.core.files import write_whole
 from fedns.core.history import History, Observer, Record
-from fedns.core.meter import LedgerEntry
 from fedns.core.termination import Ending
 from fedns.reporting.grouping import grouped
 
@@ -68,18 +67,14 @@ class RoundsWriter(Observer):
         _write_line(self._rounds, self._of | record.as_dict())
 
     def on_end(self, history: History) -> None:
-        ledger = [asdict(line) for line in summarise_ledger(history.ledger)]
+        every = (LedgerLine(e.direction, e.kind, tuple(e.fields), e.round == 0, e.messages, e.bytes) for e in history.ledger)
+        ledger = [asdict(line) for line in add_up(every)]
         ending = {"ending": history.ending.key, "stop_reason": history.stop_reason, "converged": history.converged}
         _write_line(self._runs, self._of | ending | {"ledger": ledger, "coefficients": history.coefficients.tolist()})
 
 
-def summarise_ledger(entries: Iterable[LedgerEntry]) -> list[LedgerLine]:
-    """The exchanges of a run added up by direction and kind, in the order in which they first appear."""
-    return add_up(LedgerLine(e.direction, e.kind, tuple(e.fields), e.round == 0, e.messages, e.bytes) for e in entries)
-
-
 def add_up(lines: Iterable[LedgerLine]) -> list[LedgerLine]:
-    """Lines of the same messages as one."""
+    """Lines of the same messages as one, in the order in which they first appear."""
     groups = grouped(lines, lambda line: (line.direction, line.kind, line.fields, line.at_start))
     return [LedgerLine(*key, sum(e.messages for e in own), sum(e.bytes for e in own)) for key, own in groups.items()]
 

@@ -149,8 +149,6 @@ def _fits(value: Any, declared: Any) -> bool:
         return True  # nothing can be said about it
     if getattr(declared, "_is_protocol", False):
         return all(hasattr(value, name) for name in vars(declared) if not name.startswith("_"))
-    if issubclass(declared, tuple) and hasattr(declared, "__orig_bases__"):
-        return _fits(value, declared.__orig_bases__[0])
     return isinstance(value, declared)
 
 
@@ -177,8 +175,6 @@ def _in_words(declared: Any) -> str:
     if origin is not None:
         entries = f", each entry {_in_words(inside[-1 if issubclass(origin, Mapping) else 0])}" if inside else ""
         return f"a {origin.__name__.lower()}{entries}"
-    if issubclass(declared, tuple) and hasattr(declared, "__orig_bases__"):
-        return _in_words(declared.__orig_bases__[0])
     if declared in _VALUE_WORDS:
         return _VALUE_WORDS[declared]
     example = getattr(declared, "example", "")
@@ -205,6 +201,8 @@ def parsed(name: str, hint: Any, text: str) -> Any:
         try:
             if typing.get_origin(kind) is Literal:
                 return {str(choice): choice for choice in typing.get_args(kind)}[text]
+            if typing.get_origin(kind) is tuple:  # of numbers or texts, as 5/3/3/8
+                return tuple(typing.get_args(kind)[0](part) for part in text.split("/"))
             if kind is bool:
                 return _TRUTH[text.lower()]
             return kind(text) if kind in WORDS else kind.parse(text)

@@ -21,22 +21,26 @@ class Reducer(Protocol):
     def result(self) -> Any: ...
 
 
-class mean:
-    """sum_j p_j value_j."""
+class _Total:
+    """A sum over clients, of the shape that the first reply has."""
 
     def __init__(self, field: str) -> None:
         self._field = field
         self._total: FloatArray | None = None
+
+    def result(self) -> FloatArray:
+        assert self._total is not None
+        return self._total
+
+
+class mean(_Total):
+    """sum_j p_j value_j."""
 
     def add(self, batch: Message, weights: FloatArray) -> None:
         values = np.ascontiguousarray(getattr(batch, self._field), dtype=np.float64)
         if self._total is None:
             self._total = np.zeros(values.shape[1:])
         add_weighted_rows(self._total.reshape(-1), values.reshape(len(values), -1), weights)
-
-    def result(self) -> FloatArray:
-        assert self._total is not None
-        return self._total
 
 
 class mean_gram:
@@ -90,13 +94,12 @@ class mean_gram:
         self._blocks = []
 
 
-class root_weighted_sum:
+class root_weighted_sum(_Total):
     """sum_j sqrt(p_j) Y_j for ragged rows Y_j, shorter ones padded with zero rows to `rows`."""
 
     def __init__(self, field: str, rows: int) -> None:
-        self._field = field
+        super().__init__(field)
         self._rows = rows
-        self._total: FloatArray | None = None
 
     def add(self, batch: Message, weights: FloatArray) -> None:
         ragged: Ragged = getattr(batch, self._field)
@@ -107,10 +110,6 @@ class root_weighted_sum:
             if len(part) > self._rows:
                 raise MessageError(f"field '{self._field}' of {batch.kind} has {len(part)} rows, at most {self._rows} fit")
             self._total[: len(part)] += np.sqrt(weight) * part
-
-    def result(self) -> FloatArray:
-        assert self._total is not None
-        return self._total
 
 
 class minimum:

@@ -11,6 +11,7 @@ the effective dimension of the other columns after the intercept has been projec
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,10 +24,10 @@ from fedns.core.errors import ConfigError
 from fedns.core.messages import Message, Payload, Ragged, wire
 from fedns.core.shards import Shards
 from fedns.numerics.backend import COLUMNS, SketchPlan
+from fedns.numerics.formulas import Formulas
 from fedns.numerics.linalg import single_threaded_blas, unpack_symmetric
-from fedns.numerics.rng import stream_keys
+from fedns.numerics.rng import normal_row, stream_keys
 from fedns.problems.problem import FloatArray, Problem
-from fedns.sketches.dense import Gaussian
 
 _CLIENTS_AT_ONCE = 16  # packed Hessians in memory
 
@@ -83,11 +84,18 @@ def _point(w: FloatArray | None, features: int) -> FloatArray:
     return point
 
 
+class _Gaussian(Formulas):
+    """Independent normal entries, a column at a time."""
+
+    def column(self, key0: Any, key1: Any, position: Any, entries: Any) -> None:
+        normal_row(key0, key1, position, entries)
+
+
 @on_client(CurvatureProbe, CurvatureSample)
 def curvature_sample(problem: Problem, clients: Clients, request: CurvatureProbe) -> CurvatureSample:
     shards = clients.shards
     sizes = np.ceil(shards.total_weights * float(request.rows_per_weight)).astype(np.int64)
-    plan = SketchPlan(COLUMNS, np.maximum(1, sizes), columns=Gaussian(1))  # as long as the plan says
+    plan = SketchPlan(COLUMNS, np.maximum(1, sizes), columns=_Gaussian())
     keys = stream_keys(int(request.seed), "effective dimension", int(request.attempt), clients.ids)
     _, rows, offsets = problem.gradient_and_sketch(request.coefficients, shards, plan, keys)
     return CurvatureSample(sketched_root=Ragged(rows, offsets))

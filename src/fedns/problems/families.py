@@ -42,7 +42,7 @@ class Gaussian(Family):
 
     def log_likelihood(self, losses: float, constants: FloatArray, weight: float, dispersion: float = 1.0) -> float:
         """At the variance that makes it largest, 2 losses / weight, which is what statsmodels and R report."""
-        return -0.5 * weight * (math.log(2.0 * math.pi * 2.0 * losses / weight) + 1.0)
+        return -0.5 * weight * (math.log(2.0 * math.pi * 2.0 * losses / weight) + 1.0) if self.has_likelihood else math.nan
 
 
 _MEANS: dict[str, Callable[[FloatArray], FloatArray]] = {
@@ -178,9 +178,6 @@ class HuberNumbers(Gaussian):
     has_likelihood: ClassVar[bool] = False
     starts_anywhere: ClassVar[bool] = False
     threshold: float = 1.345
-
-    def log_likelihood(self, losses: float, constants: FloatArray, weight: float, dispersion: float = 1.0) -> float:
-        return math.nan
 
 
 @dataclass(frozen=True)

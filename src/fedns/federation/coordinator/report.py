@@ -62,15 +62,11 @@ def _objective(spec: Spec, history: History) -> str:
     partial = [r.round for r in history.records if "sites_present" in r.diagnostics]
     if not partial:
         return f"The objective over all {len(spec.sites)} sites: {WORDS['wait']}."
+    shown = ", ".join(map(str, partial[:12])) + (", ..." if len(partial) > 12 else "")
     return (
-        f"Sites were missing in {len(partial)} of {history.records[-1].round} rounds ({_ranges(partial)}). "
+        f"Sites were missing in {len(partial)} of {history.records[-1].round} rounds ({shown}). "
         f"By the policy '{spec.policy.absent}', {WORDS[spec.policy.absent]}."
     )
-
-
-def _ranges(rounds: list[int]) -> str:
-    shown = ", ".join(map(str, rounds[:12]))
-    return f"{shown}, ..." if len(rounds) > 12 else shown
 
 
 def _chart(history: History) -> Chart:

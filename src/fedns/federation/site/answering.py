@@ -6,7 +6,7 @@ import hashlib
 import math
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -33,9 +33,7 @@ class Answering:
     question: Question
     passes: int = 0
     observed: Any = None  # the loss of the run, which a handler may replace by one with other curvatures
-
-    def __post_init__(self) -> None:
-        self._started = time.monotonic()
+    started: float = field(default_factory=time.monotonic)
 
     def watch(self, problem: Problem) -> WatchedProblem:
         self.observed = problem.loss
@@ -46,7 +44,7 @@ class Answering:
         """R4 and R6, before the rows are read."""
         own = self.guard.permissions
         self.passes += 1
-        if self.passes > own.passes or time.monotonic() - self._started > own.answer_seconds:
+        if self.passes > own.passes or time.monotonic() - self.started > own.answer_seconds:
             raise Refusal("R6", f"the answer takes more than {own.passes} passes or {own.answer_seconds:g} seconds")
         self.guard.check_memory(memory)
         for w in np.atleast_2d(points) if points.size else ():

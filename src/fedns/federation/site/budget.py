@@ -26,13 +26,12 @@ _CHUNK = 1 << 20
 def fingerprint(shards: Shards) -> str:
     """Tells these rows from any others: a hash of all their numbers, whatever type they are stored in."""
     found = hashlib.sha256(f"{shards.num_samples} x {shards.num_columns}".encode())
-    arrays = [shards.targets, shards.sample_weights, *shards.rows]
-    for array in arrays:
-        if hasattr(array, "dtype"):
+    for array in (shards.targets, shards.sample_weights, *shards.rows):
+        if isinstance(array, np.ndarray):
             kind = np.dtype(np.float64) if array.dtype in NARROW_TYPES else array.dtype
             found.update(kind.str.encode())
             for start in range(0, array.size, _CHUNK):
-                found.update(array[start : start + _CHUNK].astype(kind, copy=False))
+                found.update(array[start : start + _CHUNK].astype(kind, copy=False).data)
     return found.hexdigest()[:32]
 
 

@@ -91,8 +91,7 @@ class Guard:
 
     def __init__(self, permissions: Permissions, folder: Path, shards: Shards, mark: str = "") -> None:
         """mark: of the table that the rows were coded from, whose budget they share."""
-        self.permissions = permissions
-        own = permissions
+        self.permissions = own = permissions
         self.fingerprint = mark or fingerprint(shards)
         self.budget = Budget(folder, self.fingerprint)
         self._rare = rare_levels(shards, own.smallest_level)
