@@ -269,6 +269,7 @@ def test_mutated_packets(number):
     assert count >= number
 
 
+st.text().validate()  # makes Hypothesis' table of characters, some 200 MB in a new checkout, before memory is looked at
 JSON_VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
