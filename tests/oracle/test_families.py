@@ -1,4 +1,5 @@
-"""Random problems of every family, split over sites: the coefficients are those of statsmodels, scikit-learn or numpy."""
+"""Random problems of every family, split over sites: coefficients, and what they are worth, as statsmodels,
+scikit-learn or numpy have them."""
 
 import warnings
 
@@ -8,6 +9,9 @@ import statsmodels.api as sm
 from sklearn.svm import LinearSVC
 
 import fedns
+from fedns.estimators.fitting import Settings, fit_rows
+from fedns.problems.families import FAMILIES as NAMED
+from fedns.studies.inference.goodness import goodness
 
 LINKS = sm.families.links
 GLMS = {
@@ -18,6 +22,15 @@ GLMS = {
     "poisson": (fedns.Poisson(), sm.families.Poisson()),
     "negative_binomial": (fedns.NegativeBinomial(0.6), sm.families.NegativeBinomial(alpha=0.6)),
     "gamma": (fedns.Gamma(), sm.families.Gamma(LINKS.Log())),
+}
+NAMES = {  # by which studies and estimators know them, with their settings
+    "squared": ("gaussian", {}),
+    "logistic": ("binomial", {}),
+    "probit": ("binomial", {"link": "probit"}),
+    "cloglog": ("binomial", {"link": "cloglog"}),
+    "poisson": ("poisson", {}),
+    "negative_binomial": ("negative_binomial", {"dispersion": 0.6}),
+    "gamma": ("gamma", {}),
 }
 FAMILIES = (*GLMS, "huber", "squared_hinge", "softmax", "cox")
 
@@ -120,6 +133,40 @@ def check(seed):
     assert worst.max() <= 1e-8, (family, seed, worst.max())
 
 
+def check_inference(seed):
+    """Standard errors of every kind, p values, likelihood and AIC of one problem of a family that statsmodels has."""
+    random = np.random.default_rng(seed)
+    name = list(GLMS)[seed % len(GLMS)]
+    x, y = drawn(name, random)
+    sites = random.integers(0, 3, len(y))
+    (family, parameters), rival = NAMES[name], GLMS[name][1]
+    targets = 2 * y - 1 if isinstance(rival, sm.families.Binomial) else y
+    settings = Settings(NAMED[family](**parameters), 0.0, True, "fednewton:line_search=aggregate", 1e-13, 100)
+    found = fit_rows(settings, x[:, :-1], targets, None, sites).inference
+    model = sm.GLM(y, x, rival)
+    fits = {
+        "model": model.fit(tol=1e-15, maxiter=500),
+        "HC0": model.fit(tol=1e-15, maxiter=500, cov_type="HC0"),
+        "site": model.fit(tol=1e-15, maxiter=500, cov_type="cluster", cov_kwds={"groups": sites}),
+    }
+    bread = np.linalg.inv(model.hessian(fits["model"].params, scale=1.0, observed=True))
+    scores = model.score_obs(fits["model"].params, scale=1.0)
+    totals = np.stack([scores[sites == site].sum(axis=0) for site in range(3)])
+    factor = 1.5 * (len(y) - 1) / (len(y) - x.shape[1])
+    # The bread of a robust covariance is the observed information; where a link is canonical it is statsmodels' too.
+    robust = {"HC0": bread @ scores.T @ scores @ bread, "site": factor * bread @ totals.T @ totals @ bread}
+    for kind, theirs in fits.items():
+        canonical = name in ("squared", "logistic", "poisson")
+        own = theirs.bse if kind == "model" or canonical else np.sqrt(np.diag(robust[kind]))
+        np.testing.assert_allclose(found.standard_errors(kind), own, rtol=1e-6, err_msg=f"{name} {kind} {seed}")
+    if name not in ("squared", "gamma"):  # there we have t, as R does, and statsmodels z
+        np.testing.assert_allclose(found.p_values(), fits["model"].pvalues, rtol=1e-5, atol=1e-12)
+        np.testing.assert_allclose(found.intervals(), fits["model"].conf_int(), rtol=1e-5, atol=1e-8)
+    fit = goodness(found, intercepts=1)
+    assert fit.log_likelihood == pytest.approx(fits["model"].llf, rel=1e-8), name
+    assert fit.aic == pytest.approx(fits["model"].aic, rel=1e-8), name
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(4))
 def test_forty_problems(part):
@@ -127,7 +174,19 @@ def test_forty_problems(part):
         check(seed)
 
 
+@pytest.mark.slow
+def test_inference_of_fourteen_problems():
+    for seed in range(14):
+        check_inference(seed)
+
+
 @pytest.mark.nightly
 def test_five_hundred_problems():
     for seed in range(44, 544):
         check(seed)
+
+
+@pytest.mark.nightly
+def test_inference_of_five_hundred_problems():
+    for seed in range(14, 514):
+        check_inference(seed)
