@@ -89,8 +89,10 @@ def shards_of(features: Any, targets: FloatArray, weights: FloatArray | None, si
         raise DataError(f"sites must name the site of each of {rows} rows, got an array of shape {labels.shape}")
     names, which = np.unique(labels, return_inverse=True)
     kept = np.arange(rows) if weights is None else np.flatnonzero(weights > 0)
-    order = kept[np.argsort(which[kept], kind="stable")]
+    order: Any = kept[np.argsort(which[kept], kind="stable")]
     sizes = np.bincount(which[order], minlength=names.size)
+    if (np.diff(order, prepend=-1) == 1).all() and order.size == rows:  # as they are: a copy would take long
+        order = slice(None)
     chosen = None if weights is None else weights[order]
     there = [str(name) for name, size in zip(names, sizes, strict=True) if size]
     return Shards.from_arrays(features[order], targets[order], sizes[sizes > 0], sample_weights=chosen, names=there)
