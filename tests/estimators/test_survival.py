@@ -11,8 +11,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
+from fedns.core.errors import ConfigError
 from fedns.estimators import FederatedCox
 from fedns.estimators.survival import concordance, signed_times
+from fedns.studies.federation import Federation
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(240, 3))
@@ -108,3 +110,8 @@ def test_outcomes_that_are_none_are_refused(y, words):
     if y is not None:
         with pytest.raises(ValueError, match=words):
             signed_times(y)
+
+
+def test_over_a_federation_a_study_is_asked_for():
+    with pytest.raises(ConfigError, match=r"use federation.fit\(study\)"):
+        FederatedCox().fit(Federation.__new__(Federation))

@@ -8,9 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_array, check_consistent_length, validate_data
 
+from fedns.core.errors import ConfigError
 from fedns.estimators.fitting import Settings
 from fedns.estimators.linear import LinearEstimator
 from fedns.problems.families import FAMILIES
+from fedns.studies.federation import Federation
 
 FloatArray = NDArray[np.float64]
 _BLOCK = 1024
@@ -41,8 +43,10 @@ class FederatedCox(LinearEstimator):
     def _settled(self, rows: float) -> Settings:
         return Settings(FAMILIES["cox"](), self.alpha, False, self.method, self.tol, self.max_iter)
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, sites: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, sites: Any = None) -> Self:
         """Fit over rows, with the site of each in `sites`; y as `signed_times` takes it."""
+        if isinstance(X, Federation):
+            raise ConfigError("times over sites need a study, whose outcome names time and event: use federation.fit(study)")
         X = validate_data(self, X, accept_sparse="csr", dtype=np.float64)
         if y is None:
             raise ValueError("FederatedCox requires y to be passed, but the target y is None")
