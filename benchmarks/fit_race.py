@@ -2,9 +2,10 @@
 
     python benchmarks/fit_race.py [--rows 100000] [--columns 50] [--rounds 5]
 
-Every package takes its turn in every round, to about the same accuracy; what is compared are the fastest turns. Ours includes the handshake-free path
-of the estimators: rows in, coefficients, Hessian, robust sums and likelihood out. Theirs are given the pooled rows as
-numpy arrays. glum and statsmodels are not needed to use this package: those that are not installed are left out.
+Every package takes its turn in every round, to about the same accuracy; what is compared are the fastest turns. Ours is
+the path of the estimators, without a handshake: rows in, coefficients, Hessian, robust sums and likelihood out. Theirs are
+given the pooled rows as numpy arrays. glum and statsmodels are not needed to use this package: those that are not installed
+are left out.
 """
 
 from __future__ import annotations
