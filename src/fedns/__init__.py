@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from fedns.runs.spec import Spec
     from fedns.simulation.simulator import simulate, simulated_cohort
     from fedns.sketches import SJLT, SKETCHES, SRHT, Gaussian, Rademacher, RowSampling, Sketch
+    from fedns.studies.column_rule import ColumnRule
     from fedns.studies.feature_map import MapRule
     from fedns.studies.federation import Federation
     from fedns.studies.fit import fit_study
@@ -78,7 +79,7 @@ if TYPE_CHECKING:
     from fedns.studies.model.estimate import SeparationError
     from fedns.studies.prediction import Model
     from fedns.studies.schema.conflicts import StudyConflict
-    from fedns.studies.study import ColumnRule, Study
+    from fedns.studies.study import Study
 
 (_PUBLIC,) = (part for part in ast.parse(Path(__file__).read_text(encoding="utf-8")).body if isinstance(part, ast.If))
 _HOME_OF = {name.name: str(line.module) for line in _PUBLIC.body if isinstance(line, ast.ImportFrom) for name in line.names}

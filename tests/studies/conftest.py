@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedns.studies.study import ColumnRule, Study
+from fedns.studies.column_rule import ColumnRule
+from fedns.studies.study import Study
 
 PAIN = {1: "typical", 2: "atypical", 3: "nonanginal", 4: "asymptomatic"}
 

@@ -17,13 +17,14 @@ from fedns.core.errors import ConfigError, DataError, FednsError
 from fedns.data.files.frames import read_frame
 from fedns.federation.site.permissions import Permissions
 from fedns.studies.checking import check_table
+from fedns.studies.column_rule import ColumnRule
 from fedns.studies.draft import draft_study, draft_text
 from fedns.studies.fit import fit_study
 from fedns.studies.model.estimate import SeparationError
 from fedns.studies.outputs import coefficients_csv, write_fit
 from fedns.studies.pages.fit_page import report
 from fedns.studies.prediction import Model
-from fedns.studies.study import ColumnRule, Study
+from fedns.studies.study import Study
 
 STUDY = Study("travel ~ age + sex", "multinomial", columns={"travel": ColumnRule(reference="car")})
 NAMES = ("Intercept", "age", "sex[m]")

@@ -14,10 +14,11 @@ from tests.studies.situations import SITUATIONS, save
 from fedns.cli import main
 from fedns.comparison.federation_demo import site_processes
 from fedns.core.errors import FednsError
+from fedns.studies.column_rule import ColumnRule
 from fedns.studies.feature_map import MapRule
 from fedns.studies.fit import fit_study
 from fedns.studies.inference.estimates import KINDS
-from fedns.studies.study import ColumnRule, Study
+from fedns.studies.study import Study
 
 CASE = {"event": ("case",), "non_event": ("control",)}
 AGE = {"age": ColumnRule(range=(10.0, 120.0), unit="years")}

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from fedns.core.errors import ConfigError
-from fedns.studies.study import ColumnRule, Study
+from fedns.studies.column_rule import ColumnRule
+from fedns.studies.study import Study
 
 FULL = """
 title = "Heart"

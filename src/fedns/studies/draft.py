@@ -11,13 +11,14 @@ import numpy as np
 
 from fedns.core.errors import DataError, unknown
 from fedns.data.files.frames import Frame
+from fedns.studies.column_rule import ColumnRule
 from fedns.studies.model.formula import quoted
 from fedns.studies.schema.conflicts import conflicts
 from fedns.studies.schema.recognition import SENTENCES, looks_like, sentinel_in
 from fedns.studies.schema.site_table import SiteTable
 from fedns.studies.schema.spread import far_apart
 from fedns.studies.schema.summary import Summary, summary_of
-from fedns.studies.study import ColumnRule, Study
+from fedns.studies.study import Study
 
 OUTCOMES = ("outcome", "y", "target", "label", "disease", "status", "event", "response", "diagnosis", "class")
 EVENTS = ("yes", "case", "1", "true", "event", "positive", "disease", "ill", "sick", "dead", "died", "present", "2")

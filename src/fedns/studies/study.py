@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from html import escape
 from pathlib import Path
@@ -14,51 +14,17 @@ from typing import Any
 
 from fedns.core.checked import Checked
 from fedns.core.errors import ConfigError, unknown
-from fedns.data.files.frames import label_of
 from fedns.problems.families import FAMILIES
 from fedns.problems.family import Family, Outcomes
 from fedns.runs.settings import read_toml
+from fedns.studies.column_rule import ColumnRule
 from fedns.studies.feature_map import MapRule
 from fedns.studies.model.formula import Formula, parse_formula, term_text
+from fedns.studies.reading import labels_of, number_of, refuse_unknown, table_of
 
 MISSING_RULES = ("refuse", "complete", "mean")
 ALIASED_RULES = ("drop", "refuse")
-KINDS = ("auto", "number", "category")
-_MOST_LEVELS, _LONGEST_TEXT, _MOST_TIMES = 1000, 200, 100
-
-
-@dataclass(frozen=True)
-class ColumnRule(Checked):
-    """What the study says of one column; whatever is left out is found in the handshake.
-
-    - kind: "number", "category", or "auto" for what the values look like.
-    - unit: for people.
-    - range: (lowest, highest); values outside cannot be true.
-    - levels: of a category, in the order of the coefficients.
-    - reference: the level that the others are compared with; the first one unless given.
-    - missing_codes: numbers that stand for "not known".
-    - differs_at: sites whose values are known to lie elsewhere.
-    """
-
-    kind: str = "auto"
-    unit: str = ""
-    range: tuple[float, ...] = ()  # values outside cannot be true
-    levels: tuple[str, ...] = ()  # of a category, in the order of the coefficients
-    reference: str = ""  # the level that the others are compared with; the first one unless given
-    missing_codes: tuple[float, ...] = ()  # numbers that stand for "not known"
-    differs_at: tuple[str, ...] = ()  # sites whose values are known to lie elsewhere
-
-    def check(self, name: str) -> None:
-        if self.kind not in KINDS:
-            raise ConfigError(f"column '{name}': {unknown('kind', self.kind, KINDS)}")
-        if self.range and not (len(self.range) == 2 and self.range[0] < self.range[1]):
-            raise ConfigError(f"column '{name}': range must be [lowest, highest], got {list(self.range)}")
-        if len(self.levels) > _MOST_LEVELS or len(set(self.levels)) < len(self.levels):
-            raise ConfigError(f"column '{name}': levels must differ and be at most {_MOST_LEVELS}")
-        if self.levels and self.kind == "number":
-            raise ConfigError(f"column '{name}' has levels and is called a number: make it kind = \"category\"")
-        if self.reference and self.levels and self.reference not in self.levels:
-            raise ConfigError(f"column '{name}': the reference '{self.reference}' is not among its levels")
+_MOST_TIMES = 100
 
 
 @dataclass(frozen=True)
@@ -174,7 +140,7 @@ class Study(Checked):
             values["outcome"]["baseline"] = list(self.baseline)
         if self.class_weights:
             values.setdefault("outcome", {})["class_weights"] = dict(sorted(self.class_weights.items()))
-        rules = {name: _changed(rule) for name, rule in sorted(self.columns.items())}
+        rules = {name: rule.as_dict() for name, rule in sorted(self.columns.items())}
         values["columns"] = {name: rule for name, rule in rules.items() if rule}
         values["penalty"] = {"strength": self.strength, "terms": dict(sorted(self.strengths.items()))}
         values["fit"] = {name: getattr(self, name) for name in ("method", "tolerance", "rounds", "aliased")}
@@ -226,27 +192,27 @@ class Study(Checked):
             if name not in given:
                 raise ConfigError(f'the study has no {name}: set {name} = "..."')
         parameters = _parameters(given["family"])
-        _refuse_unknown("setting", given, (*_SETTINGS, *parameters))
-        found: dict[str, Any] = {"parameters": {name: _number(name, given[name]) for name in parameters if name in given}}
-        outcome = _table(given, "outcome", ("event", "non_event", "status", "baseline", "class_weights"))
-        found |= {name: _labels(f"outcome.{name}", outcome[name]) for name in outcome if name in ("event", "non_event")}
+        refuse_unknown("setting", given, (*_SETTINGS, *parameters))
+        found: dict[str, Any] = {"parameters": {name: number_of(name, given[name]) for name in parameters if name in given}}
+        outcome = table_of(given, "outcome", ("event", "non_event", "status", "baseline", "class_weights"))
+        found |= {name: labels_of(f"outcome.{name}", outcome[name]) for name in outcome if name in ("event", "non_event")}
         found["status"], times = outcome.get("status", ""), outcome.get("baseline", [])
         listed = times if isinstance(times, list | tuple) else [times]
-        found["baseline"] = tuple(_number("outcome.baseline", time) for time in listed)
-        weights = _table(outcome, "class_weights", None)
-        found["class_weights"] = {str(label): _number(f"class_weights.{label}", value) for label, value in weights.items()}
-        columns = _table(given, "columns", None)
-        rules = {name: _rule(name, rule) for name, rule in columns.items()}
+        found["baseline"] = tuple(number_of("outcome.baseline", time) for time in listed)
+        weights = table_of(outcome, "class_weights", None)
+        found["class_weights"] = {str(label): number_of(f"class_weights.{label}", value) for label, value in weights.items()}
+        columns = table_of(given, "columns", None)
+        rules = {name: ColumnRule.from_dict(name, rule) for name, rule in columns.items()}
         found["columns"] = {name: rule for name, rule in rules.items() if rule != _NO_RULE}
-        penalty = _table(given, "penalty", ("strength", "terms"))
+        penalty = table_of(given, "penalty", ("strength", "terms"))
         if "strength" in penalty:
-            found["strength"] = _number("penalty.strength", penalty["strength"])
-        terms = _table(penalty, "terms", None)
-        found["strengths"] = {term: _number(f"penalty.terms.{term}", value) for term, value in terms.items()}
-        found |= _table(given, "fit", ("method", "tolerance", "rounds", "aliased"))
-        found["policy"] = _table(given, "policy", None)
+            found["strength"] = number_of("penalty.strength", penalty["strength"])
+        terms = table_of(penalty, "terms", None)
+        found["strengths"] = {term: number_of(f"penalty.terms.{term}", value) for term, value in terms.items()}
+        found |= table_of(given, "fit", ("method", "tolerance", "rounds", "aliased"))
+        found["policy"] = table_of(given, "policy", None)
         if "feature_map" in given:
-            found["feature_map"] = MapRule.from_dict(_table(given, "feature_map", None))
+            found["feature_map"] = MapRule.from_dict(table_of(given, "feature_map", None))
         found |= {name: given[name] for name in _TEXTS if name in given}
         return cls(**found)
 
@@ -264,7 +230,7 @@ def _check_names(study: Study) -> None:
     for name, known in (("family", FAMILIES), ("missing", MISSING_RULES), ("aliased", ALIASED_RULES)):
         if getattr(study, name) not in known:
             raise ConfigError(unknown(name, getattr(study, name), known))
-    _refuse_unknown(f"parameter of family {study.family}", study.parameters, _parameters(study.family))
+    refuse_unknown(f"parameter of family {study.family}", study.parameters, _parameters(study.family))
     if not study.distribution.starts_anywhere:
         raise ConfigError(f"family {study.family} cannot be fitted from a study: use its loss in a fedns.Problem")
     formula = study.parsed
@@ -329,7 +295,7 @@ def _check_class_weights(study: Study) -> None:
 
 def _check_numbers(study: Study) -> None:
     for name in ("strength", "tolerance"):
-        _number(name, getattr(study, name))
+        number_of(name, getattr(study, name))
     for name, value in (("penalty.strength", study.strength), *study.strengths.items()):
         if not 0 <= value < math.inf:
             raise ConfigError(f"the penalty strength {name} must be a number >= 0, got {value}")
@@ -354,66 +320,3 @@ def _parameters(family: Any) -> tuple[str, ...]:
     """What a family needs to know beside its link."""
     known = FAMILIES[family] if isinstance(family, str) and family in FAMILIES else Family
     return tuple(f.name for f in fields(known) if f.name != "link")
-
-
-def _table(values: dict[str, Any], name: str, known: tuple[str, ...] | None) -> dict[str, Any]:
-    found = values.get(name, {})
-    if not isinstance(found, Mapping):
-        raise ConfigError(f"{name} must be a table, got {found!r}")
-    if known is not None:
-        _refuse_unknown(f"setting of [{name}]", found, known)
-    return dict(found)
-
-
-def _refuse_unknown(what: str, given: Mapping[str, Any], known: tuple[str, ...]) -> None:
-    for key in given:
-        if key not in known:
-            raise ConfigError(unknown(what, key, known))
-
-
-def _rule(name: str, values: Any) -> ColumnRule:
-    known = tuple(f.name for f in fields(ColumnRule))
-    found = _table({name: values}, name, known)
-    for key in ("kind", "unit"):
-        if not isinstance(found.get(key, ""), str):
-            raise ConfigError(f"column '{name}': {key} must be a text, got {found[key]!r}")
-    for key in ("range", "missing_codes"):
-        if key in found:
-            listed = found[key] if isinstance(found[key], list | tuple) else [found[key]]
-            found[key] = tuple(_number(f"{key} of column '{name}'", value) for value in listed)
-    for key in ("levels", "differs_at"):
-        if key in found:
-            found[key] = _labels(f"{key} of column '{name}'", found[key])
-    if "reference" in found:
-        found["reference"] = _labels(f"the reference of column '{name}'", found["reference"])[0]
-    return ColumnRule(**found)
-
-
-def _labels(what: str, value: Any) -> tuple[str, ...]:
-    """Texts; whole numbers and true or false stand for the texts that name them."""
-    items = value if isinstance(value, list | tuple) else [value]
-    named = []
-    for item in items:
-        if isinstance(item, bool):
-            named.append(str(item).lower())
-        elif isinstance(item, int | float) and math.isfinite(item):
-            named.append(label_of(float(item)))
-        elif isinstance(item, str) and item.strip() and len(item) <= _LONGEST_TEXT:
-            named.append(item.strip())
-        else:
-            raise ConfigError(f"{what} must be texts or numbers, got {item!r}")
-    if not named:
-        raise ConfigError(f"{what} must not be empty")
-    return tuple(named)
-
-
-def _number(what: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise ConfigError(f"{what} must be a number, got {value!r}")
-    return float(value)
-
-
-def _changed(rule: ColumnRule) -> dict[str, Any]:
-    """What a rule says beyond the defaults, tuples as lists."""
-    values = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(rule).items()}
-    return {name: value for name, value in values.items() if value and (name, value) != ("kind", "auto")}

@@ -7,9 +7,10 @@ import pandas as pd
 import pytest
 
 from fedns.core.errors import DataError
+from fedns.studies.column_rule import ColumnRule
 from fedns.studies.fit import fit_study
 from fedns.studies.model.estimate import SeparationError
-from fedns.studies.study import ColumnRule, Study
+from fedns.studies.study import Study
 
 CASE = {"event": ("case",), "non_event": ("control",)}
 
