@@ -11,12 +11,13 @@ from fedns.cli import main
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 
 
-def test_the_python_example_runs():
-    (code,) = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+def test_the_python_examples_run_in_the_order_they_are_read(capsys):
     names: dict[str, object] = {}
-    exec(code, names)
-    history = names["history"]
+    for code in re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL):
+        exec(code, names)
+    history, model = names["history"], names["model"]
     assert isinstance(history, fedns.History) and history.converged and history.suboptimality[-1] <= 1e-10
+    assert isinstance(model, fedns.FederatedLogisticRegression) and "std err" in capsys.readouterr().out
 
 
 def test_links_lead_somewhere():
