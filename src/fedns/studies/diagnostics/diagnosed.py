@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedns.core.clients import Handler
 from fedns.core.cohort import Cohort
 from fedns.core.errors import FednsError
+from fedns.core.messages import Message, batch_size, split_batch
 from fedns.federation.protocol.absence import SitesLost
+from fedns.studies.diagnostics.concordance import Pairs, TimeDiagnostics, told_pairs
 from fedns.studies.diagnostics.curves import Groups, Roc, Tenth, calibration, groups_of, quantiles, roc, together
-from fedns.studies.diagnostics.exchange import ScoreTable, Scoring
-from fedns.studies.inference.estimates import Inference
+from fedns.studies.diagnostics.exchange import ClassPoint, ScoreTable, Scoring
 from fedns.studies.inference.exchange import Point
-from fedns.studies.inference.sites import fitted_without
+from fedns.studies.inference.without import MOST_SITES, Without
 
 FloatArray = NDArray[np.float64]
-MOST_HELD_OUT = 20  # sites: each is asked by itself
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,6 +69,7 @@ class Diagnostics:
 
     sites: Mapping[str, Prediction]  # by name; not those whose rows were too few to tell
     held_out: Mapping[str, Prediction] = field(default_factory=dict)  # by the model of all other sites
+    refitted: bool = True  # that model, to convergence; else it is one Newton step from the joint one
     notes: tuple[str, ...] = ()
 
     @cached_property
@@ -82,63 +85,124 @@ class Diagnostics:
             "total": self.total.as_dict(),
             "sites": {name: one.as_dict() for name, one in self.sites.items()},
             "held_out": {name: one.as_dict() for name, one in self.held_out.items()},
+            "held_out_refitted": self.refitted,
             "notes": list(self.notes),
         }
 
+    def table(self) -> list[list[str]]:
+        """The figures as texts, with headings: all sites, each of them, and each by the model of the others."""
+        events = self.total.events
+        own = ["AUC", "std err", "it is within"] if events else ["residuals 5 %", "25 %", "50 %", "75 %", "95 %"]
+        lines = [("all sites", self.total), *self.sites.items()]
+        lines += [(f"{site}, by the others", one) for site, one in self.held_out.items()]
+        return [["predictions", "rows", "observed", "expected", *own], *(_line(name, one) for name, one in lines)]
 
-def diagnose(
-    scoring: Scoring, cohort: Cohort, sites: Sequence[str], w: FloatArray, kept: Sequence[int], inference: Inference
-) -> Diagnostics | str:
-    """Ask all sites about w, and each about the model of the others; or a sentence that says why it cannot be told.
 
-    kept: which of w the inference is about.
-    """
-    if not scoring.is_possible:
-        return f"family {scoring.family.name} has no single prediction for a row"
-    try:
-        tables = _asked(scoring, cohort, w)
-    except (FednsError, SitesLost) as refusal:
-        return str(refusal)
-    found = {site: told for site, table in zip(sites, tables, strict=True) if (told := _told(scoring, table)) is not None}
-    notes = [
-        f"site '{site}' has too few rows of some kind to say how the model predicts there"
-        for site in sites
-        if site not in found
-    ]
-    if not found:
-        return "; ".join(notes)
-    held_out = {}
-    if 1 < len(sites) <= MOST_HELD_OUT:
-        for place, site in enumerate(sites):
-            fitted = fitted_without(inference, place)
-            if site not in found or fitted is None:
+@dataclass(frozen=True, eq=False)
+class ClassDiagnostics:
+    """How the model predicts each class of the outcome, one against the rest."""
+
+    classes: Mapping[str, Diagnostics]  # the reference first; not those that could not be told
+    notes: tuple[str, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, as model.json has them."""
+        return {"classes": {name: one.as_dict() for name, one in self.classes.items()}, "notes": list(self.notes)}
+
+    def table(self) -> list[list[str]]:
+        """The figures as texts, with headings, class by class."""
+        tables = [(name, one.table()) for name, one in self.classes.items()]
+        lines = [[f"{name}: {line[0]}", *line[1:]] for name, table in tables for line in table[1:]]
+        return [tables[0][1][0], *lines]
+
+
+Predictions = Diagnostics | ClassDiagnostics | TimeDiagnostics
+
+
+@dataclass(frozen=True, eq=False)
+class Asking:
+    """Whom to ask how a model predicts, and about which models."""
+
+    cohort: Cohort
+    sites: Sequence[str]
+    w: FloatArray
+    kept: Sequence[int]  # which of w the models without a site are about
+    without: Without | None
+
+    def ask(self, handler: Handler, more: Callable[[FloatArray], Message], told: Callable[[Any], list[T | None]]) -> Told[T]:
+        """What every site tells of the joint model, and of that of the others.
+
+        more: the request about a model. told: what each client of a batch has told, None where its rows are too few.
+        """
+        answers = [one for _, batch in self.cohort.ask(handler, more(self.w)) for one in told(batch)]
+        found = {site: one for site, one in zip(self.sites, answers, strict=True) if one is not None}
+        missing = [site for site in self.sites if site not in found]
+        notes = [f"site '{site}' has too few rows of some kind to say how the model predicts there" for site in missing]
+        held_out = {}
+        for place, site in enumerate(self.sites):
+            if site not in found or self.without is None or np.isnan(self.without.fitted[place]).any():
                 continue
-            others = w.copy()
-            others[list(kept)] = fitted
+            if len(self.sites) > MOST_SITES:
+                break
+            others = self.w.copy()
+            others[list(self.kept)] = self.without.fitted[place]
             try:
-                (table,) = _asked(scoring, cohort.part(np.array([place])), others)
-                told = _told(scoring, table)
+                ((_, batch),) = self.cohort.part(np.array([place])).ask(handler, more(others))
             except (FednsError, SitesLost) as refusal:
                 notes.append(f"the model of the other sites is not tried at '{site}': {refusal}")
                 continue
-            if told is not None:
-                held_out[site] = told
-    return Diagnostics(found, held_out, tuple(notes))
+            (one,) = told(batch)
+            if one is not None:
+                held_out[site] = one
+        return Told(found, held_out, self.without is None or self.without.refitted, tuple(notes))
 
 
-def _asked(scoring: Scoring, cohort: Cohort, w: FloatArray) -> list[ScoreTable]:
-    return [
-        _one(batch, client)
-        for where, batch in cohort.ask(scoring.look_at_scores, Point(coefficients=w))
-        for client in range(where.stop - where.start)
-    ]
+class Told(NamedTuple, Generic[T]):
+    """What sites have told."""
+
+    sites: dict[str, T]
+    held_out: dict[str, T]
+    refitted: bool
+    notes: tuple[str, ...]
 
 
-def _one(batch: ScoreTable, client: int) -> ScoreTable:
-    return ScoreTable(**{name: getattr(batch, name).part(client) for name in batch.specs()})
+def diagnose(scoring: Scoring, asking: Asking, classes: Sequence[str]) -> Predictions | str:
+    """Ask all sites about the joint model, and each about the model of the others; or why it cannot be told.
+
+    classes: of the outcome, where it has several.
+    """
+    if classes:
+        return _by_class(scoring, asking, classes)
+    try:
+        if scoring.family.has_residuals:
+            told = asking.ask(scoring.look_at_scores, Point, lambda batch: _told(scoring, batch))
+            return Diagnostics(*told) if told.sites else "; ".join(told.notes)
+        pairs = asking.ask(Pairs(scoring.smallest).look_at_pairs, Point, told_pairs)
+        return TimeDiagnostics(*pairs) if pairs.sites else "; ".join(pairs.notes)
+    except (FednsError, SitesLost) as refusal:
+        return str(refusal)
 
 
-def _told(scoring: Scoring, table: ScoreTable) -> Prediction | None:
+def _by_class(scoring: Scoring, asking: Asking, classes: Sequence[str]) -> ClassDiagnostics | str:
+    found, notes = {}, []
+    for place, name in enumerate(classes):
+        number = np.int64(place)
+        try:
+            told = asking.ask(scoring.look_at_class, lambda w: ClassPoint(w, number), lambda batch: _told(scoring, batch))  # noqa: B023
+        except (FednsError, SitesLost) as refusal:
+            notes.append(f"{name}: {refusal}")
+            continue
+        notes += [f"{name}: {note}" for note in told.notes]
+        if told.sites:
+            found[name] = Diagnostics(*told)
+    return ClassDiagnostics(found, tuple(notes)) if found else "; ".join(notes)
+
+
+def _told(scoring: Scoring, batch: Any) -> list[Prediction | None]:
+    return [_of_table(scoring, split_batch(batch, client)) for client in range(batch_size(batch))]
+
+
+def _of_table(scoring: Scoring, table: ScoreTable) -> Prediction | None:
     groups = groups_of(table.stops, table.weights, table.outcomes, table.predictions)
     if not groups.weight:
         return None
@@ -151,15 +215,6 @@ def _told(scoring: Scoring, table: ScoreTable) -> Prediction | None:
     residuals = np.concatenate([-odds, 1.0 / odds])  # of non-events and events with this prediction
     weights = np.concatenate([groups.weights - groups.outcomes, groups.outcomes])
     return Prediction(groups, residuals[weights > 0], weights[weights > 0], events=True)
-
-
-def prediction_table(found: Diagnostics) -> list[list[str]]:
-    """The figures as texts, with headings: all sites, each of them, and each by the model of the others."""
-    events = found.total.events
-    own = ["AUC", "std err", "it is within"] if events else ["residuals 5 %", "25 %", "50 %", "75 %", "95 %"]
-    lines = [("all sites", found.total), *found.sites.items()]
-    lines += [(f"{site}, by the others", one) for site, one in found.held_out.items()]
-    return [["predictions", "rows", "observed", "expected", *own], *(_line(name, one) for name, one in lines)]
 
 
 def _line(name: str, one: Prediction) -> list[str]:
