@@ -61,7 +61,7 @@ def test_a_held_out_site_is_predicted_by_the_others(tables, fit):
         own = rows[rows["site"] == site]
         one, p = fit.diagnostics.held_out[site], others.predict(own)
         assert abs(one.roc.area - roc_auc_score(own["y"], p)) < (one.roc.bounds[1] - one.roc.bounds[0]) / 2 + 0.002
-        assert one.groups.expected == pytest.approx(p.mean(), rel=1e-6)
+        assert one.groups.expected == pytest.approx(p.mean(), rel=1e-5)
 
 
 def test_residuals_of_numbers_and_counts(tables):

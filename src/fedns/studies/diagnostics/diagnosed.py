@@ -119,6 +119,24 @@ class ClassDiagnostics:
 Predictions = Diagnostics | ClassDiagnostics | TimeDiagnostics
 
 
+class Question(NamedTuple, Generic[T]):
+    """What sites are asked about a model: of an outcome, or of one class of it."""
+
+    handler: Handler
+    request: Callable[[FloatArray], Message]
+    told: Callable[[Any], list[T | None]]  # by each client of a batch; None where its rows are too few
+
+
+@dataclass
+class Answers(Generic[T]):
+    """What sites have told."""
+
+    sites: dict[str, T]
+    held_out: dict[str, T] = field(default_factory=dict)
+    refitted: bool = True
+    notes: list[str] = field(default_factory=list)
+
+
 @dataclass(frozen=True, eq=False)
 class Asking:
     """Whom to ask how a model predicts, and about which models."""
@@ -127,75 +145,78 @@ class Asking:
     sites: Sequence[str]
     w: FloatArray
     kept: Sequence[int]  # which of w the models without a site are about
-    without: Without | None
 
-    def ask(self, handler: Handler, more: Callable[[FloatArray], Message], told: Callable[[Any], list[T | None]]) -> Told[T]:
-        """What every site tells of the joint model, and of that of the others.
-
-        more: the request about a model. told: what each client of a batch has told, None where its rows are too few.
-        """
-        answers = [one for _, batch in self.cohort.ask(handler, more(self.w)) for one in told(batch)]
+    def joint(self, question: Question[T]) -> Answers[T]:
+        """What every site tells of the joint model."""
+        batches = self.cohort.ask(question.handler, question.request(self.w))
+        answers = [one for _, batch in batches for one in question.told(batch)]
         found = {site: one for site, one in zip(self.sites, answers, strict=True) if one is not None}
         missing = [site for site in self.sites if site not in found]
         notes = [f"site '{site}' has too few rows of some kind to say how the model predicts there" for site in missing]
-        held_out = {}
+        return Answers(found, notes=notes)
+
+    def held_out(self, question: Question[T], answers: Answers[T], without: Without | None) -> None:
+        """Add what every site tells of the model of the others."""
+        if without is None or len(self.sites) > MOST_SITES:
+            return
+        answers.refitted = without.refitted
         for place, site in enumerate(self.sites):
-            if site not in found or self.without is None or np.isnan(self.without.fitted[place]).any():
+            if site not in answers.sites or np.isnan(without.fitted[place]).any():
                 continue
-            if len(self.sites) > MOST_SITES:
-                break
             others = self.w.copy()
-            others[list(self.kept)] = self.without.fitted[place]
+            others[list(self.kept)] = without.fitted[place]
             try:
-                ((_, batch),) = self.cohort.part(np.array([place])).ask(handler, more(others))
+                ((_, batch),) = self.cohort.part(np.array([place])).ask(question.handler, question.request(others))
             except (FednsError, SitesLost) as refusal:
-                notes.append(f"the model of the other sites is not tried at '{site}': {refusal}")
+                answers.notes.append(f"the model of the other sites is not tried at '{site}': {refusal}")
                 continue
-            (one,) = told(batch)
+            (one,) = question.told(batch)
             if one is not None:
-                held_out[site] = one
-        return Told(found, held_out, self.without is None or self.without.refitted, tuple(notes))
+                answers.held_out[site] = one
 
 
-class Told(NamedTuple, Generic[T]):
-    """What sites have told."""
+def diagnose(
+    scoring: Scoring, asking: Asking, classes: Sequence[str], find_without: Callable[[], Without | None]
+) -> tuple[Predictions | str, Without | None]:
+    """How the model predicts, or why that cannot be told; and the models without a site, found meanwhile.
 
-    sites: dict[str, T]
-    held_out: dict[str, T]
-    refitted: bool
-    notes: tuple[str, ...]
-
-
-def diagnose(scoring: Scoring, asking: Asking, classes: Sequence[str]) -> Predictions | str:
-    """Ask all sites about the joint model, and each about the model of the others; or why it cannot be told.
-
+    Sites are asked about the joint model first: where an owner's limits are reached later, it is known at least.
     classes: of the outcome, where it has several.
     """
-    if classes:
-        return _by_class(scoring, asking, classes)
-    try:
-        if scoring.family.has_residuals:
-            told = asking.ask(scoring.look_at_scores, Point, lambda batch: _told(scoring, batch))
-            return Diagnostics(*told) if told.sites else "; ".join(told.notes)
-        pairs = asking.ask(Pairs(scoring.smallest).look_at_pairs, Point, told_pairs)
-        return TimeDiagnostics(*pairs) if pairs.sites else "; ".join(pairs.notes)
-    except (FednsError, SitesLost) as refusal:
-        return str(refusal)
-
-
-def _by_class(scoring: Scoring, asking: Asking, classes: Sequence[str]) -> ClassDiagnostics | str:
-    found, notes = {}, []
-    for place, name in enumerate(classes):
-        number = np.int64(place)
+    questions = _questions(scoring, classes)
+    answers, refusals = {}, []
+    for name, question in questions.items():
         try:
-            told = asking.ask(scoring.look_at_class, lambda w: ClassPoint(w, number), lambda batch: _told(scoring, batch))  # noqa: B023
+            answers[name] = asking.joint(question)
         except (FednsError, SitesLost) as refusal:
-            notes.append(f"{name}: {refusal}")
-            continue
-        notes += [f"{name}: {note}" for note in told.notes]
-        if told.sites:
-            found[name] = Diagnostics(*told)
-    return ClassDiagnostics(found, tuple(notes)) if found else "; ".join(notes)
+            refusals.append(f"{name}: {refusal}" if name else str(refusal))
+    without = find_without()
+    for name, found in answers.items():
+        asking.held_out(questions[name], found, without)
+    told = {name: _as_told(found) for name, found in answers.items() if found.sites}
+    notes = [*refusals, *(f"{name}: {note}" if name else note for name, found in answers.items() for note in found.notes)]
+    if not told:
+        return "; ".join(notes), without
+    return (ClassDiagnostics(told, tuple(notes)) if classes else told[""]), without
+
+
+def _questions(scoring: Scoring, classes: Sequence[str]) -> dict[str, Question[Any]]:
+    """By class of the outcome; by "" where it has none."""
+
+    def of_class(place: int) -> Question[Prediction]:
+        return Question(scoring.look_at_class, lambda w: ClassPoint(w, np.int64(place)), lambda told: _told(scoring, told))
+
+    if classes:
+        return {name: of_class(place) for place, name in enumerate(classes)}
+    if scoring.family.has_residuals:
+        return {"": Question(scoring.look_at_scores, Point, lambda told: _told(scoring, told))}
+    return {"": Question(Pairs(scoring.smallest).look_at_pairs, Point, told_pairs)}
+
+
+def _as_told(found: Answers[Any]) -> Any:
+    one = next(iter(found.sites.values()))
+    kind = Diagnostics if isinstance(one, Prediction) else TimeDiagnostics
+    return kind(found.sites, found.held_out, found.refitted, tuple(found.notes))
 
 
 def _told(scoring: Scoring, batch: Any) -> list[Prediction | None]:

@@ -64,7 +64,7 @@ class StudyFit:
     num_rows: int
     meter: Meter  # of everything: handshake, rounds, the two looks at the Hessian, and the sums for inference
     inference: Inference | None = None  # None where a site refused the last look at the Hessian
-    without: Without | None = None  # the models of all sites but one, where there are several
+    without: Without | None = None  # the models of all sites but one, where there are several and the fit has converged
     baseline: Mapping[str, SiteHazard] = field(default_factory=dict)  # of family cox, by site
     prediction: Predictions | str = ""  # how the model predicts, or why that is not known
     site_lines: SiteLines = field(default_factory=SiteLines)  # every message that left a site

@@ -24,7 +24,7 @@ from fedns.studies.inference.estimates import Inference, inverse
 FloatArray = NDArray[np.float64]
 MOST_SITES = 20  # each of which would be left out once
 _MOST_EXCHANGES = 15
-_NEAR_ENOUGH = 1e-6  # standard errors from the maximum
+_NEAR_ENOUGH = 1e-5  # standard errors from the maximum
 
 
 class Points(Message):
@@ -34,7 +34,7 @@ class Points(Message):
 
 
 class Gradients(Message):
-    """A client's gradient at each of them."""
+    """A client's gradient at each model that is fitted without one of the sites."""
 
     gradients: Payload = wire("models", "features", dtype="float64", discloses="gradient")
 
@@ -67,12 +67,13 @@ class _Model:
 
     def moved(self, gradient: FloatArray) -> bool:
         """Take a step by the gradient at w; False where w is near enough."""
-        if self.gradient is not None and self.step is not None:
-            self._learn(self.step, gradient - self.gradient)
-        step = -self.inverse @ gradient
-        if math.sqrt(max(0.0, float(-gradient @ step))) <= _NEAR_ENOUGH * self.unit:
-            return False
-        self.gradient, self.step, self.w = gradient, step, self.w + step
+        with np.errstate(over="ignore", invalid="ignore"):  # a model that runs away is noticed by what becomes of w
+            if self.gradient is not None and self.step is not None:
+                self._learn(self.step, gradient - self.gradient)
+            step = -self.inverse @ gradient
+            if math.sqrt(max(0.0, float(-gradient @ step))) <= _NEAR_ENOUGH * self.unit:
+                return False
+            self.gradient, self.step, self.w = gradient, step, self.w + step
         return True
 
     def _learn(self, step: FloatArray, change: FloatArray) -> None:
@@ -127,7 +128,7 @@ def _moved(
     cohort: Cohort, w: FloatArray, kept: list[int], inference: Inference, models: dict[int, _Model]
 ) -> dict[int, _Model]:
     """Move the models until they converge; those that do not."""
-    moving = dict(models)
+    moving, lost = dict(models), {}
     for _ in range(_MOST_EXCHANGES):
         if not moving:
             break
@@ -138,7 +139,9 @@ def _moved(
             gradient = model.shares @ told[:, place] + inference.penalty * model.w
             if not model.moved(gradient):
                 del moving[site]
-    return moving
+            elif not np.isfinite(model.w).all():
+                lost[site] = moving.pop(site)
+    return lost | moving
 
 
 def _put(models: dict[int, _Model], inference: Inference, sites: int) -> FloatArray:

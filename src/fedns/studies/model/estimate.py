@@ -118,8 +118,12 @@ def estimate(
     inference = infer(design, found, fit.coefficients, w, curvature, cohort)
     scoring, sites = scoring_of(design, smallest_count), [site.site for site in agreed.summaries]
     kept = kept_places(design, found)
-    without_one = ask_without(cohort, w, kept, inference, sites)
-    told = diagnose(scoring, Asking(cohort, sites, w, kept, without_one), design.classes)
+    told, without_one = diagnose(
+        scoring,
+        Asking(cohort, sites, w, kept),
+        design.classes,
+        lambda: ask_without(cohort, w, kept, inference, sites) if fit.converged else None,
+    )
     baseline, notes = ask_baseline(Baseline(study.baseline, smallest_count), cohort, sites, w)
     notes += without_one.notes if without_one else ()
     return replace(

@@ -7,8 +7,9 @@ from html import escape
 
 from fedns.reporting.charts import Chart, Line, Scale
 from fedns.reporting.interactive import figure_html
-from fedns.reporting.page import html_table
+from fedns.reporting.page import folded, html_table
 from fedns.studies.diagnostics.concordance import TimeDiagnostics
+from fedns.studies.diagnostics.curves import Groups, Tenth, calibration
 from fedns.studies.diagnostics.diagnosed import ClassDiagnostics, Diagnostics, Prediction, Predictions
 from fedns.studies.inference.fitted import StudyFit
 
@@ -33,13 +34,51 @@ def predictions(fit: StudyFit) -> str:
     if isinstance(found, str):
         return ""
     headings, *rows = found.table()
-    words = [_words(found)]
+    words = [_words(found), *_lumps(found)]
     parts = found.classes.values() if isinstance(found, ClassDiagnostics) else [found]
     if any(part.held_out for part in parts):
         words.append(_HELD_OUT + _REFITTED[all(part.refitted for part in parts)])
-    figures = "".join(figure_html(chart, _picture(chart)) for chart in _charts(found))
+    figures = "".join(figure_html(chart, _picture(chart)) for chart in charts(found))
     notes = f"<p class='notes'>{escape(' '.join(words))}</p>"
-    return (f'<div class="figures">{figures}</div>' if figures else "") + html_table(headings, rows) + notes
+    numbers = (
+        "" if isinstance(found, TimeDiagnostics) else folded(_calibration_table(_totals(found)), "Calibration in numbers")
+    )
+    shown = f'<div class="figures">{figures}</div>' if figures else ""
+    return shown + html_table(headings, rows) + notes + numbers
+
+
+def _totals(found: Diagnostics | ClassDiagnostics) -> dict[str, Prediction]:
+    if isinstance(found, Diagnostics):
+        return {"all sites": found.total}
+    return {name: one.total for name, one in found.classes.items()}
+
+
+def _lumped(found: Predictions) -> dict[str, Groups]:
+    """Sites with many rows, so few of which have one of the outcomes that all are one group."""
+    if not isinstance(found, Diagnostics) or not found.total.events or len(found.sites) < 2:
+        return {}
+    least = found.total.groups.weight / 20
+    return {
+        site: one.groups for site, one in found.sites.items() if one.groups.weights.size == 1 and one.groups.weight > least
+    }
+
+
+def _lumps(found: Predictions) -> list[str]:
+    return [
+        f"Site {site} is one group of {groups.weight:.10g} rows, {groups.expected:.3g} predicted and {groups.observed:.3g} "
+        "observed on average: too few of them have one of the outcomes to be divided, and the curve of all may jump there."
+        for site, groups in _lumped(found).items()
+    ]
+
+
+def _calibration_table(totals: Mapping[str, Prediction]) -> str:
+    events = next(iter(totals.values())).events
+    rows = []
+    for name, one in totals.items():
+        for part in one.calibration:
+            ends = [f"{part.low:.3f} to {part.high:.3f}"] if events else []
+            rows.append([name, f"{part.weight:.10g}", f"{part.predicted:.4g}", f"{part.observed:.4g}", *ends])
+    return html_table(["", "rows", "predicted", "observed", *(["95 % interval"] if events else [])], rows)
 
 
 def _words(found: Predictions) -> str:
@@ -48,34 +87,37 @@ def _words(found: Predictions) -> str:
     return _TIMES if isinstance(found, TimeDiagnostics) else f"{_CLASSES} {_EVENTS}"
 
 
-def _charts(found: Predictions) -> list[Chart]:
+def charts(found: Predictions) -> list[Chart]:
+    """Calibration, and ROC where groups can tell; none of times."""
     if isinstance(found, TimeDiagnostics):
         return []
+    totals = _totals(found)
+    lumps = {site: calibration(groups, events=True) for site, groups in _lumped(found).items()}
     if isinstance(found, ClassDiagnostics):
-        totals = {name: one.total for name, one in found.classes.items()}
         lines = _roc_lines(totals)
     else:
-        totals = {"all sites": found.total}
         apart = _roc_lines(found.held_out, " by the others"), _roc_lines(found.sites)
         lines = _roc_lines(totals) + next((part for part in apart if 1 < len(part) <= _MOST_SITES), [])
-    return [calibration_chart(totals), *([roc_chart(lines)] if lines else [])]
+    return [_calibration_chart(totals, lumps), *([_roc_chart(lines)] if lines else [])]
 
 
-def calibration_chart(totals: Mapping[str, Prediction]) -> Chart:
-    """Predicted against observed, a line for each."""
+def _calibration_chart(totals: Mapping[str, Prediction], lumps: Mapping[str, tuple[Tenth, ...]]) -> Chart:
+    """Predicted against observed, a line for each, and a point for each site that is one group."""
     events = next(iter(totals.values())).events
     kind, lines, ends = "risk" if events else "mean", [], []
-    for name, one in totals.items():
-        tenths = one.calibration
+    shown = {name: one.calibration for name, one in totals.items()} | {
+        f"{site}, one group": one for site, one in lumps.items()
+    }
+    for name, tenths in shown.items():
         low, high = ([t.low for t in tenths], [t.high for t in tenths]) if events else (None, None)
         lines.append(Line(name, {kind: [t.predicted for t in tenths]}, [t.observed for t in tenths], low, high))
         ends += [t.predicted for t in tenths]
     lines.append(Line("perfect", {kind: [min(ends), max(ends)]}, [min(ends), max(ends)], dashed=True))
-    caption = "Tenths of the rows by their prediction" + (", with 95 % intervals." if events else ".")
+    caption = "About ten parts of the rows by their prediction" + (", with 95 % intervals." if events else ".")
     return Chart("calibration", "Calibration", caption, {kind: Scale("predicted")}, Scale("observed"), lines)
 
 
-def roc_chart(lines: list[Line]) -> Chart:
+def _roc_chart(lines: list[Line]) -> Chart:
     """These curves, and what chance would give."""
     chance = Line("chance", {"rate": [0.0, 1.0]}, [0.0, 1.0], dashed=True)
     return Chart("roc", "ROC", "", {"rate": Scale("false positive rate")}, Scale("true positive rate"), [*lines, chance])
