@@ -137,9 +137,10 @@ def cpu() -> Backend:
 def gpu() -> Backend:
     """The passes on this machine's GPU, which must be one for CUDA."""
     try:
-        from fedns.numerics.gpu.backend import GpuBackend
+        from fedns.numerics.gpu.backend import GpuBackend, device_name
     except ImportError:
         raise BackendError("device 'cuda' needs CuPy: pip install 'fedns[gpu]', or use device 'cpu'") from None
+    device_name()
     return GpuBackend()
 
 

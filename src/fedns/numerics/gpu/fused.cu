@@ -110,9 +110,37 @@ __device__ void add_to_registers(Group own, const REAL *tile, int count, int c, 
     }
 }
 
-extern "C" __global__ void __launch_bounds__(GROUPS *THREADS) fused_pass(const REAL *rows, const double *y, const double *s, const double *totals,
-                                      const long long *pieces, const double *points, int points_stride,
-                                      const word *keys, const long long *chosen, const long long *sizes, double *out) {
+// Which sums are a client's among all: all sketches, all gradients, all values.
+__device__ long long place_of(long long client, long long clients, int e) {
+    if (e == 0) return clients * CELLS + client;
+    if (e <= FEATURES) return clients * SIZE * FEATURES + client * FEATURES + e - 1;
+    return client * SIZE * FEATURES + e - 1 - FEATURES;
+}
+
+// The block that is done last with pieces of a client adds them up: who that is may differ, the order of sums does not.
+__device__ void add_up(const double *partial, const long long *bounds, long long client, long long low, long long high,
+                       long long clients, int *done, double *sums) {
+    __shared__ bool last;
+    const long long count = min(bounds[client + 1], high) - max(bounds[client], low);
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) last = atomicAdd(done + client, 1) == count - 1;
+    __syncthreads();
+    if (!last) return;
+    __threadfence();
+    for (int e = threadIdx.x; e <= CELLS; e += blockDim.x) {
+        double *own = sums + place_of(client, clients, e);
+        *own = with_pieces(*own, partial, bounds, client, low, high, 1 + CELLS, e);
+    }
+    if (threadIdx.x == 0) done[client] = 0;
+}
+
+// A block for each of pieces low:high, whose sums go to `partial` (pieces, 1 + CELLS); done (clients,) is 0 before and after.
+extern "C" __global__ void __launch_bounds__(GROUPS *THREADS)
+    fused_pass(const REAL *rows, const double *y, const double *s, const double *totals, const long long *pieces,
+               const double *points, int points_stride, const word *keys, const long long *chosen, const long long *sizes,
+               const long long *bounds, long long low, long long high, long long clients, double *partial, int *done,
+               double *sums_of_clients) {
     extern __shared__ __align__(16) char shared[];
     __shared__ double w[FEATURES];
     __shared__ double values[GROUPS];
@@ -201,7 +229,7 @@ extern "C" __global__ void __launch_bounds__(GROUPS *THREADS) fused_pass(const R
         for (int distance = 16; distance; distance /= 2) value += __shfl_down_sync(~0u, value, distance);
     if (c == 0) values[group] = value;  // rows are the first warp's alone
     __syncthreads();
-    double *totals_here = out + (long long)blockIdx.x * (1 + CELLS);
+    double *totals_here = partial + (long long)blockIdx.x * (1 + CELLS);
     for (int e = threadIdx.x; e < CELLS; e += blockDim.x) {
         double total = 0.0;
         for (int other = 0; other < GROUPS; other++)
@@ -213,4 +241,5 @@ extern "C" __global__ void __launch_bounds__(GROUPS *THREADS) fused_pass(const R
         for (int other = 0; other < GROUPS; other++) total += values[other];
         totals_here[0] = total;
     }
+    add_up(partial, bounds, piece.client, low, high, clients, done, sums_of_clients);
 }
