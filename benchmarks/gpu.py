@@ -14,10 +14,12 @@ from typing import Any
 
 import cupy as cp
 import numpy as np
+from cupyx import empty_pinned
 
 import fedns
 from fedns.core.shards import Shards
 from fedns.numerics.gpu.backend import GpuBackend
+from fedns.numerics.gpu.resident import VARIABLE
 from fedns.numerics.rng import stream_keys
 
 SHAPES = {
@@ -101,6 +103,47 @@ def sketch_passes(name: str, shards: Shards, size: int, allowed: tuple[float, fl
     print(f"  value and gradient, with the copy {wall_ms(lambda: backend.value_and_gradient(loss, shards, w)):.3f} ms")
 
 
+def streaming(gigabytes: float, room: float) -> None:
+    """A pass over rows of which a part has room on the device, beside the copy of them by itself."""
+    rows, columns, clients = int(gigabytes * 1e9 / 144), 18, 1000
+    some = np.random.default_rng(0).standard_normal((1 << 20, columns))
+    features = np.resize(some, (rows, columns))
+    targets = np.where(features[:, 0] > 0, 1.0, -1.0)
+    sizes = np.diff(np.linspace(0, rows, clients + 1).astype(np.int64))
+    keys, w = stream_keys(0, "sketch", 1, np.arange(clients)), np.full(columns, 0.01)
+    found = []
+    for text in (f"{room}", "100"):
+        os.environ[VARIABLE] = text
+        shards = Shards.from_arrays(features, targets.copy(), sizes)
+        for sketch in (fedns.SJLT(10), fedns.SRHT(10)):
+            backend, loss, plan = GpuBackend(), fedns.Logistic(), sketch.plan(shards.sizes)
+
+            def a_pass(shards: Shards = shards, plan: Any = plan) -> Any:
+                return backend.gradient_and_sketch(loss, shards, w, plan, keys)
+
+            print(f"  {text} GB of room, {sketch.name}: a pass {wall_ms(a_pass, 5):.1f} ms", flush=True)
+            found.append(a_pass())
+    os.environ.pop(VARIABLE)
+    same = all(
+        np.array_equal(a, b) for one, two in zip(found[:2], found[2:], strict=True) for a, b in zip(one, two, strict=True)
+    )
+    total, part = features.nbytes + targets.nbytes, empty_pinned(1 << 25, np.uint8)
+    there, source = cp.empty(part.size, np.uint8), features.reshape(-1).view(np.uint8)
+
+    def copies() -> None:
+        for _ in range(total // part.size):
+            there.data.copy_from_host_async(part.ctypes.data, part.size, cp.cuda.get_current_stream())
+
+    def gathers() -> None:
+        for start in range(0, source.size - part.size, part.size):
+            part[:] = source[start : start + part.size]
+
+    print(f"streaming {total / 1e9:.2f} GB, {'the same bits' if same else 'OTHER BITS'}; the copy to the device by itself")
+    print(
+        f"  {wall_ms(copies, 3):.1f} ms; one thread copying them to a pinned buffer {wall_ms(gathers, 1):.0f} ms", flush=True
+    )
+
+
 def hessians(folder: Path) -> None:
     shards = fedns.split(*fedns.load("w8a"), clients=142, how="iid", seed=0)
     backend, w = GpuBackend(), np.zeros(shards.num_columns)
@@ -140,6 +183,7 @@ def main() -> None:
     print(cp.cuda.runtime.getDeviceProperties(0)["name"].decode(), "CuPy", cp.__version__)
     for name, (rows, columns, clients, size, *allowed) in SHAPES.items():
         sketch_passes(name, synthetic(rows, columns, clients), size, (allowed[0], allowed[1]))
+    streaming(4.0, 1.0)
     folder = os.environ.get("FEDNS_DATA")
     if not folder:
         print("FEDNS_DATA is not set: real data are left out")

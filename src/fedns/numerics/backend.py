@@ -129,6 +129,7 @@ DEVICES = ("cpu", "cuda")
 
 def cpu() -> Backend:
     """The passes on this machine's processors."""
+    _require_numba()
     from fedns.numerics.cpu.backend import CpuBackend
 
     return CpuBackend()
@@ -158,6 +159,12 @@ def default() -> Backend:
 
 def cpu_softmax(classes: int, reference: bool) -> Backend:
     """The passes for the softmax of several margins per row on this machine's processors."""
+    _require_numba()
     from fedns.numerics.cpu.softmax.backend import SoftmaxBackend
 
     return SoftmaxBackend(classes, reference)
+
+
+def _require_numba() -> None:
+    if find_spec("numba") is None:
+        raise BackendError("passes over rows on the processor need numba: pip install numba")

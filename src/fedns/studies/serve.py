@@ -17,12 +17,12 @@ from fedns.federation.config import SITE_FILE, SiteConfig
 from fedns.federation.site.guard import Guard, admit_coding
 from fedns.federation.site.metrics import watched
 from fedns.federation.site.rows import site_shards
-from fedns.federation.site.serve import prepare
+from fedns.federation.site.serve import found_device, prepare
 from fedns.federation.site.service import SiteService
 from fedns.problems.evaluation import evaluate_locally
 from fedns.problems.losses import Squared
 from fedns.problems.problem import Problem
-from fedns.runs.builder import at_site
+from fedns.runs.builder import at_site, computed_on
 from fedns.runs.methods import parse_method
 from fedns.runs.spec import Spec
 from fedns.studies.diagnostics.exchange import scoring_of
@@ -43,7 +43,7 @@ class StudySite:
     """What a site computes with, by the description of a run: bare columns, a table to describe, or coded rows."""
 
     def __init__(self, config: SiteConfig) -> None:
-        self._config = config
+        self._config, self._device = config, found_device(config)
         self._held: tuple[tuple[int, ...], Frame, str] | None = None  # the table, and how to tell it is still that one
 
     @property
@@ -92,7 +92,7 @@ class StudySite:
     def build(self, spec: Spec) -> tuple[Problem, Mapping[str, Handler]]:
         """The problem of a run, and by name the handlers that it may ask for."""
         if not spec.study:
-            return at_site(spec)
+            return at_site(spec, self._device)
         if not spec.agreement:
             return Problem(Squared()), _named(register, *HANDLERS)
         algorithm = parse_method(spec.method).algorithm
@@ -105,7 +105,7 @@ class StudySite:
             *Baseline(design.study.baseline, self._config.permit.smallest_level).handlers(),
             *algorithm.handlers(),
         )
-        return problem_of(design.study, design), _named(*asked)
+        return computed_on(self._device, problem_of(design.study, design)), _named(*asked)
 
     def _table(self, spec: Spec) -> SiteTable:
         permit, study = self._config.permit, Study.from_json(spec.study)
