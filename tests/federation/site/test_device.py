@@ -88,11 +88,10 @@ def test_plain_sites(tmp_path, method, device="cuda"):
 def test_a_study(tmp_path, device="cuda"):
     paths = write_example(tmp_path)
     spec = replace(run_of("fednewton"), sites=tuple(path.stem for path in paths))
-    configs = [
-        SiteConfig(path.stem, "flower", tmp_path, DataSource(path.name), path.stem, OPEN_HANDED, device=device)
-        for path in paths
-    ]
-    transport = InProcess({config.name: study_site(config).answer for config in configs})
+    answers = {}
+    for path in paths:
+        config = SiteConfig(path.stem, "flower", tmp_path, DataSource(path.name), path.stem, OPEN_HANDED, device=device)
+        answers[path.stem] = study_site(config).answer
     study = Study("disease ~ age + chol", "binomial", event=("yes",), non_event=("no",))
     fit = fit_federation(study, spec, InProcess(answers), tmp_path / "run")
     tables = [np.array([[row["age"], row["chol"], row["disease"]] for row in rows_of(path)]) for path in paths]
