@@ -25,7 +25,7 @@ def small(monkeypatch):
     from fedns.numerics.gpu import resident, streamed, windows
 
     monkeypatch.setattr(streamed, "_WINDOW_BYTES", 100_000)
-    monkeypatch.setattr(streamed, "_TASK_BYTES", 10_000)
+    monkeypatch.setattr(streamed, "_PART_BYTES", 10_000)
     monkeypatch.setattr(windows, "BLOCK_BYTES", 2_500_000)
     monkeypatch.setattr("fedns.numerics.gpu.backend._WORKING_BYTES", 400_000)
     return lambda gigabytes: monkeypatch.setenv(resident.VARIABLE, gigabytes)

@@ -21,7 +21,7 @@ from fedns.numerics.gpu import kernels
 from fedns.numerics.gpu.kernels import NO_SKETCH, Fused, Layout
 from fedns.numerics.gpu.resident import constant, device_rows
 from fedns.numerics.gpu.sketching import DeviceSketch, kind_of, sampled
-from fedns.numerics.gpu.sums import Sums, tickets, triangle
+from fedns.numerics.gpu.sums import Sums, triangle
 from fedns.numerics.gpu.windows import DeviceRows, Padded
 
 _FUSED_ROWS = 512, 384  # of a piece of rows of at most 32 features, and of wider ones
@@ -214,16 +214,19 @@ def _run_fused(kernel: Fused, rows: DeviceRows, batch: Batch, points: Any, sketc
     pieces = rows.pieces(batch, _FUSED_ROWS[features > 32], rows.window_rows)
     drawn = (0, 0, 0) if sketch is None else (sketch.keys, sketch.chosen, sketch.sizes)
     totals, width = constant(batch.total_weights), 1 + (size + 1) * features
-    sums = cp.empty(clients * width)
+    sums, merge = cp.empty(clients * width), kernels.kernel("merge_sums")
     for window in rows.windows(batch, pieces):
-        count = window.high - window.low
+        partial = cp.empty((window.high - window.low, width))
         kernel.kernel(
-            (count,), (kernel.threads,),
+            (len(partial),), (kernel.threads,),
             (window.flat, window.targets, 0 if window.weights is None else window.weights, totals, window.table, points,
-             np.int32(features if len(points) > 1 else 0), *drawn, pieces.bounds, np.int64(window.low),
-             np.int64(window.high), np.int64(clients), cp.empty((count, width)), tickets(clients), sums),
+             np.int32(features if len(points) > 1 else 0), *drawn, partial),
             shared_mem=kernel.shared,
         )  # fmt: skip
+        first, last = pieces.clients(window.low, window.high)
+        numbers = window.low, window.high, first, last - first, clients
+        arguments = (partial, pieces.bounds, *map(np.int64, numbers), np.int32(features), np.int32(size), sums)
+        merge((-(-(last - first) * width // 256),), (256,), arguments)
     return sums
 
 

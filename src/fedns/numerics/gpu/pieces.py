@@ -41,6 +41,10 @@ class Pieces:
         cuts = _cut(np.full(client.size, length) if padded else last - first, most_rows)
         return cls(cp.asarray(table), cp.asarray(bounds), table, bounds, length, cuts)
 
+    def clients(self, low: int, high: int) -> Run:
+        """Whose pieces low:high are: clients first:last."""
+        return int(self.host[low, 0]), int(self.host[high - 1, 0]) + 1
+
     @cached_property
     def alone(self) -> tuple[Any, list[list[Run]]]:
         """For windows that hold nothing but their own rows: the table as it is then, and each window's rows among all."""

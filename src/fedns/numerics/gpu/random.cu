@@ -102,8 +102,24 @@ __device__ double with_pieces(double earlier, const double *partial, const long 
     const long long begin = max(bounds[client], low), end = min(bounds[client + 1], high);
     double total = bounds[client] < low ? earlier : 0.0;
 #pragma unroll 8
-    for (long long p = begin; p < end; p++) total += __ldcg(partial + (p - low) * width + entry);
+    for (long long p = begin; p < end; p++) total += partial[(p - low) * width + entry];
     return total;
+}
+
+// Sums of clients from `first` on whose pieces have a value, the gradient and the sketch: they are written as all sketches,
+// all gradients, all values.
+extern "C" __global__ void merge_sums(const double *partial, const long long *bounds, long long low, long long high,
+                                      long long first, long long count, long long clients, int features, int size,
+                                      double *out) {
+    const long long e = blockIdx.x * (long long)blockDim.x + threadIdx.x, width = 1 + (1 + size) * (long long)features;
+    if (e >= count * width) return;
+    const long long client = first + e / width, entry = e % width, sketches = clients * size * features;
+    double *own = out + client * size * features + entry - 1 - features;
+    if (entry == 0)
+        own = out + sketches + clients * features + client;
+    else if (entry <= features)
+        own = out + sketches + client * features + entry - 1;
+    *own = with_pieces(*own, partial, bounds, client, low, high, width, entry);
 }
 
 // out[client, e] with the pieces' numbers at places[e], or at e: a thread for each number of clients from `first` on.

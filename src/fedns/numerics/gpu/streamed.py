@@ -14,11 +14,11 @@ from cupyx import empty_pinned
 from fedns.numerics.backend import Batch, FloatArray
 from fedns.numerics.gpu.pieces import Pieces, Run
 from fedns.numerics.gpu.windows import DeviceRows, Window, dense, dtype_of
-from fedns.numerics.parallel import thread_count
+from fedns.numerics.parallel import map_clients, thread_count
 
 SPARE = 16  # numbers after the last row, which a copy of whole words may touch
-_WINDOW_BYTES = 1 << 25  # long enough for a copy to be at its best, short enough for the first one to be there soon
-_TASK_BYTES = 1 << 20  # that a thread copies at a time
+_WINDOW_BYTES = 1 << 26  # long enough for a copy to be at its best, short enough for the first one to be there soon
+_PART_BYTES = 1 << 20  # that a thread gathers at a time, at least
 _ALIGNED = 256
 
 
@@ -56,7 +56,7 @@ class StreamedRows(DeviceRows):
         try:
             for number, (low, high) in enumerate(pieces.cuts):
                 slot = self._slots[number % 2]
-                _finish(filling)
+                filling.result()
                 self._send(slot, runs[number])
                 if number + 1 < len(runs):
                     filling = self._fill(batch, runs[number + 1], self._slots[(number + 1) % 2])
@@ -64,7 +64,7 @@ class StreamedRows(DeviceRows):
                 yield Window(low, high, table[low:high], *self._views(slot.there, _rows_of(runs[number])), runs[number])
                 slot.used.record(work)
         finally:
-            _finish(filling)
+            filling.result()
 
     def alone(self, batch: Batch, pieces: Pieces) -> Iterator[Window]:
         return self.windows(batch, pieces)
@@ -77,7 +77,7 @@ class StreamedRows(DeviceRows):
         weights = None if batch.sample_weights is None else cp.asarray(batch.sample_weights[places])
         return cp.asarray(dense(batch.rows, places)), cp.asarray(batch.targets[places]), weights
 
-    def _fill(self, batch: Batch, runs: list[Run], slot: _Slot) -> list[Future[None]]:
+    def _fill(self, batch: Batch, runs: list[Run], slot: _Slot) -> Future[Any]:
         """Begin to gather these rows in the slot's buffer on the host, on several threads."""
         slot.reserve(self._places(_rows_of(runs))[-1])
         flat, targets, weights = self._views(slot.host, _rows_of(runs))
@@ -90,13 +90,14 @@ class StreamedRows(DeviceRows):
             if weights is not None and batch.sample_weights is not None:
                 weights[here] = batch.sample_weights[first:last]
 
-        step, place, tasks = max(1, _TASK_BYTES // (self.columns * self.dtype.itemsize)), 0, []
+        shares = -(-_rows_of(runs) // thread_count()), _PART_BYTES // (self.columns * self.dtype.itemsize)
+        parts, place = [], 0
         for low, high in runs:
-            for first in range(low, high, step):
-                last = min(first + step, high)
-                tasks.append(_pool().submit(gather, first, last, place))
+            for first in range(low, high, max(*shares, 1)):
+                last = min(first + max(*shares, 1), high)
+                parts.append((first, last, place))
                 place += last - first
-        return tasks
+        return _ahead().submit(map_clients, lambda part: gather(*parts[part]), len(parts))
 
     def _send(self, slot: _Slot, runs: list[Run]) -> None:
         self._copies.wait_event(slot.used)
@@ -119,11 +120,6 @@ def _rows_of(runs: list[Run]) -> int:
     return sum(last - first for first, last in runs)
 
 
-def _finish(tasks: list[Future[None]]) -> None:
-    for task in tasks:
-        task.result()
-
-
 @cache
-def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(thread_count(), "fedns-gather")
+def _ahead() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(1, "fedns-ahead")

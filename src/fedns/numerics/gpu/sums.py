@@ -27,11 +27,11 @@ class Sums:
         shape = partial.shape[1:] if self._places is None else self._places.shape
         if self.total is None:
             self.total = cp.empty((self._clients, *shape))
-        first, last = (int(block.pieces.host[place, 0]) for place in (begin, begin + len(partial) - 1))
-        clients, kept, width = last + 1 - first, prod(shape), prod(partial.shape[1:])
-        numbers = (begin, begin + len(partial), first, clients, width)
+        end = begin + len(partial)
+        first, last = block.pieces.clients(begin, end)
+        kept, numbers = prod(shape), (begin, end, first, last - first, prod(partial.shape[1:]))
         kernels.kernel("add_pieces")(
-            (-(-clients * kept // 256),), (256,),
+            (-(-(last - first) * kept // 256),), (256,),
             (cp.ascontiguousarray(partial), block.pieces.bounds, *map(np.int64, numbers),
              0 if self._places is None else self._places, np.int64(kept), self.total),
         )  # fmt: skip
@@ -42,9 +42,3 @@ def triangle(features: int) -> Any:
     """Where in a square matrix its upper triangle is, by rows."""
     rows, columns = np.triu_indices(features)
     return cp.asarray(rows * features + columns)
-
-
-@cache
-def tickets(clients: int) -> Any:
-    """Zeros for the fused kernel, which it leaves as zeros."""
-    return cp.zeros(clients, dtype=cp.int32)
