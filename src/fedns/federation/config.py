@@ -28,6 +28,7 @@ class DataSource:
     target: str | None = None
     weight: str | None = None
     positive: str | None = None
+    event: str | None = None  # where the target is a time: the column that is 1 where the event was then, and else 0
 
 
 @dataclass(frozen=True)
