@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -88,18 +87,15 @@ class Answering:
 
     def spend(self, reply: Message | None, answer: bytes) -> None:
         """R5, checked once more, as another process may have answered meanwhile; on the disk once the budget is settled."""
-        own, budget, asked = self.guard.permissions, self.guard.budget, self.question
+        budget, asked = self.guard.budget, self.question
         numbers, sketched = self._told(reply)
         digest = hashlib.sha256(answer).hexdigest()[:32] if numbers or sketched else ""
         with budget.held() as spent:
             if reply is not None and digest not in spent.answers:
                 self.guard.check_budget(spent, asked, numbers, sketched)
             left = [table for table in asked.tables if reply is not None and table not in spent.tables]
-            new = digest not in spent.answers or not spent.points.issuperset(asked.points)
-            budget.spend(
-                Line(asked.points, digest, numbers, sketched, asked.run.hex(), asked.round, time.time(), left),
-                durable=new and bool(digest or asked.points) and math.isfinite(own.largest_released_fraction),
-            )
+            line = Line(asked.points, digest, numbers, sketched, asked.run.hex(), asked.round, time.time(), left)
+            budget.spend(line, self.guard.reserved_ahead)
 
     def _told(self, reply: Message | None) -> tuple[int, int]:
         """How many numbers of a reply tell of rows, and how many more are of a sketch that only the site can take apart."""

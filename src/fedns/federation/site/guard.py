@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import math
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
@@ -20,7 +21,7 @@ from fedns.core.clients import Handler, messages_of
 from fedns.core.errors import MessageError
 from fedns.core.messages import Discloses, Message
 from fedns.core.shards import Shards
-from fedns.federation.site.budget import Budget, Spent, fingerprint
+from fedns.federation.site.budget import Amounts, Budget, Spent, fingerprint
 from fedns.federation.site.concentration import Concentration, PartOfRows, squared_norms
 from fedns.federation.site.levels import blanked, rare_class, rare_levels
 from fedns.federation.site.permissions import Permissions
@@ -37,6 +38,7 @@ HARMLESS = {Discloses.NOTHING, Discloses.SCHEMA, Discloses.COUNT}
 _REMEMBERED_POINTS, _VECTORS_IN_A_REQUEST = 4096, 64
 _PARTS = (1 / 64, 1 / 8)  # of the rows, looked at before all of them
 _MANY_ROWS = 100_000  # with fewer a look at a part costs more than sums over all, in a pass that is made anyway
+_RESERVED_POINTS, _RESERVED_PARTS = 16, 64
 log = logging.getLogger("fedns.site")
 
 
@@ -108,6 +110,15 @@ class Guard:
     def blanked_columns(self) -> int:
         """In how many columns rare levels were replaced; the run is told, since its answer is then not the pooled one."""
         return int(self._rare.columns.size) if self.permissions.rare_levels == "blank" else 0
+
+    @property
+    def reserved_ahead(self) -> Amounts | None:
+        """How much of the budget to reserve on the disk at a time: at most so much is lost where the power fails."""
+        own, part = self.permissions, self.shards.num_samples * self.shards.num_columns / _RESERVED_PARTS
+        if not math.isfinite(own.largest_released_fraction):
+            return None
+        sketched = min(own.largest_sketched_fraction, _RESERVED_PARTS)
+        return Amounts(_RESERVED_POINTS, int(part * own.largest_released_fraction), int(part * sketched))
 
     def admit_run(self, handlers: Mapping[str, Handler], outputs: int = 1) -> None:
         """R2 and R6 on a new run over these rows; outputs: the margins of a row."""
@@ -204,7 +215,7 @@ class Guard:
     def check_points(self, spent: Spent, question: Question) -> None:
         """R5: how many coefficients are asked about."""
         most = self.permissions.points
-        if len(spent.points | set(question.points)) > most:
+        if spent.points_with(question.points) > most:
             raise Refusal("R5", f"its owner permits answers about {most} distinct coefficients, over all runs")
 
     def check_tables(self, spent: Spent, question: Question) -> None:
