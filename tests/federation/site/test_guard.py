@@ -133,13 +133,13 @@ def test_all_rows_are_looked_at_only_where_a_part_leaves_doubt(tmp_path, monkeyp
     far = np.full(5, 4000.0)
     assert permitted_along(rule, problem, none, far, np.array([0.0, 1e-4, 1.0])) == [True, True, False]
     assert looks == [64, 400, 3200]  # 16 stretches of 4 rows, of 25 rows, all
-    unbounded = Problem(Poisson(), backend=problem.backend)  # its curvature has no bound: nothing follows from a part
-    rule.check_point(unbounded, none)
+    unbounded = Problem(Poisson(), intercept=True, backend=problem.backend)  # nothing follows from a part alone
+    rule.check_point(unbounded, np.zeros(6))
     looks.clear()
-    assert permitted_along(rule, unbounded, none, np.full(5, 0.1), np.array([0.0, 1.0, 0.5])) == [True, True, True]
+    assert permitted_along(rule, unbounded, np.zeros(6), np.full(6, 0.1), np.array([0.0, 1.0, 0.5])) == [True] * 3
     assert looks == []  # the losses tell
-    permitted_along(rule, unbounded, none, far, np.array([0.0, 1.0]))
-    assert looks == [64, 400, 3200]
+    assert permitted_along(rule, unbounded, np.zeros(6), np.full(6, 4000.0), np.array([0.0, 1.0])) == [True, False]
+    assert looks[-1] == 3200
     monkeypatch.setattr("fedns.federation.site.concentration_rule._MANY_ROWS", 3200)
     looks.clear()
     rule.check_point(problem, np.full(5, 0.1))
