@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from fedns.core.checked import Checked
 from fedns.core.errors import DataError
 from fedns.core.shards import Shards
-from fedns.numerics.backend import Backend, cpu
+from fedns.numerics.backend import Backend, default
 from fedns.numerics.formulas import Formulas
 
 FloatArray = NDArray[np.float64]
@@ -33,6 +33,7 @@ class Loss(Checked, Formulas, ABC):
     curvature_is_constant: ClassVar[bool] = False  # the second derivative is the same everywhere
     linear_part: ClassVar[Formulas | None] = None  # what is left of the loss without its second derivative, if linear in z
     nonnegative: ClassVar[bool] = False  # no row has a loss below 0
+    on_devices: ClassVar[bool] = True  # False: its passes over rows are the processor's alone
 
     @abstractmethod
     def value(self, y: Any, z: Any) -> Any:
@@ -76,11 +77,11 @@ class Loss(Checked, Formulas, ABC):
 
     def slope(self, y: ArrayLike, z: ArrayLike) -> FloatArray:
         """The first derivatives of many rows."""
-        return cpu().derivatives(self, *_pair(y, z))[0]
+        return default().derivatives(self, *_pair(y, z))[0]
 
     def curvature(self, y: ArrayLike, z: ArrayLike) -> FloatArray:
         """The second derivatives of many rows."""
-        return cpu().derivatives(self, *_pair(y, z))[1]
+        return default().derivatives(self, *_pair(y, z))[1]
 
 
 class Margin(Formulas):
