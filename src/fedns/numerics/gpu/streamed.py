@@ -76,9 +76,10 @@ class StreamedRows(DeviceRows):
                 work.wait_event(slot.copied)
                 yield Window(low, high, table[low:high], *self._views(slot.there, _rows_of(runs[number])), runs[number])
                 slot.used.record(work)
-        finally:
+        finally:  # nothing reads the host's memory any more, however the pass has ended
             if filling is not None:
                 filling.result()
+            self._copies.synchronize()
 
     def alone(self, batch: Batch, pieces: Pieces) -> Iterator[Window]:
         return self.windows(batch, pieces)
