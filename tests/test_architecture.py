@@ -32,7 +32,7 @@ ALLOWED = {
 }
 OWNERS = {
     "matplotlib": {"reporting/plots.py"},
-    "cupy": {f"numerics/gpu/{part}.py" for part in ("backend", "kernels", "resident")},
+    "cupy": {path.relative_to(ROOT).as_posix() for path in (ROOT / "numerics/gpu").glob("*.py")},
     "distributed": {"simulation/cluster.py"},
     "llvmlite": {f"numerics/cpu/{part}.py" for part in ("formulas", "pointwise", "simd")},
     "flwr": {f"transports/flower/{part}.py" for part in ("client", "connection", "door", "server", "superlink", "turns")},
