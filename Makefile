@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 RACE := .race
 
-.PHONY: demo demo-federation test test-quick test-nightly check dist constraints bench race format docs clean
+.PHONY: demo demo-federation test test-quick test-nightly check dist constraints bench bench-growth race format docs clean
 
 demo: $(STAMP)
 	$(BIN)/fedns compare digits --methods auto,fednewton,fedns,fedndes --clients 20 --split iid --scale maxabs --sketch srht --sketch-size 8 --strength 1e-3 --rounds 30 --tol 1e-10 --trials 5 --seed 0 --out runs/demo
@@ -36,6 +36,10 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/speed.py
 	$(BIN)/python benchmarks/fednl.py
 	$(BIN)/python benchmarks/wide.py
+
+# How time and memory of every method grow; fails above stated exponents. Some minutes.
+bench-growth: $(STAMP)
+	$(BIN)/python benchmarks/growth.py
 
 # Against other people's programs, in an environment of its own. What cannot be installed is shown as missing.
 # Another program that reads LIBSVM text: make race PEERS="--peer 'NAME=PROGRAM {data} {model}'"

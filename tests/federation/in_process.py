@@ -73,10 +73,10 @@ def one_client(shards: Shards, client: int) -> Shards:
     return Shards.from_arrays(features, shards.targets[part.starts[0] : part.stops[0]], [len(features)])
 
 
-def services(shards: Shards, folder: Path, permissions: Permissions | None = None) -> dict[str, SiteService]:
+def services(shards: Shards, folder: Path, permissions: Permissions | None = None, build=at_site) -> dict[str, SiteService]:
     rules = permissions or OPEN_HANDED
     return {
-        name: SiteService(name, lambda spec, j=j: one_client(shards, j), at_site, rules, folder / name)
+        name: SiteService(name, lambda spec, j=j: one_client(shards, j), build, rules, folder / name)
         for j, name in enumerate(run_of("fedns", shards.num_clients).sites)
     }
 

@@ -11,6 +11,7 @@ from fedns.numerics.linalg import (
     pack_symmetric,
     packed_size,
     single_threaded_blas,
+    solve_packed,
     solve_positive,
     solve_shifted,
     unpack_symmetric,
@@ -142,3 +143,17 @@ def test_a_dense_matrix_is_solved_as_ever():
     matrix, diagonal, right = spd(8), np.linspace(0, 1, 8), np.arange(8.0)
     expected = linalg.solve_positive(matrix + np.diag(diagonal), right)
     np.testing.assert_array_equal(solve_shifted(matrix, diagonal, right), expected)
+
+
+def test_a_packed_matrix_gets_the_solution_of_the_full_one():
+    random = np.random.default_rng(5)
+    rows, diagonal, right = random.standard_normal((90, 70)), random.random(70), random.standard_normal(70)
+    packed = pack_symmetric(rows.T @ rows)
+    found = solve_packed(packed, diagonal, right)
+    np.testing.assert_array_equal(found, solve_shifted(unpack_symmetric(packed, 70), diagonal, right))
+    np.testing.assert_allclose(found, np.linalg.solve(rows.T @ rows + np.diag(diagonal), right), rtol=1e-8)
+
+
+def test_a_packed_matrix_that_is_singular_gets_a_least_norm_solution():
+    np.testing.assert_allclose(solve_packed(np.array([1.0, 1.0, 1.0]), np.zeros(2), np.array([2.0, 2.0])), [1.0, 1.0])
+    np.testing.assert_allclose(solve_packed(np.array([4.0, 0.0, 0.0]), np.zeros(2), np.array([2.0, 0.0])), [0.5, 0.0])

@@ -6,6 +6,7 @@ import pytest
 from fedns.numerics.linalg import pack_symmetric
 from fedns.numerics.spectral import (
     add_low_rank,
+    add_low_ranks,
     frobenius_norm,
     largest_eigenpairs,
     largest_entries,
@@ -26,6 +27,22 @@ def test_largest_entries_among_equals_are_the_first():
     values = np.random.default_rng(6).normal(size=4000) ** 9
     expected = np.sort(np.argsort(-np.abs(values), kind="stable")[:700])
     np.testing.assert_array_equal(largest_entries(values, np.ones(4000), 700), expected)
+
+
+@pytest.mark.parametrize("case", ["spread", "few large", "mostly zero", "all equal", "large at the sampled places"])
+def test_largest_entries_of_many_whatever_the_sample_says(case):
+    values = np.random.default_rng(7).normal(size=45150)
+    match case:
+        case "few large":
+            values = values**15
+        case "mostly zero":
+            values[values < 2.0] = 0.0
+        case "all equal":
+            values[:] = -3.0
+        case "large at the sampled places":
+            values[:: 45150 // 1024] += 100.0
+    expected = np.sort(np.argsort(-np.abs(values), kind="stable")[:300])
+    np.testing.assert_array_equal(largest_entries(values, np.ones(45150), 300), expected)
 
 
 @pytest.mark.slow
@@ -81,3 +98,15 @@ def test_norms_and_low_rank_sums():
     packed = np.zeros(45)
     add_low_rank(packed, values, np.ascontiguousarray(vectors.T), 0.5)
     np.testing.assert_allclose(packed, 0.5 * pack_symmetric(D), atol=1e-13)
+
+
+def test_low_rank_matrices_of_several_clients_are_added_in_order():
+    random = np.random.default_rng(11)
+    scales, values, vectors = random.random(6), random.normal(size=(6, 2)), random.normal(size=(6, 2, 30))
+    together, one_by_one = np.ones(465), np.ones(465)
+    add_low_ranks(together, scales, values, vectors)
+    for scale, own, directions in zip(scales, values, vectors, strict=True):
+        add_low_rank(one_by_one, own, directions, scale)
+    np.testing.assert_array_equal(together, one_by_one)
+    expected = 1.0 + pack_symmetric(np.einsum("j,jr,jra,jrb->ab", scales, values, vectors, vectors))
+    np.testing.assert_allclose(together, expected, rtol=1e-12)

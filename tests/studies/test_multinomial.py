@@ -100,7 +100,7 @@ def test_a_class_that_few_rows_have_is_refused_where_it_is():
 
 
 def test_sites_give_the_simulators_bits_under_their_own_rules(tmp_path):
-    paths = save(commuters(), tmp_path)
+    paths = save(commuters(rows=500), tmp_path)
     limits = {name: getattr(Permissions(), name) for name in OPEN}
     there = Federation(paths, tmp_path, **limits).fit(STUDY)
     here = fit_study(STUDY, paths)

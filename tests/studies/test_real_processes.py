@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 
@@ -65,9 +66,10 @@ def tables_of(three_sites):
     return tables
 
 
-FEW_STUDIES = (0, 6, 8, 13, 15, 19, 20)  # an answer, a twin, a unit, missing values, separation, counts, a feature map
-FEW_PROBLEMS, PROBLEMS, OTHER_PROBLEMS = (0, 20, 22), 20, 6  # the last are of classes and of times until an event
-FEW_SITUATIONS = ("columns in another order", "decimal commas", "two columns of one name")
+FEW_STUDIES = (0, 8, 13, 20)  # an answer, a refusal (a unit), missing values, a feature map
+# From 40 on they are of classes and of times until an event. All in all 25 end in a fit, the others in a refusal.
+PROBLEMS, FEW_PROBLEMS, FITTED = (*range(30), *range(40, 50)), (0, 40, 42), 25
+FEW_SITUATIONS = ("decimal commas",)
 WITHHELD = "it cannot answer; why stands in its own log"
 
 
@@ -99,7 +101,13 @@ def same_ending(federation, study, paths):
     for kind in KINDS:
         assert there.covariance(kind).tobytes() == here.covariance(kind).tobytes(), kind
     assert str(there.goodness) == str(here.goodness) and there.term_tests() == here.term_tests()
+    assert np.array_equal(there.site_estimates.without, here.site_estimates.without, equal_nan=True)
+    assert _said(there.prediction) == _said(here.prediction)
     return ""
+
+
+def _said(prediction):
+    return prediction if isinstance(prediction, str) else str(prediction.as_dict())
 
 
 @pytest.mark.slow
@@ -109,10 +117,25 @@ def test_a_study_over_real_sites(number, federation, three_sites, tmp_path):
     assert bool(refusal) == (number in REFUSED)
 
 
+def problem_of(seed):
+    return random_problem(seed) if seed < 40 else random_problem(seed, OTHERS)
+
+
+@pytest.mark.nightly
+def test_most_random_problems_end_in_a_fit():
+    """So that what a fit is worth is compared over each engine for more than twenty."""
+    fitted = 0
+    for seed in PROBLEMS:
+        with contextlib.suppress(FednsError):
+            fit_study(problem_of(seed).study, problem_of(seed).tables)
+            fitted += 1
+    assert fitted == FITTED
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", sample(range(PROBLEMS + OTHER_PROBLEMS), FEW_PROBLEMS))
+@pytest.mark.parametrize("seed", sample(PROBLEMS, FEW_PROBLEMS))
 def test_a_random_problem_over_real_sites(seed, federation, tmp_path):
-    problem = random_problem(seed) if seed < PROBLEMS else random_problem(seed, OTHERS)
+    problem = problem_of(seed)
     renamed = dict(zip(SITES, problem.tables.values(), strict=False))
     same_ending(federation, problem.study, save(renamed, tmp_path))
 

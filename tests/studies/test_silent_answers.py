@@ -58,7 +58,15 @@ def test_codes_for_missing_values_can_be_named(three_sites):
     rows = pd.concat([*three_sites.values()]).drop(index=[])
     rows = pd.concat([three_sites["north"], south[6:], three_sites["west"]])
     assert np.allclose(fit.coefficients, np.polyfit(rows["dose"], rows["score"], 1)[::-1], rtol=1e-9)
-    assert "site 'south': 6 of 80 rows miss a value and are left out" in fit.notes
+    assert "site 'south': 6 of 80 rows miss a value of 'dose' (6) and are left out" in fit.notes
+
+
+def test_few_rows_that_are_left_out_are_said_but_not_counted(three_sites):
+    south = three_sites["south"].copy()
+    south.loc[:1, "dose"] = np.nan
+    fit = fit_study(Study("score ~ age + dose", "gaussian", missing="complete"), three_sites | {"south": south})
+    (note,) = (note for note in fit.notes if "'south'" in note and "left out" in note)
+    assert "a few rows" in note and "'dose' (few)" in note and "78 rows" in note and "2" not in note
 
 
 def test_a_count_is_not_fitted_by_least_squares_without_a_word(three_sites):

@@ -6,7 +6,7 @@ import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from fedns.core.messages import Message, as_received
 from fedns.numerics import parallel
 from fedns.numerics.linalg import FloatArray, packed_size
 from fedns.numerics.rng import sample_without_replacement
-from fedns.numerics.spectral import add_low_rank, largest_eigenpairs, largest_entries
+from fedns.numerics.spectral import add_low_rank, add_low_ranks, largest_eigenpairs, largest_entries
 
 Keys = NDArray[np.uint64]
 ROOT_TWO = float(np.sqrt(2.0))
@@ -55,8 +55,12 @@ class mean_compressed:
         self._total = np.zeros(packed_size(features))
 
     def add(self, batch: Message, weights: FloatArray) -> None:
+        carrier: Any = batch
+        if carrier.vectors.shape[1]:
+            add_low_ranks(self._total, weights, carrier.values, carrier.vectors)
+            return
         for client, weight in enumerate(weights.tolist()):
-            add_compressed(self._total, batch, client, weight)  # type: ignore[arg-type]
+            add_compressed(self._total, carrier, client, weight)
 
     def result(self) -> FloatArray:
         return self._total

@@ -16,13 +16,14 @@ from fedns.core.messages import Message, Payload, Ragged, joined, wire
 from fedns.core.reducers import mean
 from fedns.core.shards import Shards
 from fedns.numerics import parallel
-from fedns.numerics.linalg import LowRank, packed_size, solve_shifted, unpack_symmetric
+from fedns.numerics.linalg import LowRank, packed_size, solve_packed, solve_shifted, unpack_symmetric
 from fedns.numerics.rng import uniforms
 from fedns.problems.problem import Problem
 from fedns.sketches import RowSampling, Sketch
 
 FloatArray = NDArray[np.float64]
-Curvatures = Callable[[int], FloatArray | LowRank]  # the Hessian of each client of a batch
+# x with (H_j + diag(diagonal)) x = right for the Hessian H_j of each client of a batch: solve(j, diagonal, right)
+Solve = Callable[[int, FloatArray, FloatArray], FloatArray]
 _HESSIAN_BYTES = 64 * 2**20
 
 
@@ -133,15 +134,15 @@ def newton_steps(
     diagonal = problem.penalty_diagonal(features)
     steps, slopes = np.empty((shards.num_clients, features)), np.empty(shards.num_clients)
     wide = problem.wide(shards)
-    for clients, curvatures in ((np.flatnonzero(~wide), _hessians), (np.flatnonzero(wide), _roots)):
+    for clients, systems in ((np.flatnonzero(~wide), _by_hessians), (np.flatnonzero(wide), _by_roots)):
         # Only so many Hessians at a time: a simulated federation may have far more clients than fit into memory.
         group = max(16, _HESSIAN_BYTES // (8 * packed_size(features)))
         for start in range(0, clients.size, group):
             members = clients[start : start + group]
             at = w if w.ndim == 1 else w[members]
-            own, curvature = curvatures(problem, at, shards.select(members))
+            own, solve = systems(problem, at, shards.select(members))
             right = own + diagonal * at if gradient is None else np.broadcast_to(gradient, own.shape)
-            steps[members], slopes[members] = _solve_each(curvature, right, diagonal)
+            steps[members], slopes[members] = _solve_each(solve, right, diagonal)
     return steps, slopes
 
 
@@ -154,24 +155,24 @@ def gradients_and_roots(problem: Problem, w: FloatArray, shards: Shards) -> tupl
     return gradient, Ragged(rows, offsets)
 
 
-def _hessians(problem: Problem, w: FloatArray, shards: Shards) -> tuple[FloatArray, Curvatures]:
+def _by_hessians(problem: Problem, w: FloatArray, shards: Shards) -> tuple[FloatArray, Solve]:
     gradient, packed = problem.gradient_and_hessian(w, shards)
-    return gradient, lambda client: unpack_symmetric(packed[client], w.shape[-1])
+    return gradient, lambda client, diagonal, right: solve_packed(packed[client], diagonal, right)
 
 
-def _roots(problem: Problem, w: FloatArray, shards: Shards) -> tuple[FloatArray, Curvatures]:
+def _by_roots(problem: Problem, w: FloatArray, shards: Shards) -> tuple[FloatArray, Solve]:
     gradient, roots = gradients_and_roots(problem, w, shards)
-    return gradient, lambda client: LowRank(roots.part(client))
+    return gradient, lambda client, diagonal, right: solve_shifted(LowRank(roots.part(client)), diagonal, right)
 
 
-def _solve_each(curvature: Curvatures, right: FloatArray, diagonal: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _solve_each(solve: Solve, right: FloatArray, diagonal: FloatArray) -> tuple[FloatArray, FloatArray]:
     steps, slopes = np.empty_like(right), np.empty(len(right))
 
-    def solve(low: int, high: int) -> None:
+    def some(low: int, high: int) -> None:
         for client in range(low, high):
-            steps[client] = -solve_shifted(curvature(client), diagonal, right[client])
+            steps[client] = -solve(client, diagonal, right[client])
             slopes[client] = np.sum(right[client] * steps[client])
 
     clients = np.arange(len(right))
-    parallel.for_each_part(parallel.cut(clients, clients + 1), solve, diagonal.size**3)
+    parallel.for_each_part(parallel.cut(clients, clients + 1), some, diagonal.size**3)
     return steps, slopes

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
-import scipy.linalg
 from numpy.typing import NDArray
+from scipy.linalg import lapack
 
 from fedns.algorithms.curvature import FloatArray, Model
 from fedns.core.algorithm import Algorithm, Outcome, State
@@ -131,7 +131,8 @@ class ADMMDirections(Algorithm):
             clients.remember("fednew_factor", pack_symmetric(factors.transpose(0, 2, 1)))
 
         def solve(client: int, right: FloatArray) -> FloatArray:
-            return np.asarray(scipy.linalg.cho_solve((factors[client], True), right, check_finite=False))
+            # The transpose, an upper factor, is how LAPACK reads these rows: nothing is copied.
+            return np.asarray(lapack.dpotrs(factors[client].T, right)[0])
 
         return gradient, solve
 

@@ -251,23 +251,22 @@ class FedNL(Algorithm):
 
     def _gradient_and_error(
         self, problem: Problem, clients: Clients, request: LearnRequest
-    ) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Gradients, packed Hessian errors, and the packed Hessians they are errors of."""
+    ) -> tuple[FloatArray, FloatArray, list[FloatArray]]:
+        """Gradients, packed Hessian errors, and the packed Hessians they are errors of, which the clients remember."""
         gradient, error = problem.gradient_and_hessian(request.coefficients, clients.shards)
-        learned = clients.recall("fednl_hessian", error.shape[1])
-        error -= learned
+        learned = clients.held("fednl_hessian", error.shape[1])
+        parallel.map_clients(lambda j: np.subtract(error[j], learned[j], out=error[j]), len(error))
         return gradient, error, learned
 
-    def _correct(self, clients: Clients, error: FloatArray, learned: FloatArray, request: LearnRequest) -> Compressed:
+    def _correct(self, clients: Clients, error: FloatArray, learned: list[FloatArray], request: LearnRequest) -> Compressed:
         """Compress the Hessian errors, and add to the clients' Hessians what the server is going to receive."""
         features = request.coefficients.size
         keys = clients.keys("fednl compressor")
         correction = parse_compressor(self.compressor).compress(error, features, keys).rounded(int(request.number_bytes))
         self._add(learned, correction, features, 1.0)
-        clients.remember("fednl_hessian", learned)
         return correction
 
-    def _add(self, packed: FloatArray, correction: Compressed, features: int, sign: float) -> None:
+    def _add(self, packed: FloatArray | list[FloatArray], correction: Compressed, features: int, sign: float) -> None:
         rate = sign * self._rate(features)
         parallel.map_clients(lambda j: add_compressed(packed[j], correction, j, rate), len(packed))
 
@@ -334,7 +333,7 @@ def _rounded(values: FloatArray, request: LearnRequest) -> FloatArray:
     return as_received(values, int(request.number_bytes))
 
 
-def _shifted_times(packed: FloatArray, shift: FloatArray, w: FloatArray) -> FloatArray:
+def _shifted_times(packed: FloatArray | list[FloatArray], shift: FloatArray, w: FloatArray) -> FloatArray:
     """(H_j + l_j I) w for each client."""
     products = np.stack(parallel.map_clients(lambda j: symmetric_times(packed[j], w), len(packed)))
     return products + shift[:, None] * w

@@ -38,6 +38,13 @@ class ClientMemory:
         held = self.arrays[name] = _at_least(self.arrays[name], values.shape[1:])
         held[np.searchsorted(self.ids, ids)] = _at_least(values, held.shape[1:])
 
+    def held(self, name: str, ids: Ids, shape: tuple[int, ...]) -> list[NDArray[Any]]:
+        """These clients' arrays themselves, zeros at first: what is written to them is remembered."""
+        if name not in self.arrays:
+            self.arrays[name] = np.zeros((self.ids.size, *shape))
+        kept = self.arrays[name]
+        return [kept[position] for position in np.searchsorted(self.ids, ids).tolist()]
+
 
 def _at_least(values: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
     """Clients' arrays with zeros appended on every axis that is shorter than here."""
@@ -68,6 +75,10 @@ class Clients:
 
     def remember(self, name: str, values: NDArray[Any]) -> None:
         self.memory.remember(name, self.ids, values)
+
+    def held(self, name: str, *shape: int) -> list[NDArray[Any]]:
+        """What each client remembers under this name, to be changed in place: for arrays that are costly to copy."""
+        return self.memory.held(name, self.ids, shape)
 
     def slabs(self, bytes_each: int) -> Iterator[Clients]:
         """These clients, a few at a time, where a handler needs this much working memory for each."""

@@ -188,7 +188,11 @@ def _refuse_missing_dense(rows: DenseRows, columns: tuple[str, ...] | None) -> N
     for run in in_memory(rows, whole):
         assert isinstance(run.rows, DenseRows)
         for first, last in zip(run.own.first, run.own.last, strict=True):
-            bad += (~np.isfinite(run.rows.values[first:last])).sum(axis=0)
+            part = run.rows.values[first:last]
+            with np.errstate(over="ignore", invalid="ignore"):
+                total = part.sum()
+            if not np.isfinite(total):  # a sum is finite only if all its terms are, and takes a quarter of the time
+                bad += (~np.isfinite(part)).sum(axis=0)
     _refuse_bad_columns(bad, columns)
 
 

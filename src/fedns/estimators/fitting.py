@@ -8,9 +8,10 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from fedns.core.cohort import Session
-from fedns.core.errors import DataError, FednsError
+from fedns.core.cohort import Cohort, Session
+from fedns.core.errors import DataError
 from fedns.core.history import History
+from fedns.core.meter import Meter
 from fedns.core.run import run
 from fedns.core.shards import Shards
 from fedns.core.termination import Stop
@@ -21,6 +22,7 @@ from fedns.problems.penalties import Ridge
 from fedns.problems.problem import Problem
 from fedns.runs.methods import parse_method
 from fedns.simulation.simulator import SimulatedCohort
+from fedns.studies.inference.asking import REFUSALS
 from fedns.studies.inference.estimates import Inference
 from fedns.studies.inference.exchange import Questions, ask_curvature, ask_sums
 
@@ -34,6 +36,7 @@ class Fitted(NamedTuple):
     intercept: Any  # a number, of several margins (outputs,)
     history: History
     inference: Inference | None
+    meter: Meter  # of everything: rounds, and what was asked for inference
 
 
 class Settings(NamedTuple):
@@ -71,14 +74,21 @@ def fit_rows(
         cohort = SimulatedCohort(shards, Session(problem, 0))
         stop = Stop(settings.rounds, newton_decrement=settings.tolerance)
         history = run(algorithm, problem, cohort, stop=stop, evaluate=lambda w: problem.evaluate(w, shards))
-        inference = _inference(settings, problem, cohort, history.coefficients)
+        inference = inferred(settings, cohort, history.coefficients)
+    return put_together(settings, problem, history, inference, cohort.session.meter)
+
+
+def put_together(
+    settings: Settings, problem: Problem, history: History, inference: Inference | None, meter: Meter
+) -> Fitted:
+    """The coefficients as estimators have them, with the intercept apart."""
     w = history.coefficients
     if problem.loss.outputs > 1:
         table = w.reshape(problem.loss.outputs, -1)
         parts = (table[:, :-1], table[:, -1]) if settings.intercept else (table, np.zeros(len(table)))
-        return Fitted(parts[0].copy(), parts[1].copy(), history, inference)
+        return Fitted(parts[0].copy(), parts[1].copy(), history, inference, meter)
     columns, intercept = (w[:-1], float(w[-1])) if settings.intercept else (w, 0.0)
-    return Fitted(columns.copy(), intercept, history, inference)
+    return Fitted(columns.copy(), intercept, history, inference, meter)
 
 
 def shards_of(features: Any, targets: FloatArray, weights: FloatArray | None, sites: Any) -> Shards:
@@ -87,7 +97,7 @@ def shards_of(features: Any, targets: FloatArray, weights: FloatArray | None, si
     labels = np.zeros(rows, dtype=np.int64) if sites is None else np.asarray(sites)
     if labels.shape != (rows,):
         raise DataError(f"sites must name the site of each of {rows} rows, got an array of shape {labels.shape}")
-    names, which = np.unique(labels, return_inverse=True)
+    names, which = _numbered(labels)
     kept = np.arange(rows) if weights is None else np.flatnonzero(weights > 0)
     order: Any = kept[np.argsort(which[kept], kind="stable")]
     sizes = np.bincount(which[order], minlength=names.size)
@@ -98,8 +108,17 @@ def shards_of(features: Any, targets: FloatArray, weights: FloatArray | None, si
     return Shards.from_arrays(features[order], targets[order], sizes[sizes > 0], sample_weights=chosen, names=there)
 
 
-def _inference(settings: Settings, problem: Problem, cohort: SimulatedCohort, w: FloatArray) -> Inference | None:
-    """What the coefficients are worth; nothing where rows do not determine them."""
+def _numbered(labels: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.intp]]:
+    """The sites in order, and the place of each row's among them; nothing is sorted where rows stand site by site."""
+    if not (labels[:-1] <= labels[1:]).all():
+        return np.unique(labels, return_inverse=True)
+    changes = np.concatenate([[True], labels[:-1] != labels[1:]])
+    return labels[changes], np.cumsum(changes) - 1
+
+
+def inferred(settings: Settings, cohort: Cohort, w: FloatArray) -> Inference | None:
+    """What the coefficients are worth, from a few more exchanges; nothing where rows do not determine them."""
+    problem: Problem = cohort.session.problem
     outputs = problem.loss.outputs
     names = [*(f"x{place}" for place in range(w.size // outputs - int(settings.intercept)))]
     names += ["Intercept"] if settings.intercept else []
@@ -107,17 +126,22 @@ def _inference(settings: Settings, problem: Problem, cohort: SimulatedCohort, w:
     try:
         curvature = ask_curvature(cohort, w)
         expected = None if questions.is_canonical else ask_curvature(cohort, w, questions.expected_information).packed
-        sums = ask_sums(cohort, questions, w, intercept=settings.intercept)
-        return Inference(
-            tuple(f"{one}: {name}" for one in settings.classes for name in names) or tuple(names),
-            w,
-            settings.family,
-            np.eye(w.size),
-            curvature,
-            w,
-            problem.penalty_diagonal(w.size),
-            packed_expected=expected,
-            sums=sums,
-        )
-    except (FednsError, ArithmeticError, ValueError):
+    except (*REFUSALS, ArithmeticError, ValueError):
         return None
+    sums, missing = None, ""
+    try:
+        sums = ask_sums(cohort, questions, w, intercept=settings.intercept)
+    except (*REFUSALS, ArithmeticError, ValueError) as refusal:
+        missing = str(refusal)
+    return Inference(
+        tuple(f"{one}: {name}" for one in settings.classes for name in names) or tuple(names),
+        w,
+        settings.family,
+        np.eye(w.size),
+        curvature,
+        w,
+        problem.penalty_diagonal(w.size),
+        packed_expected=expected,
+        sums=sums,
+        missing=missing,
+    )

@@ -48,7 +48,7 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
         return self
 
     def _found(self, found: Fitted) -> Self:
-        self.history_, self.inference_ = found.history, found.inference
+        self.history_, self.inference_, self.meter_ = found.history, found.inference, found.meter
         self.coef_: FloatArray = found.coefficients
         self.intercept_: Any = found.intercept
         self.n_iter_ = max(1, found.history.records[-1].round)

@@ -8,14 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_array, check_consistent_length, validate_data
 
-from fedns.core.errors import ConfigError
 from fedns.estimators.fitting import Settings
 from fedns.estimators.linear import LinearEstimator
 from fedns.problems.families import FAMILIES
+from fedns.studies.diagnostics.concordance import concordance
 from fedns.studies.federation import Federation
 
 FloatArray = NDArray[np.float64]
-_BLOCK = 1024
 
 
 class FederatedCox(LinearEstimator):
@@ -44,9 +43,12 @@ class FederatedCox(LinearEstimator):
         return Settings(FAMILIES["cox"](), self.alpha, False, self.method, self.tol, self.max_iter)
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None, sites: Any = None) -> Self:
-        """Fit over rows, with the site of each in `sites`; y as `signed_times` takes it."""
+        """Fit over rows, with the site of each in `sites`; y as `signed_times` takes it.
+
+        Or over a fedns.Federation in place of all of them, whose sites name columns of times and events in their files.
+        """
         if isinstance(X, Federation):
-            raise ConfigError("times over sites need a study, whose outcome names time and event: use federation.fit(study)")
+            return self.fit_over(X, y, sample_weight, sites)
         X = validate_data(self, X, accept_sparse="csr", dtype=np.float64)
         if y is None:
             raise ValueError("FederatedCox requires y to be passed, but the target y is None")
@@ -60,7 +62,10 @@ class FederatedCox(LinearEstimator):
 
     def score(self, X: Any, y: Any) -> float:
         """The concordance of predictions and times, Harrell's C."""
-        return concordance(signed_times(y), self.predict(X))
+        found = concordance(signed_times(y), self.predict(X))
+        if not found.pairs:
+            raise ValueError("no row is known to have its event before another: there is no concordance")
+        return found.index
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -89,18 +94,3 @@ def signed_times(y: Any) -> FloatArray:
     if not (np.isfinite(time) & (np.asarray(time) > 0)).all():
         raise ValueError("times must be numbers above 0: correct those rows, or leave them out")
     return np.where(event, 1.0, -1.0) * np.asarray(time, dtype=np.float64)
-
-
-def concordance(times: FloatArray, scores: FloatArray) -> float:
-    """The share of pairs, one of which is known to be the earlier event, whose scores say so; equal scores count half."""
-    agree, pairs = 0.0, 0
-    events = np.flatnonzero(times > 0)
-    for start in range(0, events.size, _BLOCK):
-        one = events[start : start + _BLOCK, None]
-        later = (np.abs(times) > times[one]) | (-times == times[one])  # censored at that time: the event was not yet
-        above = np.sign(scores[one] - scores)
-        agree += float((0.5 * (above[later] + 1.0)).sum())
-        pairs += int(later.sum())
-    if not pairs:
-        raise ValueError("no row is known to have its event before another: there is no concordance")
-    return agree / pairs

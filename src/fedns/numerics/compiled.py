@@ -39,7 +39,7 @@ if COMPILED:
     from fedns.numerics.cpu import jit as compilers
 
     jit, parallel_jit, on_threads = compilers.jit, compilers.parallel_jit, compilers.on_threads
-    plain_jit, prange = numba.njit(cache=True, nogil=True), numba.prange
+    plain_jit, prange = compilers.compiler(), numba.prange
 else:
     jit = plain_jit = parallel_jit = _as_written
     prange, on_threads = range, _called

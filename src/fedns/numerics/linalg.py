@@ -14,6 +14,7 @@ from fedns.numerics.compiled import COMPILED, jit, on_threads, parallel_jit, pla
 
 FloatArray = NDArray[np.float64]
 _GRAM_ROWS = 256  # enough for an efficient product, few enough that several threads find work
+_LEAST_FOR_THREADS = 1 << 23  # products of two numbers: a few tenths of a millisecond of work
 
 
 def add_weighted_rows(total: FloatArray, rows: FloatArray, weights: FloatArray) -> None:
@@ -54,7 +55,8 @@ def weighted_gram(rows: FloatArray, weights: FloatArray) -> FloatArray:
         scaled = rows * np.sqrt(weights)[:, None]
         return np.asarray(scaled.T @ scaled)
     blocks = np.empty((-(-len(rows) // _GRAM_ROWS), rows.shape[1], rows.shape[1]))
-    on_threads(_weighted_grams, rows, weights, blocks, parts=len(blocks))
+    worth_it = rows.size * rows.shape[1] > _LEAST_FOR_THREADS
+    on_threads(_weighted_grams, rows, weights, blocks, parts=len(blocks) if worth_it else 1)
     total: FloatArray = blocks[0]
     for block in blocks[1:]:
         total += block
@@ -63,11 +65,24 @@ def weighted_gram(rows: FloatArray, weights: FloatArray) -> FloatArray:
 
 def unpack_symmetric(packed: FloatArray, size: int) -> FloatArray:
     """The symmetric matrix whose upper triangle, row by row, is `packed`; leading axes are kept."""
-    rows, columns = _triangle(size)
     full = np.empty((*packed.shape[:-1], size, size))
+    if COMPILED:
+        _unpack(packed.reshape(-1, packed.shape[-1]), full.reshape(-1, size, size))
+        return full
+    rows, columns = _triangle(size)
     full[..., rows, columns] = packed
     full[..., columns, rows] = packed
     return full
+
+
+@plain_jit
+def _unpack(packed, full):
+    for k in range(len(full)):
+        entry = 0
+        for a in range(full.shape[1]):
+            for b in range(a, full.shape[1]):
+                full[k, a, b] = full[k, b, a] = packed[k, entry]
+                entry += 1
 
 
 def pack_symmetric(full: FloatArray) -> FloatArray:
@@ -99,6 +114,35 @@ def solve_positive(matrix: FloatArray, right: FloatArray) -> FloatArray:
     values, vectors = scipy.linalg.eigh(scaled, check_finite=False)
     keep = values > values[-1] * values.size * np.finfo(np.float64).eps
     return np.asarray(scale * (vectors[:, keep] @ ((vectors[:, keep].T @ (scale * right)) / values[keep])))
+
+
+def solve_packed(packed: FloatArray, diagonal: FloatArray, right: FloatArray) -> FloatArray:
+    """x with (H + diag(diagonal)) x = right, as `solve_shifted` has it, for the H whose upper triangle is `packed`."""
+    if COMPILED:
+        scaled, scale = np.empty((right.size, right.size), order="F"), np.empty(right.size)
+        _scale_packed(packed, diagonal, scaled, scale)
+        factor = _cholesky(scaled, overwrite=True)
+        if factor is not None:
+            solution, _ = lapack.dpotrs(factor, scale * right)
+            return np.asarray(scale * solution)
+    return solve_shifted(unpack_symmetric(packed, right.size), diagonal, right)
+
+
+@plain_jit
+def _scale_packed(packed, diagonal, scaled, scale):
+    """The upper triangle of the matrix of `_unit_diagonal`, column by column as LAPACK has it, and its scale."""
+    size = scale.size
+    entry = 0
+    for a in range(size):
+        own = packed[entry] + diagonal[a]
+        scale[a] = 1.0 / np.sqrt(own) if own > 0.0 else 0.0
+        entry += size - a
+    entry = 0
+    for a in range(size):
+        scaled[a, a] = 1.0 if scale[a] > 0.0 else 0.0
+        for b in range(a + 1, size):
+            scaled[a, b] = packed[entry + b - a] * scale[a] * scale[b]
+        entry += size - a
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,11 +221,14 @@ def _unit_diagonal(matrix: FloatArray) -> tuple[FloatArray, FloatArray]:
     return scale, scaled
 
 
-def _cholesky(scaled: FloatArray) -> FloatArray | None:
-    """The factor of a matrix with a unit diagonal, or None where it is singular to working precision."""
+def _cholesky(scaled: FloatArray, overwrite: bool = False) -> FloatArray | None:
+    """The upper factor of a matrix with a unit diagonal, or None where it is singular to working precision.
+
+    Only the upper triangles of both matter.
+    """
     if not np.diag(scaled).all():
         return None
-    factor, failed = lapack.dpotrf(scaled)
+    factor, failed = lapack.dpotrf(scaled, clean=0, overwrite_a=overwrite)
     return factor if failed == 0 and np.diag(factor).min() > _SMALLEST_PIVOT else None
 
 

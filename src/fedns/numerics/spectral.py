@@ -1,11 +1,13 @@
 """Symmetric matrices by their eigenpairs and by their packed upper triangles, row by row."""
 
 import numpy as np
+from scipy.linalg import lapack
 
-from fedns.numerics.compiled import jit
+from fedns.numerics.compiled import jit, on_threads, parallel_jit, prange
 from fedns.numerics.linalg import FloatArray, unpack_symmetric
 
-_SHIFT_48 = np.uint64(48)
+_SAMPLE = 1024
+_ROW_PARTS = 8
 
 
 @jit
@@ -20,6 +22,27 @@ def add_low_rank(packed, values, vectors, scale):
             for b in range(a, features):
                 packed[entry + b - a] += left * vector[b]
             entry += features - a
+
+
+@parallel_jit
+def _add_low_ranks(packed, cuts, scales, values, vectors):
+    """packed += scales[j] times the matrix of each j in turn, for rows cuts[part] : cuts[part + 1] in every part."""
+    features = vectors.shape[2]
+    for part in prange(cuts.size - 1):
+        for a in range(cuts[part], cuts[part + 1]):
+            entry = a * features - a * (a - 1) // 2
+            row = packed[entry : entry + features - a]
+            for j in range(values.shape[0]):
+                for r in range(values.shape[1]):
+                    _add_multiple(row, scales[j] * values[j, r] * vectors[j, r, a], vectors[j, r, a:])
+
+
+def add_low_ranks(packed: FloatArray, scales: FloatArray, values: FloatArray, vectors: FloatArray) -> None:
+    """packed += scales[j] sum_r values[j, r] vectors[j, r] vectors[j, r]', one j after the other."""
+    features = vectors.shape[2]
+    # Parts of about the same number of entries: those from row a on are to those of all as (1 - a / features)^2.
+    cuts = np.rint(features * (1.0 - np.sqrt(1.0 - np.arange(_ROW_PARTS + 1) / _ROW_PARTS))).astype(np.int64)
+    on_threads(_add_low_ranks, packed, cuts, scales, values, vectors, parts=_ROW_PARTS)
 
 
 @jit
@@ -138,34 +161,33 @@ _FEATURES_PER_PAIR = 64  # below, LAPACK takes less time
 def largest_entries(packed, weights, count):
     """Where |packed| weights is largest, in increasing order; among equals the first.
 
-    Non-negative numbers are ordered as their bits are: counting their leading 16 bits tells which of them are certain, and
-    only those that share the last bits that get in have to be sorted.
+    Only entries as large as a few of a sample can be among them, where there are enough of those.
     """
     ranked = np.empty(packed.size)
     for entry in range(packed.size):
         ranked[entry] = abs(packed[entry]) * weights[entry]
-    bits = ranked.view(np.uint64)
-    histogram = np.zeros(32768, np.int64)
-    for entry in range(bits.size):
-        histogram[bits[entry] >> _SHIFT_48] += 1
-    last, certain = 32767, 0
-    while certain + histogram[last] < count:
-        certain += histogram[last]
-        last -= 1
-    chosen, candidates = np.empty(count, np.int64), np.empty(histogram[last], np.int64)
-    found, possible = 0, 0
-    lowest, above = np.uint64(last) << _SHIFT_48, np.uint64(last + 1) << _SHIFT_48
-    for entry in range(bits.size):
-        if bits[entry] >= lowest:
-            if bits[entry] >= above:
-                chosen[found] = entry
-                found += 1
-            else:
-                candidates[possible] = entry
-                possible += 1
-    order = np.argsort(-ranked[candidates], kind="mergesort")
-    chosen[certain:] = candidates[order[: count - certain]]
-    return np.sort(chosen)
+    candidates = np.flatnonzero(ranked >= _likely_below(ranked, count))
+    if candidates.size < count:
+        candidates = np.arange(ranked.size)
+    among = ranked[candidates]
+    smallest = np.partition(among, among.size - count)[among.size - count]
+    equals = count - (among > smallest).sum()
+    chosen, found = np.zeros(count, np.int64), 0
+    for i in range(candidates.size):
+        if among[i] > smallest or (among[i] == smallest and equals > 0):
+            equals -= among[i] == smallest
+            chosen[found] = candidates[i]
+            found += 1
+    return chosen
+
+
+@jit
+def _likely_below(ranked, count):
+    """A number that, most likely, more than `count` entries are above, and not many times as many."""
+    sample = ranked[:: max(1, ranked.size // _SAMPLE)].copy()
+    expected = count * sample.size / ranked.size
+    place = sample.size - 1 - int(expected + 4.0 * np.sqrt(expected) + 4.0)
+    return np.partition(sample, place)[place] if place > 0 else 0.0
 
 
 @jit
@@ -185,6 +207,8 @@ def spectral_norm(packed: FloatArray, features: int) -> float:
 
 def positive_part(matrix: FloatArray) -> FloatArray:
     """The nearest positive semi-definite matrix: eigenvalues below 0 become 0."""
+    if lapack.dpotrf(matrix, clean=0)[1] == 0:  # there is none, which takes a tenth of the time to find out
+        return matrix
     values, vectors = np.linalg.eigh(matrix)
     below = vectors[:, values < 0] * np.sqrt(-values[values < 0])
     return np.asarray(matrix + below @ below.T)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -258,3 +258,12 @@ _OWN: tuple[type[Family], ...] = (
     MultinomialClasses,
 )
 FAMILIES: Registry[type[Family]] = Registry("family", "fedns.families", Family, _OWN)
+
+
+def family_of(loss: Loss) -> Family | None:
+    """The family with a link that has this loss, which has one margin; None where there is none."""
+    for family in FAMILIES.values():
+        for link, kind in family.links.items():
+            if kind is type(loss):
+                return family(link=link, **asdict(loss))  # type: ignore[call-overload]
+    return None

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from fedns.core.errors import DataError
 from fedns.core.files import write_whole
 from fedns.reporting.page import versions
-from fedns.studies.diagnostics.diagnosed import Diagnostics
 from fedns.studies.inference.estimates import KINDS, Inference
 from fedns.studies.inference.fitted import StudyFit
 from fedns.studies.pages.fit_page import report
@@ -71,7 +70,7 @@ def model(fit: StudyFit) -> dict[str, Any]:
         },
         "inference": None if fit.inference is None else _inference(fit, fit.inference),
         "baseline": {site: told.as_dict() for site, told in fit.baseline.items()},
-        "diagnostics": _plain(fit.prediction.as_dict()) if isinstance(fit.prediction, Diagnostics) else None,
+        "diagnostics": _plain(fit.prediction.as_dict()) if not isinstance(fit.prediction, str) else None,
         "left_out": [str(alias) for alias in fit.aliased],
         "ending": fit.ending.key,
         "reason": fit.reason,

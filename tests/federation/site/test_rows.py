@@ -213,3 +213,22 @@ def test_sparse_rows_stay_sparse(tmp_path):
     rows = site_shards(site).rows
     matrix = scipy.sparse.csr_matrix((rows.data, rows.indices, rows.indptr), shape=rows.shape)
     np.testing.assert_array_equal(matrix.toarray(), load(tmp_path / "rows.svm").features.toarray())
+
+
+def timed_site(folder, more=""):
+    rows = "".join(f"{20 + i},{1 + i % 9},{int(i % 3 > 0)}\n" for i in range(40))
+    (folder / "rows.csv").write_text("age,months,died\n" + rows + more)
+    return config(folder, dataset="rows.csv", target="months", event="died")
+
+
+def test_times_have_a_minus_where_there_was_no_event(tmp_path):
+    shards = site_shards(timed_site(tmp_path))
+    assert shards.columns == ("age",) and shards.num_columns == 1
+    assert shards.targets.tolist() == [(1 + i % 9) * (1 if i % 3 > 0 else -1) for i in range(40)]
+
+
+def test_events_that_are_none_are_refused(tmp_path):
+    with pytest.raises(DataError, match="1 or 0 in that column, and a time above 0"):
+        site_shards(timed_site(tmp_path, more="30,4,2\n"))
+    with pytest.raises(DataError, match="unknown column 'ill': known are age, died"):
+        site_shards(config(tmp_path, dataset="rows.csv", target="months", event="ill"))

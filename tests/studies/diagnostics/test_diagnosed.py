@@ -9,8 +9,10 @@ import pandas as pd
 import pytest
 import statsmodels.api as sm
 import statsmodels.formula.api as smf
+from scipy.special import softmax
 from sklearn.metrics import roc_auc_score
 from tests.studies.conftest import made_up
+from tests.studies.diagnostics.test_concordance import brute_force
 from tests.studies.situations import STUDY, save
 from tests.studies.test_federated import Federation
 
@@ -59,7 +61,7 @@ def test_a_held_out_site_is_predicted_by_the_others(tables, fit):
         own = rows[rows["site"] == site]
         one, p = fit.diagnostics.held_out[site], others.predict(own)
         assert abs(one.roc.area - roc_auc_score(own["y"], p)) < (one.roc.bounds[1] - one.roc.bounds[0]) / 2 + 0.002
-        assert one.groups.expected == pytest.approx(p.mean(), abs=0.005)  # one Newton step from the joint estimate
+        assert one.groups.expected == pytest.approx(p.mean(), rel=1e-5)
 
 
 def test_residuals_of_numbers_and_counts(tables):
@@ -88,7 +90,7 @@ def test_a_refusal_costs_these_figures_alone(tmp_path):
     assert fit.converged and np.array_equal(fit.standard_errors("HC0"), whole.standard_errors("HC0"))
     with pytest.raises(DataError, match="permits no table of scores"):
         _ = fit.diagnostics
-    assert "no calibration and no ROC" in fit.summary() and "permits no table of scores" in report(fit)
+    assert "how the model predicts is not known" in fit.summary() and "permits no table of scores" in report(fit)
 
 
 def test_a_site_with_few_of_an_outcome_says_nothing(tables):
@@ -109,9 +111,55 @@ def test_figures_are_in_every_output(fit, tmp_path):
     assert f"{fit.diagnostics.total.roc.area:.4f}" in text and f"{fit.diagnostics.total.roc.area:.4f}" in fit.summary()
 
 
-def test_times_have_no_single_prediction_for_a_row():
-    tables = {name: table.assign(died="yes") for name, table in made_up().items()}
+def timed(rows=240):
+    tables = made_up(rows)
     for table in tables.values():
-        table.loc[::3, "died"] = "no"
-    fit = fit_study(Study("time ~ age", "cox", status="died", event=("yes",), non_event=("no",)), tables)
-    assert any("no single prediction for a row" in note for note in fit.prediction_notes)
+        table["died"] = np.where(np.arange(len(table)) % 3 == 0, "no", "yes")
+    return tables
+
+
+def test_times_have_a_concordance_within_sites(tmp_path):
+    tables = timed()
+    study = Study("time ~ age + dose", "cox", status="died", event=("yes",), non_event=("no",))
+    fit = fit_study(study, tables)
+    agree = pairs = 0.0
+    for site, table in tables.items():
+        risk, event = table[["age", "dose"]].to_numpy() @ fit.coefficients, (table["died"] == "yes").to_numpy()
+        own = brute_force(table["time"].to_numpy(), event, risk)
+        assert fit.diagnostics.sites[site].index == pytest.approx(own[0] / own[1], rel=1e-12)
+        agree, pairs = agree + own[0], pairs + own[1]
+    assert fit.diagnostics.total.index == pytest.approx(agree / pairs, rel=1e-12)
+    rest = fit_study(study, {name: table for name, table in tables.items() if name != "south"})
+    south, event = tables["south"], (tables["south"]["died"] == "yes").to_numpy()
+    own = brute_force(south["time"].to_numpy(), event, south[["age", "dose"]].to_numpy() @ rest.coefficients)
+    assert fit.diagnostics.held_out["south"].index == pytest.approx(own[0] / own[1], rel=1e-12)
+    assert f"{fit.diagnostics.total.index:.4f}" in fit.summary() and "Harrell" in report(fit)
+    there = Federation(save(tables, tmp_path), tmp_path).fit(study)
+    assert json.dumps(there.diagnostics.as_dict()) == json.dumps(fit.diagnostics.as_dict())
+
+
+def test_classes_have_areas_one_against_the_rest(tmp_path):
+    tables = made_up(rows=1500)
+    study = Study("arm ~ age + dose + score", "multinomial")
+    fit, rows = fit_study(study, tables), pooled(tables)
+    classes = fit.agreed.design.classes
+    margins = np.column_stack([np.ones(len(rows)), rows[["age", "dose", "score"]]]) @ fit.coefficients.reshape(2, 4).T
+    likely = softmax(np.pad(margins, ((0, 0), (1, 0))), axis=1)
+    for place, name in enumerate(classes):
+        one, y = fit.diagnostics.classes[name], (rows["arm"] == name).to_numpy()
+        low, high = one.total.roc.bounds
+        theirs = roc_auc_score(y, likely[:, place])
+        assert low <= theirs <= high and abs(one.total.roc.area - theirs) < 0.01
+        assert one.total.groups.expected == pytest.approx(likely[:, place].mean(), rel=1e-8)
+        assert set(one.held_out) == set(tables) and one.refitted
+        assert f"{name}: all sites" in fit.summary()
+        assert f"{name}, {one.total.roc.area:.3f}" in report(fit)
+    there = Federation(save(tables, tmp_path), tmp_path).fit(study)
+    assert json.dumps(there.diagnostics.as_dict()) == json.dumps(fit.diagnostics.as_dict())
+
+
+def test_tables_of_classes_are_counted_one_by_one(tmp_path):
+    fit = Federation(save(made_up(rows=1500), tmp_path), tmp_path, score_tables=2).fit(
+        Study("arm ~ age + dose", "multinomial")
+    )
+    assert len(fit.diagnostics.classes) == 2 and "permits 2 tables" in fit.summary()

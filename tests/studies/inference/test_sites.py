@@ -38,17 +38,13 @@ def test_gaussian_sites_alone_and_without_one_are_exact(tables):
         assert own.without[place] == pytest.approx(rest.params.to_numpy(), rel=1e-8)
 
 
-def test_other_families_take_one_newton_step(tables):
+def test_other_families_take_one_newton_step_for_a_site_alone(tables):
     fit, rows = fit_study(Study("ill ~ age + dose", "binomial", **CASE), tables), rows_of(tables)
     for place, site in enumerate(tables):
-        for own, chosen in (
-            (fit.site_estimates.coefficients, rows["site"] == site),
-            (fit.site_estimates.without, rows["site"] != site),
-        ):
-            model = smf.glm("y ~ age + dose", rows[chosen], family=sm.families.Binomial())
-            with pytest.warns(match=""):
-                step = model.fit(start_params=fit.coefficients, maxiter=1, method="newton", disp=0)
-            assert own[place] == pytest.approx(step.params.to_numpy(), rel=1e-6)
+        model = smf.glm("y ~ age + dose", rows[rows["site"] == site], family=sm.families.Binomial())
+        with pytest.warns(match=""):
+            step = model.fit(start_params=fit.coefficients, maxiter=1, method="newton", disp=0)
+        assert fit.site_estimates.coefficients[place] == pytest.approx(step.params.to_numpy(), rel=1e-6)
 
 
 def test_heterogeneity_is_cochrans(tables):

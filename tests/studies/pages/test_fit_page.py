@@ -25,7 +25,7 @@ def test_the_page_has_all_parts(fit):
         assert f">{name}<" in text
     for heading in ("Coefficients", "How well the model fits", "How sites differ", "How the fit went", "What to know"):
         assert f"<h2>{heading}</h2>" in text
-    assert text.count("<details>") == len(fit.names) - 1 + 4 and "odds ratio" in text
+    assert text.count("<details>") == len(fit.names) - 1 + 5 and "odds ratio" in text
     assert "<script src" not in text and "http" not in re.sub(r"http://www.w3.org/\S+", "", text)
 
 

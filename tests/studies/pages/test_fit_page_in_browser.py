@@ -11,7 +11,7 @@ from tests.studies.situations import STUDY
 
 from fedns.studies.fit import fit_study
 from fedns.studies.outputs import write_fit
-from fedns.studies.pages.prediction_part import calibration_chart, roc_chart
+from fedns.studies.pages.prediction_part import charts
 
 pytestmark = pytest.mark.slow
 LONG = "kind_of_treatment"
@@ -35,7 +35,7 @@ def folder(fit, tmp_path_factory):
 def test_figures_show_the_values_under_the_pointer(visit, folder, fit, number):
     page = visit(folder / "report.html")
     figure = figure_of(page, number)
-    chart = (calibration_chart, roc_chart)[number](fit.diagnostics)
+    chart = charts(fit.diagnostics)[number]
     line, (horizontal,) = chart.lines[0], chart.x
     points = corners(figure, 0)
     assert len(points) == len(line.y)

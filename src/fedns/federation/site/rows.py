@@ -7,16 +7,16 @@ import json
 import shutil
 import tempfile
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
 from fedns import __version__
-from fedns.core.errors import DataError
+from fedns.core.errors import DataError, unknown
 from fedns.core.shards import Shards
-from fedns.data.datasets import load
+from fedns.data.datasets import Dataset, load
 from fedns.federation.config import SITE_FILE, DataSource, SiteConfig
 from fedns.numerics import memory
 from fedns.numerics.rows import DenseRows, SparseRows
@@ -53,10 +53,27 @@ def _located(config: SiteConfig) -> DataSource:
 def _parse(source: DataSource, room: Path | None) -> Shards:
     path = Path(source.dataset)
     name: Any = path if path.is_file() else source.dataset
-    data = load(name, target=source.target, weight=source.weight, positive=source.positive, folder=room)
+    task = None if source.event is None else "regression"
+    data = load(name, target=source.target, weight=source.weight, positive=source.positive, task=task, folder=room)
+    if source.event is not None:
+        data = _with_events(data, source.event)
     return Shards.from_arrays(
         data.features, data.targets, [data.num_samples], sample_weights=data.sample_weights, columns=data.columns
     )
+
+
+def _with_events(data: Dataset, column: str) -> Dataset:
+    """Times of events, with a minus where there was none until then, as Cox regression takes them."""
+    names = data.columns or ()
+    if column not in names:
+        raise DataError(f"[data] of {SITE_FILE}, event: {unknown('column', column, names)}")
+    place = names.index(column)
+    event = np.asarray(data.features[:, place])
+    if not ((data.targets > 0) & np.isin(event, (0.0, 1.0))).all():
+        raise DataError(f"event = '{column}' in {SITE_FILE} needs 1 or 0 in that column, and a time above 0, in every row")
+    times = np.where(event == 1.0, data.targets, -data.targets)
+    rest = np.delete(data.features, place, axis=1)
+    return replace(data, features=rest, targets=times, columns=names[:place] + names[place + 1 :])
 
 
 def _key(path: Path, source: DataSource) -> str:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 VARIABLE = "NUMBA_CACHE_DIR"
@@ -21,6 +24,18 @@ def choose_cache_folder(sources: Path) -> None:
         sentence = f"no folder for compiled kernels can be written: set {VARIABLE} to one"
         raise PermissionError(errno.EACCES, sentence, str(folder.parent))
     os.environ[VARIABLE] = str(folder)
+
+
+@contextmanager
+def alone_with(kernel: str, folder: Path) -> Iterator[None]:
+    """Wait until no other process compiles a kernel into a folder; the lock ends with its process, its file stays."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / f"{kernel}.lock").open("w", encoding="utf-8") as file:
+        if sys.platform != "win32":
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def _user_cache() -> Path:

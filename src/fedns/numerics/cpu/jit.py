@@ -2,27 +2,52 @@
 
 import contextlib
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fedns.numerics.cpu.cache import choose_cache_folder
+from fedns.numerics.cpu.cache import alone_with, choose_cache_folder
 
 choose_cache_folder(Path(__file__).parent)  # before numba, which reads the setting while it is imported
 
 import numba  # noqa: E402
 from numba import njit  # noqa: E402
+from numba.core.compiler_lock import global_compiler_lock  # noqa: E402
 
 from fedns.numerics import parallel  # noqa: E402
 
+
+def compiler(**options: Any) -> Callable[[Callable[..., Any]], Any]:
+    """A decorator that compiles a function when it is first called and caches what it compiled, one process at a time.
+
+    Processes that start together, sites or workers, would each compile the same kernels. And numba's index of a cache is
+    read, changed and written: two processes at once could make it name the wrong file.
+    """
+
+    def decorate(function: Callable[..., Any]) -> Any:
+        kernel = njit(cache=True, nogil=True, **options)(function)
+        compile_here, lock = kernel.compile, f"{function.__module__}.{function.__qualname__}"
+
+        def compile_alone(signature: Any) -> Any:
+            # The compiler's own lock first: a thread that has it may come here for a kernel that its kernel calls.
+            with global_compiler_lock, alone_with(lock, Path(kernel.stats.cache_path)):
+                return compile_here(signature)
+
+        kernel.compile = compile_alone
+        return kernel
+
+    return decorate
+
+
 # Sums may be reordered so that they fill vector registers; nothing else about IEEE arithmetic is given up.
 REORDER = frozenset({"reassoc", "contract", "nsz"})
-jit = njit(cache=True, nogil=True, error_model="numpy", fastmath=set(REORDER))
+jit = compiler(error_model="numpy", fastmath=set(REORDER))
 
 # The same over all cores: for loops over parts of the work, each of which is a kernel of the kind above.
-parallel_jit = njit(cache=True, nogil=True, error_model="numpy", fastmath=set(REORDER), parallel=True)
+parallel_jit = compiler(error_model="numpy", fastmath=set(REORDER), parallel=True)
 
 # Nothing is reordered. It has to be said: numba compiles a function with the options of whichever kernel calls it first.
-exact_jit = njit(cache=True, nogil=True, error_model="numpy", fastmath=False)
+exact_jit = compiler(error_model="numpy", fastmath=False)
 
 _MOST_THREADS: int = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
 _one_launch = threading.Lock()  # not every threading layer of numba may be entered twice

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import numpy as np
+import scipy  # whose distances are loaded when a map has landmarks
 import scipy.sparse
-from scipy.spatial.distance import cdist
 from scipy.special import ndtri
 
 from fedns.core.checked import Limit, Positive
@@ -156,7 +156,7 @@ class Nystroem(FeatureMap):
 def kernel_matrix(kernel: str, x: Block, landmarks: FloatArray, width: float) -> FloatArray:
     """k(x_i, l_j): (rows, landmarks)."""
     if kernel == "laplace":
-        return np.asarray(np.exp(cdist(as_dense(x), landmarks, "cityblock") / -width))
+        return np.asarray(np.exp(scipy.spatial.distance.cdist(as_dense(x), landmarks, "cityblock") / -width))
     if not scipy.sparse.issparse(x):
         # |x|^2 - 2 x.l + |l|^2 loses digits far from the origin; compressed rows have their origin among them.
         middle = landmarks.mean(axis=0)

@@ -12,9 +12,9 @@ import math
 from typing import Any, Literal
 
 import numpy as np
+import scipy  # whose distances are loaded when a map has landmarks
 import scipy.sparse
 from numpy.typing import NDArray
-from scipy.spatial.distance import cdist, pdist
 
 from fedns.core.checked import Count, checked
 from fedns.core.clients import Clients, on_client
@@ -114,7 +114,7 @@ def distance_histogram(problem: Any, clients: Clients, request: WidthRequest) ->
         if clients.shards.sizes[client] < SMALLEST_GROUP:
             return np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int64)
         random = generator(seed, "kernel width", client=int(clients.ids[client]))
-        distances = pdist(_some_rows(clients.shards, client, _PAIRED_ROWS, random), metric)
+        distances = scipy.spatial.distance.pdist(_some_rows(clients.shards, client, _PAIRED_ROWS, random), metric)
         counts = np.bincount(_bin_of(distances))
         bins = np.flatnonzero(counts >= SMALLEST_GROUP)
         return bins.astype(np.int32), counts[bins].astype(np.int64)
@@ -246,7 +246,9 @@ def _nearest(points: FloatArray, centres: FloatArray) -> IntArray:
     labels = np.empty(len(points), dtype=np.int64)
     step = max(1, BLOCK_ENTRIES // len(centres))
     for start in range(0, len(points), step):
-        labels[start : start + step] = cdist(points[start : start + step], centres, "sqeuclidean").argmin(axis=1)
+        labels[start : start + step] = scipy.spatial.distance.cdist(
+            points[start : start + step], centres, "sqeuclidean"
+        ).argmin(axis=1)
     return labels
 
 

@@ -34,7 +34,7 @@ function linearTicks(low, high, most, whole) {
   const step = Math.max([1, 2, 5, 10].find((n) => n * power >= raw) * power, whole ? 1 : 0);
   const ticks = [];
   for (let n = Math.ceil(low / step - 1e-9); n * step <= high + 1e-9 * step; n++) ticks.push(+(n * step).toPrecision(12));
-  return ticks;
+  return ticks.length > 1 || whole || most > 8 ? ticks : linearTicks(low, high, most + 1, whole); // one number is no scale
 }
 
 function logarithmicTicks(low, high, most) {

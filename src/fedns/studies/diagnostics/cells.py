@@ -20,6 +20,11 @@ def cells_of(values: FloatArray, edges: FloatArray) -> IntArray:
     return np.searchsorted(edges, values, side="right")
 
 
+def counted(cells: IntArray) -> IntArray:
+    """Rows in every cell: (CELLS,)."""
+    return np.bincount(cells, minlength=CELLS)
+
+
 def merged(counts: IntArray, smallest: int) -> IntArray:
     """Where merged cells end, so that each holds no row of a kind or at least so many: (merged,).
 

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedns.core.clients import Handler
 from fedns.core.cohort import Cohort
 from fedns.core.errors import FednsError
+from fedns.core.messages import Message, batch_size, split_batch
 from fedns.federation.protocol.absence import SitesLost
+from fedns.studies.diagnostics.concordance import Pairs, TimeDiagnostics, told_pairs
 from fedns.studies.diagnostics.curves import Groups, Roc, Tenth, calibration, groups_of, quantiles, roc, together
-from fedns.studies.diagnostics.exchange import ScoreTable, Scoring
-from fedns.studies.inference.estimates import Inference
+from fedns.studies.diagnostics.exchange import ClassPoint, ScoreTable, Scoring
 from fedns.studies.inference.exchange import Point
-from fedns.studies.inference.sites import fitted_without
+from fedns.studies.inference.without import MOST_SITES, Without
 
 FloatArray = NDArray[np.float64]
-MOST_HELD_OUT = 20  # sites: each is asked by itself
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,6 +69,7 @@ class Diagnostics:
 
     sites: Mapping[str, Prediction]  # by name; not those whose rows were too few to tell
     held_out: Mapping[str, Prediction] = field(default_factory=dict)  # by the model of all other sites
+    refitted: bool = True  # that model, to convergence; else it is one Newton step from the joint one
     notes: tuple[str, ...] = ()
 
     @cached_property
@@ -82,63 +85,145 @@ class Diagnostics:
             "total": self.total.as_dict(),
             "sites": {name: one.as_dict() for name, one in self.sites.items()},
             "held_out": {name: one.as_dict() for name, one in self.held_out.items()},
+            "held_out_refitted": self.refitted,
             "notes": list(self.notes),
         }
 
+    def table(self) -> list[list[str]]:
+        """The figures as texts, with headings: all sites, each of them, and each by the model of the others."""
+        events = self.total.events
+        own = ["AUC", "std err", "it is within"] if events else ["residuals 5 %", "25 %", "50 %", "75 %", "95 %"]
+        lines = [("all sites", self.total), *self.sites.items()]
+        lines += [(f"{site}, by the others", one) for site, one in self.held_out.items()]
+        return [["predictions", "rows", "observed", "expected", *own], *(_line(name, one) for name, one in lines)]
+
+
+@dataclass(frozen=True, eq=False)
+class ClassDiagnostics:
+    """How the model predicts each class of the outcome, one against the rest."""
+
+    classes: Mapping[str, Diagnostics]  # the reference first; not those that could not be told
+    notes: tuple[str, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, as model.json has them."""
+        return {"classes": {name: one.as_dict() for name, one in self.classes.items()}, "notes": list(self.notes)}
+
+    def table(self) -> list[list[str]]:
+        """The figures as texts, with headings, class by class."""
+        tables = [(name, one.table()) for name, one in self.classes.items()]
+        lines = [[f"{name}: {line[0]}", *line[1:]] for name, table in tables for line in table[1:]]
+        return [tables[0][1][0], *lines]
+
+
+Predictions = Diagnostics | ClassDiagnostics | TimeDiagnostics
+
+
+class Question(NamedTuple, Generic[T]):
+    """What sites are asked about a model: of an outcome, or of one class of it."""
+
+    handler: Handler
+    request: Callable[[FloatArray], Message]
+    told: Callable[[Any], list[T | None]]  # by each client of a batch; None where its rows are too few
+
+
+@dataclass
+class Answers(Generic[T]):
+    """What sites have told."""
+
+    sites: dict[str, T]
+    held_out: dict[str, T] = field(default_factory=dict)
+    refitted: bool = True
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, eq=False)
+class Asking:
+    """Whom to ask how a model predicts, and about which models."""
+
+    cohort: Cohort
+    sites: Sequence[str]
+    w: FloatArray
+    kept: Sequence[int]  # which of w the models without a site are about
+
+    def joint(self, question: Question[T]) -> Answers[T]:
+        """What every site tells of the joint model."""
+        batches = self.cohort.ask(question.handler, question.request(self.w))
+        answers = [one for _, batch in batches for one in question.told(batch)]
+        found = {site: one for site, one in zip(self.sites, answers, strict=True) if one is not None}
+        missing = [site for site in self.sites if site not in found]
+        notes = [f"site '{site}' has too few rows of some kind to say how the model predicts there" for site in missing]
+        return Answers(found, notes=notes)
+
+    def held_out(self, question: Question[T], answers: Answers[T], without: Without | None) -> None:
+        """Add what every site tells of the model of the others."""
+        if without is None or len(self.sites) > MOST_SITES:
+            return
+        answers.refitted = without.refitted
+        for place, site in enumerate(self.sites):
+            if site not in answers.sites or np.isnan(without.fitted[place]).any():
+                continue
+            others = self.w.copy()
+            others[list(self.kept)] = without.fitted[place]
+            try:
+                ((_, batch),) = self.cohort.part(np.array([place])).ask(question.handler, question.request(others))
+            except (FednsError, SitesLost) as refusal:
+                answers.notes.append(f"the model of the other sites is not tried at '{site}': {refusal}")
+                continue
+            (one,) = question.told(batch)
+            if one is not None:
+                answers.held_out[site] = one
+
 
 def diagnose(
-    scoring: Scoring, cohort: Cohort, sites: Sequence[str], w: FloatArray, kept: Sequence[int], inference: Inference
-) -> Diagnostics | str:
-    """Ask all sites about w, and each about the model of the others; or a sentence that says why it cannot be told.
+    scoring: Scoring, asking: Asking, classes: Sequence[str], find_without: Callable[[], Without | None]
+) -> tuple[Predictions | str, Without | None]:
+    """How the model predicts, or why that cannot be told; and the models without a site, found meanwhile.
 
-    kept: which of w the inference is about.
+    Sites are asked about the joint model first: where an owner's limits are reached later, it is known at least.
+    classes: of the outcome, where it has several.
     """
-    if not scoring.is_possible:
-        return f"family {scoring.family.name} has no single prediction for a row"
-    try:
-        tables = _asked(scoring, cohort, w)
-    except (FednsError, SitesLost) as refusal:
-        return str(refusal)
-    found = {site: told for site, table in zip(sites, tables, strict=True) if (told := _told(scoring, table)) is not None}
-    notes = [
-        f"site '{site}' has too few rows of some kind to say how the model predicts there"
-        for site in sites
-        if site not in found
-    ]
-    if not found:
-        return "; ".join(notes)
-    held_out = {}
-    if 1 < len(sites) <= MOST_HELD_OUT:
-        for place, site in enumerate(sites):
-            fitted = fitted_without(inference, place)
-            if site not in found or fitted is None:
-                continue
-            others = w.copy()
-            others[list(kept)] = fitted
-            try:
-                (table,) = _asked(scoring, cohort.part(np.array([place])), others)
-                told = _told(scoring, table)
-            except (FednsError, SitesLost) as refusal:
-                notes.append(f"the model of the other sites is not tried at '{site}': {refusal}")
-                continue
-            if told is not None:
-                held_out[site] = told
-    return Diagnostics(found, held_out, tuple(notes))
+    questions = _questions(scoring, classes)
+    answers, refusals = {}, []
+    for name, question in questions.items():
+        try:
+            answers[name] = asking.joint(question)
+        except (FednsError, SitesLost) as refusal:
+            refusals.append(f"{name}: {refusal}" if name else str(refusal))
+    without = find_without()
+    for name, found in answers.items():
+        asking.held_out(questions[name], found, without)
+    told = {name: _as_told(found) for name, found in answers.items() if found.sites}
+    notes = [*refusals, *(f"{name}: {note}" if name else note for name, found in answers.items() for note in found.notes)]
+    if not told:
+        return "; ".join(notes), without
+    return (ClassDiagnostics(told, tuple(notes)) if classes else told[""]), without
 
 
-def _asked(scoring: Scoring, cohort: Cohort, w: FloatArray) -> list[ScoreTable]:
-    return [
-        _one(batch, client)
-        for where, batch in cohort.ask(scoring.look_at_scores, Point(coefficients=w))
-        for client in range(where.stop - where.start)
-    ]
+def _questions(scoring: Scoring, classes: Sequence[str]) -> dict[str, Question[Any]]:
+    """By class of the outcome; by "" where it has none."""
+
+    def of_class(place: int) -> Question[Prediction]:
+        return Question(scoring.look_at_class, lambda w: ClassPoint(w, np.int64(place)), lambda told: _told(scoring, told))
+
+    if classes:
+        return {name: of_class(place) for place, name in enumerate(classes)}
+    if scoring.family.has_residuals:
+        return {"": Question(scoring.look_at_scores, Point, lambda told: _told(scoring, told))}
+    return {"": Question(Pairs(scoring.smallest).look_at_pairs, Point, told_pairs)}
 
 
-def _one(batch: ScoreTable, client: int) -> ScoreTable:
-    return ScoreTable(**{name: getattr(batch, name).part(client) for name in batch.specs()})
+def _as_told(found: Answers[Any]) -> Any:
+    one = next(iter(found.sites.values()))
+    kind = Diagnostics if isinstance(one, Prediction) else TimeDiagnostics
+    return kind(found.sites, found.held_out, found.refitted, tuple(found.notes))
 
 
-def _told(scoring: Scoring, table: ScoreTable) -> Prediction | None:
+def _told(scoring: Scoring, batch: Any) -> list[Prediction | None]:
+    return [_of_table(scoring, split_batch(batch, client)) for client in range(batch_size(batch))]
+
+
+def _of_table(scoring: Scoring, table: ScoreTable) -> Prediction | None:
     groups = groups_of(table.stops, table.weights, table.outcomes, table.predictions)
     if not groups.weight:
         return None
@@ -151,15 +236,6 @@ def _told(scoring: Scoring, table: ScoreTable) -> Prediction | None:
     residuals = np.concatenate([-odds, 1.0 / odds])  # of non-events and events with this prediction
     weights = np.concatenate([groups.weights - groups.outcomes, groups.outcomes])
     return Prediction(groups, residuals[weights > 0], weights[weights > 0], events=True)
-
-
-def prediction_table(found: Diagnostics) -> list[list[str]]:
-    """The figures as texts, with headings: all sites, each of them, and each by the model of the others."""
-    events = found.total.events
-    own = ["AUC", "std err", "it is within"] if events else ["residuals 5 %", "25 %", "50 %", "75 %", "95 %"]
-    lines = [("all sites", found.total), *found.sites.items()]
-    lines += [(f"{site}, by the others", one) for site, one in found.held_out.items()]
-    return [["predictions", "rows", "observed", "expected", *own], *(_line(name, one) for name, one in lines)]
 
 
 def _line(name: str, one: Prediction) -> list[str]:

@@ -6,14 +6,16 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import logit
 
 from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.errors import MessageError
 from fedns.core.messages import Message, Payload, as_batch, wire
 from fedns.core.shards import Shards
 from fedns.problems.family import Family, Outcomes
-from fedns.problems.problem import Problem
-from fedns.studies.diagnostics.cells import CELLS, RESIDUAL_EDGES, SCORE_EDGES, cells_of, merged, summed
+from fedns.problems.problem import CodedBlock, Problem
+from fedns.studies.diagnostics.cells import CELLS, RESIDUAL_EDGES, SCORE_EDGES, cells_of, counted, merged, summed
+from fedns.studies.diagnostics.concordance import Pairs
 from fedns.studies.inference.exchange import Point
 from fedns.studies.model.design import Design
 
@@ -39,6 +41,12 @@ class ScoreTable(Message):
                 raise MessageError(f"{self.kind} must have groups that follow one another, of rows with no weight below 0")
 
 
+class ClassPoint(Point):
+    """Coefficients to look at; never rounded; and which class of the outcome, the reference being 0."""
+
+    place: Payload = wire(dtype="int64")
+
+
 @dataclass(frozen=True)
 class Scoring:
     """How rows of a family are put into cells: margins in units of a scale, around a centre; no group below the smallest."""
@@ -49,16 +57,18 @@ class Scoring:
     smallest: int = 5
 
     @property
-    def has_events(self) -> bool:
-        return self.family.outcomes is Outcomes.EVENT
+    def has_classes(self) -> bool:
+        return self.family.outcomes is Outcomes.CLASS
 
     @property
-    def is_possible(self) -> bool:
-        """Whether a row has a prediction and a residual of its own."""
-        return self.family.has_residuals
+    def has_events(self) -> bool:
+        """Whether a row has what is predicted, or has not; of several classes, one against the rest."""
+        return self.family.outcomes is Outcomes.EVENT or self.has_classes
 
     def handlers(self) -> tuple[Handler, ...]:
-        return (self.look_at_scores,) if self.is_possible else ()
+        if self.has_classes:
+            return (self.look_at_class,)
+        return (self.look_at_scores,) if self.family.has_residuals else Pairs(self.smallest).handlers()
 
     @on_client(Point, ScoreTable)
     def look_at_scores(self, problem: Problem, clients: Clients, request: Point) -> ScoreTable:
@@ -66,19 +76,34 @@ class Scoring:
         shards = clients.shards
         return as_batch([self._table(problem, shards.select([one]), request) for one in range(shards.num_clients)])
 
+    @on_client(ClassPoint, ScoreTable)
+    def look_at_class(self, problem: Problem, clients: Clients, request: ClassPoint) -> ScoreTable:
+        """The same for one class of the outcome against all others."""
+        if not 0 <= request.place <= problem.loss.outputs:
+            raise MessageError(f"there is no class {request.place}: there are {problem.loss.outputs + 1}")
+        shards = clients.shards
+        return as_batch([self._table(problem, shards.select([one]), request) for one in range(shards.num_clients)])
+
+    def _scored(self, block: CodedBlock, request: Point) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Where a row is in the order of predictions, its outcome as a number, and the mean that is predicted: (rows,)."""
+        if not isinstance(request, ClassPoint):
+            return block.margins, self.family.outcome(block.targets), self.family.mean(block.margins)
+        likely = self.family.mean(block.margins)[:, request.place]
+        return logit(likely), (block.targets == request.place).astype(np.float64), likely
+
     def _table(self, problem: Problem, shards: Shards, request: Point) -> ScoreTable:
         counts = np.zeros((2, CELLS, 2), dtype=np.int64)  # of scores and of residuals, by outcome
         sums, residual_sums = np.zeros((3, CELLS)), np.zeros((2, CELLS))
         for block in problem.coded_blocks(request.coefficients, shards):
-            outcomes, means = self.family.outcome(block.targets), self.family.mean(block.margins)
-            cells = cells_of((block.margins - self.centre) / self.scale, SCORE_EDGES)
+            scores, outcomes, means = self._scored(block, request)
+            cells = cells_of((scores - self.centre) / self.scale, SCORE_EDGES)
             happened = (outcomes > 0) & self.has_events
-            counts[0] += np.stack([_counted(cells[~happened]), _counted(cells[happened])], axis=1)
+            counts[0] += np.stack([counted(cells[~happened]), counted(cells[happened])], axis=1)
             sums += [_added(cells, block.weights * value) for value in (np.ones_like(means), outcomes, means)]
             if not self.has_events:  # of an event the residual follows from prediction and outcome
                 off = self.residuals(block.targets, block.margins)
                 cells = cells_of(off, RESIDUAL_EDGES)
-                counts[1, :, 0] += _counted(cells)
+                counts[1, :, 0] += counted(cells)
                 residual_sums += [_added(cells, block.weights * value) for value in (np.ones_like(off), off)]
         problem.before_counts_leave(counts)
         stops, residual_stops = (merged(table, self.smallest) for table in counts)
@@ -94,10 +119,6 @@ class Scoring:
     @property
     def residual_unit(self) -> float:
         return self.scale if self.family.outcomes is Outcomes.NUMBER else 1.0
-
-
-def _counted(cells: IntArray) -> IntArray:
-    return np.bincount(cells, minlength=CELLS)
 
 
 def _added(cells: IntArray, values: FloatArray) -> FloatArray:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import scipy  # whose stats are loaded when they are used: a site never does
 import scipy.linalg
 from numpy.typing import NDArray
 

@@ -14,6 +14,7 @@ from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
 from fedns.core.messages import Message, Payload, as_batch, joined, wire
 from fedns.numerics.linalg import pack_symmetric, unpack_symmetric
+from fedns.numerics.parallel import map_clients
 from fedns.problems.family import Family, Outcomes
 from fedns.problems.problem import Problem
 from fedns.studies.study import Study
@@ -107,21 +108,26 @@ class Questions:
     @on_client(Point, Fit)
     def look_at_fit(self, problem: Problem, clients: Clients, request: Point) -> Fit:
         """Sums that likelihood, deviance, dispersion and robust standard errors are made of."""
-        answers = []
-        for client in range(clients.shards.num_clients):
-            shards = clients.shards.select([client])
-            sums, scores = np.zeros(5), np.zeros((request.coefficients.size,) * 2)
-            for block in problem.coded_blocks(request.coefficients, shards):
-                slope = problem.loss.slope(block.targets, block.margins)
-                scores += (block.features * (block.weights * slope**2)[:, None]).T @ block.features
+        w, shards = request.coefficients, clients.shards
+
+        def means(client: int) -> tuple[FloatArray, FloatArray]:
+            sums, scores = np.zeros(5), np.zeros((w.size,) * 2)
+            for block in problem.coded_blocks(w, shards.select([client])):
+                scaled = (
+                    block.features * (np.sqrt(block.weights) * problem.loss.slope(block.targets, block.margins))[:, None]
+                )
+                scores += scaled.T @ scaled
                 sums[0] += block.weights @ self.family.pearson(block.targets, block.margins)
                 sums[1] += block.weights @ self.family.outcome(block.targets)
                 sums[2:4] += self.family.constants(block.targets, block.weights)
                 sums[4] += block.weights.sum()
-            mean = sums / sums[4]
-            loss = problem.value(request.coefficients, shards)[0]
-            answers.append(Fit(loss, mean[0], mean[1], mean[2:4], pack_symmetric(scores / sums[4])))
-        return as_batch(answers)
+            return sums / sums[4], pack_symmetric(scores / sums[4])
+
+        found = map_clients(means, shards.num_clients)
+        losses = problem.value(w, shards)
+        return as_batch(
+            [Fit(loss, mean[0], mean[1], mean[2:4], scores) for loss, (mean, scores) in zip(losses, found, strict=True)]
+        )
 
     @on_client(Point, Scores)
     def look_at_row_scores(self, problem: Problem, clients: Clients, request: Point) -> Scores:

@@ -15,7 +15,7 @@ from fedns.core.history import History
 from fedns.core.meter import LedgerEntry, Meter
 from fedns.core.termination import Ending
 from fedns.reporting.page import html_table
-from fedns.studies.diagnostics.diagnosed import Diagnostics, prediction_table
+from fedns.studies.diagnostics.diagnosed import Predictions
 from fedns.studies.inference.baseline import SiteHazard
 from fedns.studies.inference.estimates import Inference
 from fedns.studies.inference.goodness import Goodness, goodness
@@ -32,6 +32,7 @@ from fedns.studies.inference.table import (
     term_text,
 )
 from fedns.studies.inference.terms import Comparison, TermTest, likelihood_ratio, term_tests
+from fedns.studies.inference.without import Without
 from fedns.studies.model.design import term_of
 from fedns.studies.model.rank import Alias
 from fedns.studies.schema.handshake import Agreed
@@ -63,8 +64,9 @@ class StudyFit:
     num_rows: int
     meter: Meter  # of everything: handshake, rounds, the two looks at the Hessian, and the sums for inference
     inference: Inference | None = None  # None where a site refused the last look at the Hessian
+    without: Without | None = None  # the models of all sites but one, where there are several and the fit has converged
     baseline: Mapping[str, SiteHazard] = field(default_factory=dict)  # of family cox, by site
-    prediction: Diagnostics | str = ""  # how the model predicts, or why that is not known
+    prediction: Predictions | str = ""  # how the model predicts, or why that is not known
     site_lines: SiteLines = field(default_factory=SiteLines)  # every message that left a site
 
     @property
@@ -120,8 +122,8 @@ class StudyFit:
 
     @cached_property
     def site_estimates(self) -> SiteEstimates:
-        """What every site says alone, and all others without it: one Newton step from the joint estimate."""
-        return site_estimates(self._known(), [site.site for site in self.sites])
+        """What every site says alone, one Newton step from the joint estimate, and what all others say without it."""
+        return site_estimates(self._known(), [site.site for site in self.sites], self.without)
 
     @cached_property
     def heterogeneity(self) -> tuple[Heterogeneity, ...]:
@@ -129,8 +131,12 @@ class StudyFit:
         return heterogeneity(self._known(), self.site_estimates)
 
     @property
-    def diagnostics(self) -> Diagnostics:
-        """How the model predicts: calibration, ROC with its area, residuals; at every site, in all, and held out."""
+    def diagnostics(self) -> Any:
+        """How the model predicts, at every site, in all, and held out.
+
+        Diagnostics (calibration, ROC with its area, residuals), of several classes ClassDiagnostics with one for each, of
+        times TimeDiagnostics with the concordance.
+        """
         if isinstance(self.prediction, str):
             raise DataError(f"how the model predicts is not known: {self.prediction or self.reason}")
         return self.prediction
@@ -165,7 +171,7 @@ class StudyFit:
     def prediction_notes(self) -> tuple[str, ...]:
         """What is not known of how the model predicts."""
         if isinstance(self.prediction, str):
-            return (f"no calibration and no ROC: {self.prediction}",) if self.prediction else ()
+            return (f"how the model predicts is not known: {self.prediction}",) if self.prediction else ()
         return self.prediction.notes
 
     def summary(self, kind: str = "model", level: float = 0.95) -> str:
@@ -185,8 +191,8 @@ class StudyFit:
             lines += [*(f"{name:<{width}}  {value}" for name, value in pairs), ""]
             terms = term_text(self.term_tests(kind))
             lines += [*terms, *([""] if terms else [])]
-        if isinstance(self.prediction, Diagnostics):
-            lines += [*aligned(prediction_table(self.prediction)), ""]
+        if not isinstance(self.prediction, str):
+            lines += [*aligned(self.prediction.table()), ""]
         remarks = self.remarks if self.inference is None else tuple(self.inference.remarks(kind))
         lines += [f"note: {note}" for note in (*remarks, *self.notes, *self.prediction_notes)]
         return "\n".join([*lines, f"{'converged' if self.converged else 'not converged'}: {self.reason}"])

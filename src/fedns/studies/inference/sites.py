@@ -1,12 +1,11 @@
 """How sites differ: what each says alone, whether they disagree by more than chance, and what is left without one.
 
 A site's own estimate is one Newton step from the joint one, on its rows alone: exact where the outcome is gaussian, else as
-good as a second-order expansion. So is the estimate without a site. Nothing more is asked of the sites.
+good as a second-order expansion, and nothing more is asked of the sites. Estimates without a site come from `without`.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 from fedns.core.errors import DataError
 from fedns.studies.inference.distributions import chi2_sf
 from fedns.studies.inference.estimates import Inference, inverse
+from fedns.studies.inference.without import Without
 
 FloatArray = NDArray[np.float64]
 _NO_COLUMN = 1e-12  # of the joint information: a column that a site has nothing of
@@ -42,14 +42,15 @@ class Heterogeneity:
     i_squared: float  # the part of the variation between sites that is not chance, from 0 to 1
 
 
-def site_estimates(inference: Inference, sites: Sequence[str]) -> SiteEstimates:
-    """One step from the joint estimate, for each site and for all but it."""
+def site_estimates(inference: Inference, sites: Sequence[str], without: Without | None) -> SiteEstimates:
+    """One step from the joint estimate for each site; for all but it, what they were found to say."""
     shape = len(sites), len(inference.names)
-    own, errors, without = (np.full(shape, np.nan) for _ in range(3))
+    own, errors, rest = (np.full(shape, np.nan) for _ in range(3))
     for site in range(len(sites)):
         own[site], errors[site] = _alone(inference, site)
-        without[site] = _without(inference, site)
-    return SiteEstimates(tuple(sites), own, errors, without)
+    if without is not None:
+        rest = inference.coefficients + (without.fitted - inference.fitted) @ inference.transform.T
+    return SiteEstimates(tuple(sites), own, errors, rest)
 
 
 def heterogeneity(inference: Inference, estimates: SiteEstimates) -> tuple[Heterogeneity, ...]:
@@ -89,22 +90,3 @@ def _alone(inference: Inference, site: int) -> tuple[FloatArray, FloatArray]:
     values = np.where(touched, np.nan, inference.coefficients + transform @ step)
     variances = dispersion / weight * np.einsum("na,ab,nb->n", transform, bread, transform)
     return values, np.where(touched, np.nan, np.sqrt(np.maximum(variances, 0.0)))
-
-
-def fitted_without(inference: Inference, site: int) -> FloatArray | None:
-    """Fitted coefficients of all other sites, one step from the joint ones; None where they cannot tell: (fitted,)."""
-    weight = float(inference.curvature.weights[site])
-    others = inference.information - weight * inference.hessians[site]
-    others += (inference.weight - weight) * np.diag(inference.penalty)
-    gradient = inference.curvature.gradients[site] + inference.penalty * inference.fitted
-    try:
-        return np.asarray(inference.fitted + inverse(others) @ (weight * gradient))
-    except DataError:
-        return None
-
-
-def _without(inference: Inference, site: int) -> FloatArray:
-    found = fitted_without(inference, site)
-    if found is None:
-        return np.full(len(inference.names), math.nan)
-    return np.asarray(inference.coefficients + inference.transform @ (found - inference.fitted))

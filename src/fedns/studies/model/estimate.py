@@ -23,12 +23,13 @@ from fedns.problems.losses import Squared
 from fedns.problems.penalties import Ridge
 from fedns.problems.problem import Problem
 from fedns.runs.methods import parse_method
-from fedns.studies.diagnostics.diagnosed import diagnose
+from fedns.studies.diagnostics.diagnosed import Asking, diagnose
 from fedns.studies.diagnostics.exchange import scoring_of
 from fedns.studies.inference.asking import infer, kept_places
 from fedns.studies.inference.baseline import Baseline, ask_baseline
 from fedns.studies.inference.exchange import ask_curvature
 from fedns.studies.inference.fitted import StudyFit
+from fedns.studies.inference.without import ask_without
 from fedns.studies.model.design import Design
 from fedns.studies.model.rank import Alias, aliases, separating, without
 from fedns.studies.schema.handshake import Agreed
@@ -116,9 +117,18 @@ def estimate(
     fit = _named(agreed, found, history, left, algorithm.name, cohort.session.meter)
     inference = infer(design, found, fit.coefficients, w, curvature, cohort)
     scoring, sites = scoring_of(design, smallest_count), [site.site for site in agreed.summaries]
-    told = diagnose(scoring, cohort, sites, w, kept_places(design, found), inference)
+    kept = kept_places(design, found)
+    told, without_one = diagnose(
+        scoring,
+        Asking(cohort, sites, w, kept),
+        design.classes,
+        lambda: ask_without(cohort, w, kept, inference, sites) if fit.converged else None,
+    )
     baseline, notes = ask_baseline(Baseline(study.baseline, smallest_count), cohort, sites, w)
-    return replace(fit, inference=inference, prediction=told, baseline=baseline, notes=(*fit.notes, *notes))
+    notes += without_one.notes if without_one else ()
+    return replace(
+        fit, inference=inference, without=without_one, prediction=told, baseline=baseline, notes=(*fit.notes, *notes)
+    )
 
 
 def _stop(study: Study, algorithm: Algorithm, standard_error: float) -> Stop:

@@ -9,6 +9,7 @@ from typing import Any
 
 from fedns.reporting.numbers import bytes_text
 from fedns.reporting.page import Tile, board, folded, html_table, page, pairs, section, versions
+from fedns.studies.diagnostics.concordance import TimeDiagnostics
 from fedns.studies.diagnostics.diagnosed import Diagnostics
 from fedns.studies.inference.fitted import StudyFit
 from fedns.studies.inference.table import Row, by_class, class_title, goodness_pairs, p_text
@@ -52,6 +53,8 @@ def _board(fit: StudyFit) -> str:
         tiles.append(Tile(p_text(fit.goodness.test_p_value), "p of the whole model"))
     if isinstance(fit.prediction, Diagnostics) and fit.prediction.total.roc is not None:
         tiles.append(Tile(f"{fit.prediction.total.roc.area:.3f}", "AUC, all sites"))
+    if isinstance(fit.prediction, TimeDiagnostics):
+        tiles.append(Tile(f"{fit.prediction.total.index:.3f}", "concordance, all sites"))
     return board(tiles)
 
 
@@ -168,7 +171,8 @@ def _site_forest(fit: StudyFit, name: str) -> str:
     left = [
         f"{site} {value:.4g}" for site, value in zip(own.sites, own.without[:, place], strict=True) if math.isfinite(value)
     ]
-    without = f"<p class='notes'>Coefficient without a site: {escape(', '.join(left))}.</p>" if left else ""
+    how = "fitted anew" if fit.without is not None and fit.without.refitted else "one Newton step from the joint estimate"
+    without = f"<p class='notes'>Coefficient without a site, {how}: {escape(', '.join(left))}.</p>" if left else ""
     return folded(picture + without, name)
 
 

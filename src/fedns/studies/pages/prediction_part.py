@@ -7,8 +7,10 @@ from html import escape
 
 from fedns.reporting.charts import Chart, Line, Scale
 from fedns.reporting.interactive import figure_html
-from fedns.reporting.page import html_table
-from fedns.studies.diagnostics.diagnosed import Diagnostics, Prediction, prediction_table
+from fedns.reporting.page import folded, html_table
+from fedns.studies.diagnostics.concordance import TimeDiagnostics
+from fedns.studies.diagnostics.curves import Groups, Tenth, calibration
+from fedns.studies.diagnostics.diagnosed import ClassDiagnostics, Diagnostics, Prediction, Predictions
 from fedns.studies.inference.fitted import StudyFit
 
 _MOST_SITES = 8  # lines that a figure has room for
@@ -16,58 +18,119 @@ _EVENTS = (
     "Rows of neighbouring predictions are counted together, and the area under the curve (AUC) is known to lie within the "
     "bounds; its standard error is DeLong's."
 )
+_CLASSES = "Each class is predicted against all others together."
 _NUMBERS = "Observed and expected are means; residuals are Pearson's, by groups of neighbouring ones."
-_HELD_OUT = (
-    "“By the others”: a site is predicted by the model of all other sites, which is one Newton step from the joint one."
+_TIMES = (
+    "Concordance (Harrell's C): of two rows of one site, one of which had its event while the other had none yet, how often "
+    "it is the one with the higher risk; 0.5 is chance. Its standard error is by the infinitesimal jackknife."
 )
+_HELD_OUT = "“By the others”: a site is predicted by the model of all other sites, which was "
+_REFITTED = {True: "fitted without it until it converged.", False: "taken one Newton step from the joint one."}
 
 
 def predictions(fit: StudyFit) -> str:
     """Nothing where the sites did not tell."""
     found = fit.prediction
-    if not isinstance(found, Diagnostics):
+    if isinstance(found, str):
         return ""
-    headings, *rows = prediction_table(found)
-    words = [_EVENTS if found.total.events else _NUMBERS, *([_HELD_OUT] if found.held_out else [])]
-    charts = [calibration_chart(found), *([roc_chart(found)] if found.total.roc else [])]
-    figures = "".join(figure_html(chart, _picture(chart)) for chart in charts)
+    headings, *rows = found.table()
+    words = [_words(found), *_lumps(found)]
+    parts = found.classes.values() if isinstance(found, ClassDiagnostics) else [found]
+    if any(part.held_out for part in parts):
+        words.append(_HELD_OUT + _REFITTED[all(part.refitted for part in parts)])
+    figures = "".join(figure_html(chart, _picture(chart)) for chart in charts(found))
     notes = f"<p class='notes'>{escape(' '.join(words))}</p>"
-    return f'<div class="figures">{figures}</div>{html_table(headings, rows)}{notes}'
+    numbers = (
+        "" if isinstance(found, TimeDiagnostics) else folded(_calibration_table(_totals(found)), "Calibration in numbers")
+    )
+    shown = f'<div class="figures">{figures}</div>' if figures else ""
+    return shown + html_table(headings, rows) + notes + numbers
 
 
-def calibration_chart(found: Diagnostics) -> Chart:
-    """Predicted against observed."""
-    tenths = found.total.calibration
-    ends = [min(t.predicted for t in tenths), max(t.predicted for t in tenths)]
-    kind = "risk" if found.total.events else "mean"
-    low, high = ([t.low for t in tenths], [t.high for t in tenths]) if found.total.events else (None, None)
-    lines = [
-        Line("all sites", {kind: [t.predicted for t in tenths]}, [t.observed for t in tenths], low, high),
-        Line("perfect", {kind: ends}, ends, dashed=True),
+def _totals(found: Diagnostics | ClassDiagnostics) -> dict[str, Prediction]:
+    if isinstance(found, Diagnostics):
+        return {"all sites": found.total}
+    return {name: one.total for name, one in found.classes.items()}
+
+
+def _lumped(found: Predictions) -> dict[str, Groups]:
+    """Sites with many rows, so few of which have one of the outcomes that all are one group."""
+    if not isinstance(found, Diagnostics) or not found.total.events or len(found.sites) < 2:
+        return {}
+    least = found.total.groups.weight / 20
+    return {
+        site: one.groups for site, one in found.sites.items() if one.groups.weights.size == 1 and one.groups.weight > least
+    }
+
+
+def _lumps(found: Predictions) -> list[str]:
+    return [
+        f"Site {site} is one group of {groups.weight:.10g} rows, {groups.expected:.3g} predicted and {groups.observed:.3g} "
+        "observed on average: too few of them have one of the outcomes to be divided, and the curve of all may jump there."
+        for site, groups in _lumped(found).items()
     ]
-    caption = "Tenths of the rows by their prediction" + (", with 95 % intervals." if found.total.events else ".")
-    horizontal = {kind: Scale("predicted")}
-    return Chart("calibration", "Calibration", caption, horizontal, Scale("observed"), lines)
 
 
-def roc_chart(found: Diagnostics) -> Chart:
-    """The ROC of all sites, of each where there are few, and of each by the model of the others."""
-    lines = [_roc_line("all sites", found.total)]
-    lines += _site_lines(found.held_out, " by the others") or _site_lines(found.sites, "")
-    lines.append(Line("chance", {"rate": [0.0, 1.0]}, [0.0, 1.0], dashed=True))
-    horizontal = {"rate": Scale("false positive rate")}
-    return Chart("roc", "ROC", "", horizontal, Scale("true positive rate"), lines)
+def _calibration_table(totals: Mapping[str, Prediction]) -> str:
+    events = next(iter(totals.values())).events
+    rows = []
+    for name, one in totals.items():
+        for part in one.calibration:
+            ends = [f"{part.low:.3f} to {part.high:.3f}"] if events else []
+            rows.append([name, f"{part.weight:.10g}", f"{part.predicted:.4g}", f"{part.observed:.4g}", *ends])
+    return html_table(["", "rows", "predicted", "observed", *(["95 % interval"] if events else [])], rows)
 
 
-def _site_lines(sites: Mapping[str, Prediction], word: str) -> list[Line]:
-    shown = [(f"{site}{word}", one) for site, one in sites.items() if one.roc is not None]
-    return [_roc_line(name, one) for name, one in shown] if 1 < len(shown) <= _MOST_SITES else []
+def _words(found: Predictions) -> str:
+    if isinstance(found, Diagnostics):
+        return _EVENTS if found.total.events else _NUMBERS
+    return _TIMES if isinstance(found, TimeDiagnostics) else f"{_CLASSES} {_EVENTS}"
 
 
-def _roc_line(name: str, one: Prediction) -> Line:
-    assert one.roc is not None
-    false, true = one.roc.curve
-    return Line(f"{name}, {one.roc.area:.3f}", {"rate": false.tolist()}, true.tolist())
+def charts(found: Predictions) -> list[Chart]:
+    """Calibration, and ROC where groups can tell; none of times."""
+    if isinstance(found, TimeDiagnostics):
+        return []
+    totals = _totals(found)
+    lumps = {site: calibration(groups, events=True) for site, groups in _lumped(found).items()}
+    if isinstance(found, ClassDiagnostics):
+        lines = _roc_lines(totals)
+    else:
+        apart = _roc_lines(found.held_out, " by the others"), _roc_lines(found.sites)
+        lines = _roc_lines(totals) + next((part for part in apart if 1 < len(part) <= _MOST_SITES), [])
+    return [_calibration_chart(totals, lumps), *([_roc_chart(lines)] if lines else [])]
+
+
+def _calibration_chart(totals: Mapping[str, Prediction], lumps: Mapping[str, tuple[Tenth, ...]]) -> Chart:
+    """Predicted against observed, a line for each, and a point for each site that is one group."""
+    events = next(iter(totals.values())).events
+    kind, lines, ends = "risk" if events else "mean", [], []
+    shown = {name: one.calibration for name, one in totals.items()} | {
+        f"{site}, one group": one for site, one in lumps.items()
+    }
+    for name, tenths in shown.items():
+        low, high = ([t.low for t in tenths], [t.high for t in tenths]) if events else (None, None)
+        lines.append(Line(name, {kind: [t.predicted for t in tenths]}, [t.observed for t in tenths], low, high))
+        ends += [t.predicted for t in tenths]
+    lines.append(Line("perfect", {kind: [min(ends), max(ends)]}, [min(ends), max(ends)], dashed=True))
+    caption = "About ten parts of the rows by their prediction" + (", with 95 % intervals." if events else ".")
+    return Chart("calibration", "Calibration", caption, {kind: Scale("predicted")}, Scale("observed"), lines)
+
+
+def _roc_chart(lines: list[Line]) -> Chart:
+    """These curves, and what chance would give."""
+    chance = Line("chance", {"rate": [0.0, 1.0]}, [0.0, 1.0], dashed=True)
+    return Chart("roc", "ROC", "", {"rate": Scale("false positive rate")}, Scale("true positive rate"), [*lines, chance])
+
+
+def _roc_lines(parts: Mapping[str, Prediction], word: str = "") -> list[Line]:
+    """Of those whose groups can tell."""
+    found = []
+    for name, one in parts.items():
+        if one.roc is not None:
+            false, true = one.roc.curve
+            found.append(Line(f"{name}{word}, {one.roc.area:.3f}", {"rate": false.tolist()}, true.tolist()))
+    return found
 
 
 def _picture(chart: Chart) -> str:

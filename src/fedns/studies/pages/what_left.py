@@ -25,6 +25,7 @@ from fedns.reporting.page import html_table, page, section
 from fedns.studies.diagnostics.exchange import Scoring
 from fedns.studies.inference.baseline import Baseline
 from fedns.studies.inference.exchange import Questions
+from fedns.studies.inference.without import look_at_gradients
 from fedns.studies.schema.handshake import HANDLERS
 from fedns.studies.site_lines import SiteLine, SiteLines
 
@@ -133,7 +134,7 @@ def known_replies() -> dict[str, type[Message]]:
 
 def all_handlers() -> list[Handler]:
     """Everything that a run or a study may ask a site for, with the package's own methods and those of others."""
-    handlers: list[Handler] = [register, evaluate_locally, *HANDLERS]
+    handlers: list[Handler] = [register, evaluate_locally, look_at_gradients, *HANDLERS]
     for family in FAMILIES.values():
         handlers += [*Questions(family()).handlers(), *Scoring(family()).handlers()]
     handlers += Baseline((1.0,)).handlers()

@@ -10,7 +10,7 @@ from fedns.core.errors import DataError
 from fedns.problems.family import Outcomes
 from fedns.studies.model.formula import FUNCTIONS
 from fedns.studies.schema.recognition import SENTENCES
-from fedns.studies.schema.site_table import HIDDEN
+from fedns.studies.schema.site_table import HIDDEN, must_be_known
 from fedns.studies.schema.spread import far_apart
 from fedns.studies.schema.summary import ColumnFacts, Summary
 from fedns.studies.study import Study
@@ -55,15 +55,27 @@ def notes(study: Study, sites: Sequence[Summary]) -> list[str]:
         found += [f"site '{summary.site}': {note}" for note in summary.notes]
         if summary.ignored:
             found.append(f"site '{summary.site}': {_number(summary.ignored, 'column')} that the study does not name ignored")
-        dropped = summary.rows - summary.used if summary.used != HIDDEN else 0
-        if dropped:
-            found.append(f"site '{summary.site}': {dropped} of {summary.rows} rows miss a value and are left out")
+        found += _left_out(study, summary)
         if study.has_events and 0 in (summary.events, summary.non_events):
             found.append(f"site '{summary.site}' has {'no event' if summary.events == 0 else 'events only'}")
     outcome = study.parsed.outcome
     if study.family == "gaussian" and all(summary.columns[outcome].whole for summary in sites):
         found.append(f"the outcome '{outcome}' holds whole numbers from 0 on: if they are counts, set family = \"poisson\"")
     return found
+
+
+def _left_out(study: Study, summary: Summary) -> Iterator[str]:
+    """Rows that miss a value; where they are so few that the site does not count them, its rows are those that are left."""
+    gaps = {name: facts.missing for name, facts in summary.columns.items() if facts.missing and must_be_known(study, name)}
+    listed = ", ".join(f"'{name}' ({'few' if count == HIDDEN else count})" for name, count in gaps.items())
+    dropped = summary.rows - summary.used if summary.used != HIDDEN else 0
+    if dropped:
+        yield f"site '{summary.site}': {dropped} of {summary.rows} rows miss a value of {listed} and are left out"
+    elif gaps:
+        yield (
+            f"site '{summary.site}': a few rows, fewer than its owner lets be counted, miss a value of {listed} and are "
+            f"left out; its {summary.rows} rows are those without them"
+        )
 
 
 def number_columns(study: Study) -> set[str]:

@@ -59,15 +59,9 @@ class SiteTable:
         """Rows that the fit is on: all but those that miss what cannot be filled in."""
         keep = np.ones(self.frame.num_rows, dtype=np.bool_)
         for name, column in self.columns.items():
-            if self.study.missing != "mean" or name in self._never_filled:
+            if must_be_known(self.study, name):
                 keep &= ~column.missing
         return keep
-
-    @property
-    def _never_filled(self) -> set[str]:
-        study = self.study
-        offset = [study.parsed.offset.column] if study.parsed.offset else []
-        return {study.parsed.outcome, study.status, study.weights, *offset}
 
     @property
     def numbers(self) -> FloatArray:
@@ -204,6 +198,12 @@ class SiteTable:
         lower = {other.lower(): other for other in self.frame.columns if other not in self.columns}
         close = difflib.get_close_matches(name.lower(), lower, n=2, cutoff=0.7)
         return [lower[other] for other in close]
+
+
+def must_be_known(study: Study, name: str) -> bool:
+    """Whether rows that miss a value of this column are left out, and nothing is filled in."""
+    offset = [study.parsed.offset.column] if study.parsed.offset else []
+    return study.missing != "mean" or name in (study.parsed.outcome, study.status, study.weights, *offset)
 
 
 def numeric_expressions(study: Study) -> tuple[Factor, ...]:
