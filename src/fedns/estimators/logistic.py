@@ -40,7 +40,7 @@ class FederatedLogisticRegression(ClassifierMixin, LinearEstimator):  # type: ig
         *,
         fit_intercept: bool = True,
         class_weight: Any = None,
-        method: str = "fednewton:line_search=aggregate;trials=4",
+        method: str = "fednewton:line_search=aggregate;trials=5;backtrack_factor=0.2",
         tol: float = 1e-10,
         max_iter: int = 100,
     ) -> None:
