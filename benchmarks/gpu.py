@@ -14,10 +14,12 @@ from typing import Any
 
 import cupy as cp
 import numpy as np
+from cupyx import empty_pinned
 
 import fedns
 from fedns.core.shards import Shards
 from fedns.numerics.gpu.backend import GpuBackend
+from fedns.numerics.gpu.resident import VARIABLE
 from fedns.numerics.rng import stream_keys
 
 SHAPES = {
@@ -101,6 +103,38 @@ def sketch_passes(name: str, shards: Shards, size: int, allowed: tuple[float, fl
     print(f"  value and gradient, with the copy {wall_ms(lambda: backend.value_and_gradient(loss, shards, w)):.3f} ms")
 
 
+def streaming(gigabytes: float, room: float) -> None:
+    """A pass over rows of which a part has room on the device, beside the copy of them by itself."""
+    rows, columns, clients = int(gigabytes * 1e9 / 144), 18, 1000
+    features = np.resize(np.random.default_rng(0).standard_normal((1 << 20, columns)), (rows, columns))
+    targets = np.where(features[:, 0] > 0, 1.0, -1.0)
+    sizes = np.diff(np.linspace(0, rows, clients + 1).astype(np.int64))
+    keys, w = stream_keys(0, "sketch", 1, np.arange(clients)), np.full(columns, 0.01)
+    total, part = features.nbytes + targets.nbytes, empty_pinned(1 << 25, np.uint8)
+    there = cp.empty(part.size, np.uint8)
+
+    def copies() -> None:
+        for _ in range(total // part.size):
+            there.data.copy_from_host_async(part.ctypes.data, part.size, cp.cuda.get_current_stream())
+
+    print(f"{total / 1e9:.2f} GB of rows: the copy to the device by itself {wall_ms(copies, 3):.1f} ms", flush=True)
+    found = []
+    for held in (room, 2 * gigabytes):
+        os.environ[VARIABLE] = f"{held}"
+        shards = Shards.from_arrays(features, targets.copy(), sizes)  # which the device has not seen
+        for sketch in (fedns.SJLT(10), fedns.SRHT(10)):
+            plan = sketch.plan(shards.sizes)
+
+            def a_pass(shards: Shards = shards, plan: Any = plan) -> Any:
+                return GpuBackend().gradient_and_sketch(fedns.Logistic(), shards, w, plan, keys)
+
+            found.append(np.concatenate([part.reshape(-1) for part in a_pass()]))
+            print(f"  room for {held:g} GB, {sketch.name} 10: a pass {wall_ms(a_pass, 5):.1f} ms", flush=True)
+    os.environ.pop(VARIABLE)
+    same = all(np.array_equal(one, two) for one, two in zip(found[:2], found[2:], strict=True))
+    print(f"  the bits are {'the same' if same else 'OTHERS'} with both", flush=True)
+
+
 def hessians(folder: Path) -> None:
     shards = fedns.split(*fedns.load("w8a"), clients=142, how="iid", seed=0)
     backend, w = GpuBackend(), np.zeros(shards.num_columns)
@@ -140,6 +174,7 @@ def main() -> None:
     print(cp.cuda.runtime.getDeviceProperties(0)["name"].decode(), "CuPy", cp.__version__)
     for name, (rows, columns, clients, size, *allowed) in SHAPES.items():
         sketch_passes(name, synthetic(rows, columns, clients), size, (allowed[0], allowed[1]))
+    streaming(4.0, 1.0)
     folder = os.environ.get("FEDNS_DATA")
     if not folder:
         print("FEDNS_DATA is not set: real data are left out")

@@ -32,11 +32,11 @@ ALLOWED = {
 }
 OWNERS = {
     "matplotlib": {"reporting/plots.py"},
-    "cupy": {f"numerics/gpu/{part}.py" for part in ("backend", "kernels", "resident")},
+    "cupy": {path.relative_to(ROOT).as_posix() for path in (ROOT / "numerics/gpu").glob("*.py")},
     "distributed": {"simulation/cluster.py"},
     "llvmlite": {f"numerics/cpu/{part}.py" for part in ("formulas", "pointwise", "simd")},
     "flwr": {f"transports/flower/{part}.py" for part in ("client", "connection", "door", "server", "superlink", "turns")},
-    "nvflare": {f"transports/nvflare/{part}.py" for part in ("client", "incoming", "processes", "server")},
+    "nvflare": {f"transports/nvflare/{part}.py" for part in ("client", "incoming", "kept", "processes", "server")},
 }
 
 

@@ -26,7 +26,20 @@ sketch_size = [4, 8]
 
 @pytest.fixture
 def config(tmp_path):
-    path = tmp_path / "sweep.toml"
+    return written(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A sweep that was run to its end: six cases."""
+    sweep = read(written(tmp_path_factory.mktemp("sweep")))
+    done, interrupted = run_sweep(sweep)
+    assert not interrupted and len(done) == 6
+    return sweep
+
+
+def written(folder):
+    path = folder / "sweep.toml"
     path.write_text(TEXT)
     return path
 
@@ -55,10 +68,8 @@ def test_what_is_a_sweep():
     assert not is_sweep({"methods": ["fedns", "gd"], "split": "iid"})
 
 
-def test_the_table_has_a_row_per_method_and_a_column_per_case(config):
-    sweep = read(config)
-    done, interrupted = run_sweep(sweep)
-    assert not interrupted and len(done) == 6
+def test_the_table_has_a_row_per_method_and_a_column_per_case(finished):
+    sweep = finished
     with (sweep.folder / "table.csv").open() as file:
         rows = list(csv.reader(file))
     assert rows[0] == ["method", *(case.label for case in sweep.cases)]
@@ -67,9 +78,8 @@ def test_the_table_has_a_row_per_method_and_a_column_per_case(config):
     assert (sweep.folder / "table.md").read_text().startswith("| method | breast_cancer iid |")
 
 
-def test_what_is_finished_is_not_run_again_and_what_was_cut_off_is(config, monkeypatch):
-    sweep = read(config)
-    run_sweep(sweep)
+def test_what_is_finished_is_not_run_again_and_what_was_cut_off_is(finished, monkeypatch):
+    sweep = finished
     before = {case.label: (case.spec.folder / "rounds.jsonl").read_text() for case in sweep.cases}
     (sweep.cases[2].spec.folder / "finished").unlink()  # as if the process had been killed there
     ran = []
@@ -80,16 +90,18 @@ def test_what_is_finished_is_not_run_again_and_what_was_cut_off_is(config, monke
     assert set(before) == {case.label for case in sweep.cases if is_finished(case.spec)}
 
 
-def test_other_settings_are_run_again(config):
-    sweep = read(config)
-    run_sweep(sweep)
+def test_other_settings_are_run_again(finished):
+    config = finished.folder.parent / "sweep.toml"
+    assert all(is_finished(case.spec) for case in read(config).cases)
     assert not any(is_finished(case.spec) for case in read(config, rounds=2).cases)
 
 
-def test_from_the_command_line(config, capsys):
+def test_from_the_command_line(finished, capsys):
+    """Of which one case is left to do."""
+    (finished.cases[0].spec.folder / "finished").unlink()
     with pytest.raises(SystemExit) as end:
-        cli.main(["run", str(config), "--out", str(config.parent / "out"), "--rounds", "2"])
-    assert not end.value.code
+        cli.main(["run", str(finished.folder.parent / "sweep.toml"), "--out", str(finished.folder)])
+    assert not end.value.code and is_finished(finished.cases[0].spec)
     assert "rounds / bytes sent per client to a gap of 1e-10" in capsys.readouterr().out
 
 

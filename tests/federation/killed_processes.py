@@ -80,8 +80,8 @@ def die_while_writing(tick: Callable[[], bool]) -> None:
             file.write(b'\n{"points": ["0a')
         die()
 
-    def spending(self: budget.Budget, line: budget.Line, **given: bool) -> None:
-        torn(self._path) if tick() else spend(self, line, **given)
+    def spending(self: budget.Budget, line: budget.Line, ahead: budget.Amounts | None = None) -> None:
+        torn(self._path) if tick() else spend(self, line, ahead)
 
     def noting(self: service.SiteService, *given: object, **named: object) -> None:
         torn(self._folder / service.LEDGER_FILE) if tick() else note(self, *given, **named)

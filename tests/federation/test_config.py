@@ -57,6 +57,7 @@ def test_a_full_site_file(tmp_path):
         engine = "nvflare"
         state = "memory"
         metrics_port = 9464
+        device = "cpu"
 
         [data]
         dataset = "rows.csv"
@@ -78,7 +79,7 @@ def test_a_full_site_file(tmp_path):
         largest_bytes=1000000,
     )  # fmt: skip
     found = site(tmp_path, text)
-    assert found == SiteConfig("north", "nvflare", tmp_path, data, "memory", permit, 9464)
+    assert found == SiteConfig("north", "nvflare", tmp_path, data, "memory", permit, 9464, device="cpu")
     assert type(found.permit.largest_sketch_fraction) is float
     assert found.credentials == tmp_path / "credentials"
 
@@ -156,6 +157,7 @@ def test_what_the_coordinator_sends_is_what_the_sites_read(tmp_path):
         (SITE + DATA + "[permit]\nwire = 'float32'", "FILE, [permit]: wire must be a list of texts, got 'float32'"),
         (SITE + DATA + "[permit]\nwire = ['float16']", "FILE, [permit]: wire must name float64 or float32, got ['float16']"),
         (SITE + DATA + "[permit]\nlargest_sketch_fraction = nan", "FILE, [permit]: largest_sketch_fraction must be"),
+        (SITE + "device = 'cude'" + DATA, "FILE: unknown device 'cude': did you mean cuda or cpu? Known are"),
         ("name = 'north'\nengine = 'flowr'" + DATA, "FILE: unknown engine 'flowr': did you mean flower? Known are"),
         ("name = north", "'FILE' is not TOML: "),
         (SITE + SITE, "'FILE' is not TOML: "),

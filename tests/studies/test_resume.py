@@ -102,7 +102,7 @@ def test_an_interrupted_fit_is_not_thrown_away(three_sites, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", ["flower", pytest.param("nvflare", marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("engine", [pytest.param("flower", marks=pytest.mark.nightly), "nvflare"])
 def test_processes_that_are_killed(engine, three_sites, tmp_path):
     if importlib.util.find_spec({"flower": "flwr"}.get(engine, engine)) is None:
         pytest.skip(f"{engine} is not installed")

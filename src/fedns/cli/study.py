@@ -64,11 +64,14 @@ def check(
     """
     from fedns.data.files.frames import read_frame
     from fedns.federation.config import SiteConfig
+    from fedns.federation.site.serve import found_device
     from fedns.studies.checking import check_table
     from fedns.studies.study import Study
 
-    limits = None if site is None else SiteConfig.read(site).permit
-    found = check_table(Study.read(study), read_frame(table), limits)
+    config = None if site is None else SiteConfig.read(site)
+    if config is not None:
+        found_device(config)
+    found = check_table(Study.read(study), read_frame(table), None if config is None else config.permit)
     for heading, lines in (found.sections | ({"in the way": found.reasons} if found.reasons else {})).items():
         typer.echo(heading)
         for line in lines:

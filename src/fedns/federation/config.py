@@ -11,6 +11,7 @@ from fedns.core.files import checked_name
 from fedns.federation.protocol.transport import Engine
 from fedns.federation.reachable import expiring
 from fedns.federation.site.permissions import Permissions
+from fedns.numerics.backend import DEVICES
 from fedns.runs.settings import filled, read_toml
 from fedns.runs.spec import Spec
 from fedns.transports import TRANSPORTS
@@ -41,6 +42,7 @@ class SiteConfig:
     state: str = "state"  # what the site remembers of runs, and its ledger
     permit: Permissions = field(default_factory=Permissions)
     metrics_port: int | None = None  # on the loopback address, for Prometheus
+    device: str | None = None  # cpu or cuda, what passes over the rows; the processor where there is one to compute with
 
     @property
     def credentials(self) -> Path:
@@ -53,6 +55,8 @@ class SiteConfig:
         permit = filled(Permissions, f"{path}, [permit]", values.pop("permit", {}))
         config = filled(cls, str(path), values, folder=path.resolve().parent, data=data, permit=permit)
         _check_engine(path, config.engine)
+        if config.device not in (None, *DEVICES):
+            raise ConfigError(f"{path}: {unknown('device', config.device, DEVICES)}")
         try:
             checked_name("name: a site's name", config.name)
         except ConfigError as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -13,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from fedns import __version__
 from fedns.core.errors import FednsError
 from fedns.core.shards import Shards
 from fedns.data.files.frames import SUFFIXES, read_frame
@@ -21,10 +19,12 @@ from fedns.data.files.opening import format_suffix
 from fedns.federation.config import CREDENTIALS_FOLDER, SiteConfig, engine_named, read_experiment
 from fedns.federation.coordinator.state import CHECKPOINT_FILE
 from fedns.federation.processes import refuse_taken_port
+from fedns.federation.protocol.opening import introduction
 from fedns.federation.protocol.transport import Engine
 from fedns.federation.reachable import Contact, expiring, why_unreachable
 from fedns.federation.site.explain import meaning
 from fedns.federation.site.rows import read_from_disk, site_shards
+from fedns.federation.site.serve import found_device
 from fedns.runs.settings import read_toml
 from fedns.runs.spec import Spec
 
@@ -82,6 +82,8 @@ def _examine_site(path: Path, exam: Examination) -> None:
         exam.attempt("table", lambda: read_frame(config.folder / config.data.dataset))  # a study names its columns
     elif (shards := exam.attempt("table", lambda: site_shards(config))) is not None:
         _examine_rows(exam, config, shards)
+    if config.device is not None:
+        exam.attempt(f"device {config.device}", lambda: found_device(config))
     engine, contact = _examine_credentials(exam, config.engine, config.credentials)
     if engine is None or contact is None:
         return
@@ -127,8 +129,8 @@ def _examine_credentials(exam: Examination, name: str, folder: Path) -> tuple[En
     engine: Engine | None = exam.attempt(f"engine {name}", lambda: engine_named(name))
     if engine is None:
         return None, None
-    libraries = ", ".join(f"{package} {version(package)}" for package in (engine.package, "numpy", "numba"))
-    exam.check(f"fedns {__version__}, Python {platform.python_version()}, {libraries}: the same everywhere?")
+    runs = ", ".join(f"{name} {text}" for name, text in introduction().items() if name != "processor")
+    exam.check(f"{runs}, {engine.package} {version(engine.package)}: the same everywhere?")
     if engine.contact is None:
         return engine, None
     contact: Contact | None = exam.attempt("credentials", lambda: engine.contact and engine.contact(folder))

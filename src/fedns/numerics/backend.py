@@ -129,6 +129,7 @@ DEVICES = ("cpu", "cuda")
 
 def cpu() -> Backend:
     """The passes on this machine's processors."""
+    _require_numba()
     from fedns.numerics.cpu.backend import CpuBackend
 
     return CpuBackend()
@@ -137,9 +138,10 @@ def cpu() -> Backend:
 def gpu() -> Backend:
     """The passes on this machine's GPU, which must be one for CUDA."""
     try:
-        from fedns.numerics.gpu.backend import GpuBackend
+        from fedns.numerics.gpu.backend import GpuBackend, device_name
     except ImportError:
         raise BackendError("device 'cuda' needs CuPy: pip install 'fedns[gpu]', or use device 'cpu'") from None
+    device_name()
     return GpuBackend()
 
 
@@ -157,6 +159,12 @@ def default() -> Backend:
 
 def cpu_softmax(classes: int, reference: bool) -> Backend:
     """The passes for the softmax of several margins per row on this machine's processors."""
+    _require_numba()
     from fedns.numerics.cpu.softmax.backend import SoftmaxBackend
 
     return SoftmaxBackend(classes, reference)
+
+
+def _require_numba() -> None:
+    if find_spec("numba") is None:
+        raise BackendError("passes over rows on the processor need numba: pip install numba")

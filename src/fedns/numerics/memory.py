@@ -20,7 +20,7 @@ def room() -> int:
     """Bytes of rows that are held in memory; larger tables stay in their file."""
     global _room
     if _room is None:
-        _room = _stated(os.environ[VARIABLE]) if os.environ.get(VARIABLE) else min(_limits()) // 2
+        _room = stated(VARIABLE) or min(_limits()) // 2
     return _room
 
 
@@ -35,13 +35,17 @@ def limited(count: int | None) -> Iterator[None]:
         _room = before
 
 
-def _stated(text: str) -> int:
+def stated(variable: str) -> int | None:
+    """The bytes that an environment variable states in gigabytes; None where it states nothing."""
+    text = os.environ.get(variable)
+    if not text:
+        return None
     try:
         gigabytes = float(text)
     except ValueError:
         gigabytes = 0.0
     if not gigabytes > 0:
-        raise BackendError(f"the environment variable {VARIABLE} must be a number of gigabytes above 0, got {text!r}")
+        raise BackendError(f"the environment variable {variable} must be a number of gigabytes above 0, got {text!r}")
     return int(gigabytes * 1e9)
 
 

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from fedns.core.errors import ConfigError, DataError
 from fedns.core.shards import Shards
-from fedns.numerics.backend import Backend, cpu
+from fedns.numerics.backend import Backend, default
 from fedns.problems.loss import FloatArray, Loss
 from fedns.problems.partial_likelihood import PartialLikelihood, row_scores
 
@@ -26,10 +26,11 @@ class Cox(Loss):
     name: ClassVar[str] = "cox"
     has_root: ClassVar[bool] = False
     takes_intercept: ClassVar[bool] = False
+    on_devices: ClassVar[bool] = False
 
     def passes(self, backend: Backend) -> Backend:
-        if backend != cpu():
-            raise ConfigError("the cox loss has passes over rows on processors only: leave the backend out")
+        if backend != default():
+            raise ConfigError("the cox loss has passes over rows on the processor alone: leave backend and device out")
         return PartialLikelihood()
 
     def value(self, y: Any, z: Any) -> float:

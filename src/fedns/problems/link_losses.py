@@ -13,6 +13,7 @@ from fedns.core.checked import Positive
 from fedns.core.errors import DataError
 from fedns.core.shards import Shards
 from fedns.numerics.formulas import (
+    Formulas,
     exp,
     exp_of_nonpositive,
     expm1,
@@ -22,7 +23,7 @@ from fedns.numerics.formulas import (
     normal_ratio,
     where_positive,
 )
-from fedns.problems.loss import CountLoss, LabelLoss, Loss
+from fedns.problems.loss import CountLoss, LabelLoss, Loss, Margin
 
 _LARGEST_Z = 6.5  # exp(z) is 665 there: the probability of an event has been 1 for long
 
@@ -136,7 +137,7 @@ class Gamma(Loss):
     """y exp(-z) + z, y > 0: numbers with mean exp(z) whose standard deviation is in proportion to it."""
 
     name: ClassVar[str] = "gamma"
-    curvature_is_exponential: ClassVar[bool] = True
+    linear_part: ClassVar[Formulas | None] = Margin()
 
     def value(self, y: Any, z: Any) -> Any:
         return y * exp(-z) + z
@@ -160,7 +161,7 @@ class Gamma(Loss):
 class ExpectedGamma(Gamma):
     """The same with the expected second derivative, 1."""
 
-    curvature_is_exponential: ClassVar[bool] = False
+    linear_part: ClassVar[Formulas | None] = None
 
     def derivatives(self, y: Any, z: Any) -> tuple[Any, Any]:
         return 1.0 - y * exp(-z), 1.0

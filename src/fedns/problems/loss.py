@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from fedns.core.checked import Checked
 from fedns.core.errors import DataError
 from fedns.core.shards import Shards
-from fedns.numerics.backend import Backend, cpu
+from fedns.numerics.backend import Backend, default
 from fedns.numerics.formulas import Formulas
 
 FloatArray = NDArray[np.float64]
@@ -31,8 +31,9 @@ class Loss(Checked, Formulas, ABC):
     has_root: ClassVar[bool] = True  # whether rows have a share each in a root A of the Hessian A' A
     takes_intercept: ClassVar[bool] = True
     curvature_is_constant: ClassVar[bool] = False  # the second derivative is the same everywhere
-    curvature_is_exponential: ClassVar[bool] = False  # its logarithm is linear in the margin
+    linear_part: ClassVar[Formulas | None] = None  # what is left of the loss without its second derivative, if linear in z
     nonnegative: ClassVar[bool] = False  # no row has a loss below 0
+    on_devices: ClassVar[bool] = True  # False: its passes over rows are the processor's alone
 
     @abstractmethod
     def value(self, y: Any, z: Any) -> Any:
@@ -76,11 +77,31 @@ class Loss(Checked, Formulas, ABC):
 
     def slope(self, y: ArrayLike, z: ArrayLike) -> FloatArray:
         """The first derivatives of many rows."""
-        return cpu().derivatives(self, *_pair(y, z))[0]
+        return default().derivatives(self, *_pair(y, z))[0]
 
     def curvature(self, y: ArrayLike, z: ArrayLike) -> FloatArray:
         """The second derivatives of many rows."""
-        return cpu().derivatives(self, *_pair(y, z))[1]
+        return default().derivatives(self, *_pair(y, z))[1]
+
+
+class Margin(Formulas):
+    """z: the loss of a family, less a second derivative that is exponential in the margin."""
+
+    def value(self, y: Any, z: Any) -> Any:
+        return z
+
+    def derivatives(self, y: Any, z: Any) -> tuple[Any, Any]:
+        return 1.0, 0.0
+
+
+class MinusTargetTimesMargin(Formulas):
+    """-y z."""
+
+    def value(self, y: Any, z: Any) -> Any:
+        return -y * z
+
+    def derivatives(self, y: Any, z: Any) -> tuple[Any, Any]:
+        return -y, 0.0
 
 
 class NumberLoss(Loss):

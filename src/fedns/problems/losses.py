@@ -7,10 +7,10 @@ from typing import Any, ClassVar
 
 from fedns.core.checked import Positive
 from fedns.core.registry import Registry
-from fedns.numerics.formulas import exp, exp_of_nonpositive, log1p_of_unit, where_positive
+from fedns.numerics.formulas import Formulas, exp, exp_of_nonpositive, log1p_of_unit, where_positive
 from fedns.problems.cox import Cox
 from fedns.problems.link_losses import ComplementaryLogLog, Gamma, NegativeBinomial, Probit
-from fedns.problems.loss import CountLoss, LabelLoss, Loss, NumberLoss
+from fedns.problems.loss import CountLoss, LabelLoss, Loss, MinusTargetTimesMargin, NumberLoss
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Poisson(CountLoss):
     """exp(z) - y z, y >= 0: counts whose logarithm is expected to be z."""
 
     name: ClassVar[str] = "poisson"
-    curvature_is_exponential: ClassVar[bool] = True
+    linear_part: ClassVar[Formulas | None] = MinusTargetTimesMargin()
 
     def value(self, y: Any, z: Any) -> Any:
         return exp(z) - y * z

@@ -11,7 +11,7 @@ from scipy.special import logsumexp
 
 from fedns.core.errors import ConfigError, DataError
 from fedns.core.shards import Shards
-from fedns.numerics.backend import Backend, cpu, cpu_softmax
+from fedns.numerics.backend import Backend, cpu_softmax, default
 from fedns.problems.loss import FloatArray, Loss
 
 
@@ -28,6 +28,7 @@ class Softmax(Loss):
 
     name: ClassVar[str] = "softmax"
     nonnegative: ClassVar[bool] = True
+    on_devices: ClassVar[bool] = False
     classes: int = 3
     reference: bool = False
 
@@ -45,8 +46,8 @@ class Softmax(Loss):
         return self.classes
 
     def passes(self, backend: Backend) -> Backend:
-        if backend != cpu():
-            raise ConfigError("the softmax loss has passes over rows on processors only: leave the backend out")
+        if backend != default():
+            raise ConfigError("the softmax loss has passes over rows on the processor alone: leave backend and device out")
         return cpu_softmax(self.classes, self.reference)
 
     def value(self, y: Any, z: Any) -> FloatArray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from fedns.algorithms.fedndes import FedNDES
 from fedns.core.algorithm import Algorithm
@@ -58,7 +59,14 @@ def caution_of_size(algorithm: Algorithm, rows: float) -> str:
     return ""
 
 
-def at_site(spec: Spec) -> tuple[Problem, Mapping[str, Handler]]:
+def at_site(spec: Spec, device: str | None = None) -> tuple[Problem, Mapping[str, Handler]]:
     """What a site computes with: the problem, and by name the handlers it answers, the method's and those of every run."""
     handlers: tuple[Handler, ...] = (register, evaluate_locally, *algorithm_of(spec).handlers())
-    return problem_of(spec), {handler.__name__: handler for handler in handlers}
+    return computed_on(device, problem_of(spec)), {handler.__name__: handler for handler in handlers}
+
+
+def computed_on(device: str | None, problem: Problem) -> Problem:
+    """The problem on a site's device; on the processor where its loss has passes there alone."""
+    if device is None or not problem.loss.on_devices:
+        return problem
+    return replace(problem, backend=on_device(device))

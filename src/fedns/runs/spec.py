@@ -54,7 +54,7 @@ class Spec(Checked):
     - wire: float64 or float32, the precision of real numbers in messages.
     - participation: the part of the clients drawn for each round.
     - threads: all cores unless given.
-    - device: cpu or cuda, what passes over the rows; the processor unless given.
+    - device: cpu or cuda, what passes over the rows; the processor unless given, or the GPU where numba is not installed.
     - out: folder of the results; runs/<dataset> unless given.
     - missing: missing values: refuse, drop the rows, or fill in the mean.
     - engine: what carries messages to sites; none in the simulator.

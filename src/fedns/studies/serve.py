@@ -17,13 +17,13 @@ from fedns.federation.config import SITE_FILE, SiteConfig
 from fedns.federation.site.guard import Guard, admit_coding
 from fedns.federation.site.metrics import watched
 from fedns.federation.site.rows import site_shards
-from fedns.federation.site.serve import prepare
+from fedns.federation.site.serve import found_device, prepare
 from fedns.federation.site.service import SiteService
 from fedns.problems.evaluation import evaluate_locally
 from fedns.problems.families import family_of
 from fedns.problems.losses import Squared
 from fedns.problems.problem import Problem
-from fedns.runs.builder import at_site
+from fedns.runs.builder import at_site, computed_on
 from fedns.runs.methods import parse_method
 from fedns.runs.spec import Spec
 from fedns.studies.diagnostics.exchange import scoring_of
@@ -45,7 +45,7 @@ class StudySite:
     """What a site computes with, by the description of a run: bare columns, a table to describe, or coded rows."""
 
     def __init__(self, config: SiteConfig) -> None:
-        self._config = config
+        self._config, self._device = config, found_device(config)
         self._held: tuple[tuple[int, ...], Frame, str] | None = None  # the table, and how to tell it is still that one
 
     @property
@@ -94,7 +94,7 @@ class StudySite:
     def build(self, spec: Spec) -> tuple[Problem, Mapping[str, Handler]]:
         """The problem of a run, and by name the handlers that it may ask for."""
         if not spec.study:
-            return without_study(spec)
+            return without_study(spec, self._device)
         if not spec.agreement:
             return Problem(Squared()), _named(register, *HANDLERS)
         algorithm = parse_method(spec.method).algorithm
@@ -108,7 +108,7 @@ class StudySite:
             *Baseline(design.study.baseline, self._config.permit.smallest_level).handlers(),
             *algorithm.handlers(),
         )
-        return problem_of(design.study, design), _named(*asked)
+        return computed_on(self._device, problem_of(design.study, design)), _named(*asked)
 
     def _table(self, spec: Spec) -> SiteTable:
         permit, study = self._config.permit, Study.from_json(spec.study)
@@ -117,9 +117,9 @@ class StudySite:
         return SiteTable(study, self.frame, max(1, permit.smallest_level), hides)
 
 
-def without_study(spec: Spec) -> tuple[Problem, Mapping[str, Handler]]:
+def without_study(spec: Spec, device: str | None = None) -> tuple[Problem, Mapping[str, Handler]]:
     """Of a run over bare columns: what its method asks for, and what tells how much its coefficients are worth."""
-    problem, handlers = at_site(spec)
+    problem, handlers = at_site(spec, device)
     family = family_of(problem.loss)
     return problem, {**handlers, **_named(*(Questions(family).handlers() if family else ()))}
 

@@ -16,8 +16,8 @@ from fedns.core.shards import Shards
 from fedns.federation.site.answering import Answering
 from fedns.federation.site.concentration import Concentration, PartOfRows, squared_norms
 from fedns.federation.site.explain import meaning
-from fedns.federation.site.guard import Guard, Question, Refusal, points_of
-from fedns.federation.site.permissions import Permissions
+from fedns.federation.site.guard import Guard, Question, points_of
+from fedns.federation.site.permissions import Permissions, Refusal
 from fedns.numerics.cpu.backend import CpuBackend
 from fedns.problems.losses import LOSSES, Poisson, Squared
 from fedns.problems.problem import Problem
@@ -66,20 +66,41 @@ def test_a_part_of_the_rows_never_claims_more_than_all_of_them(sparse, weighted,
             assert claimed.mean_curvature <= true.mean_curvature
 
 
-@pytest.mark.parametrize("loss", [loss() for loss in LOSSES.values() if loss.curvature_is_exponential], ids=str)
+EXPONENTIAL = [loss() for loss in LOSSES.values() if loss.linear_part is not None]
+
+
+@pytest.mark.parametrize("loss", EXPONENTIAL, ids=str)
+def test_a_loss_with_a_linear_part_is_that_and_its_exponential_curvature(loss):
+    y, z = np.repeat([0.5, 1.0, 3.0], 9), np.tile(np.linspace(-4.0, 4.0, 9), 3)
+    curvature = loss.curvature(y, z)
+    np.testing.assert_allclose(curvature**2, loss.curvature(y, 2 * z) * loss.curvature(y, 0 * z), rtol=1e-13)
+    values = np.array([loss.value(a, b) - loss.linear_part.value(a, b) for a, b in zip(y, z, strict=True)])
+    np.testing.assert_allclose(values, curvature, rtol=1e-12)
+    slopes = np.array([loss.linear_part.derivatives(a, b)[0] for a, b in zip(y, z, strict=True)])
+    np.testing.assert_allclose(np.abs(loss.slope(y, z) - slopes), curvature, rtol=1e-12)
+
+
+@pytest.mark.parametrize("loss", EXPONENTIAL, ids=str)
 @pytest.mark.parametrize("weighted", [False, True])
-def test_what_is_proven_along_a_ray_of_exponential_curvatures_is_true(loss, weighted, tmp_path):
-    shards = replace(make_shards(rows=700, columns=4, sizes=(700,), weighted=weighted), targets=np.ones(700))
-    guard, problem, random = guard_over(shards, tmp_path), Problem(loss), np.random.default_rng(2)
-    steps, decided = np.concatenate([[0.0], 0.5 ** np.arange(6.0)]), []
+@pytest.mark.parametrize("intercept", [False, True])
+def test_what_losses_prove_along_a_ray_of_exponential_curvatures_is_true(loss, weighted, intercept, tmp_path):
+    shards = make_shards(rows=8000, columns=4, sizes=(8000,), weighted=weighted)
+    random, width = np.random.default_rng(2), 4 + intercept
+    shards = replace(shards, targets=random.gamma(2.0, size=8000))
+    rule, problem = guard_over(shards, tmp_path).concentration, Problem(loss, intercept=intercept)
+    steps, decided = np.concatenate([[0.0], 0.6 ** np.arange(6.0)]), []
+    longer = rule.with_a_longer_step(problem, steps)
     for size in np.geomspace(0.01, 10.0, 40):
-        w, direction = 0.1 * random.normal(size=4), size * random.normal(size=4)
-        guard.check_point(problem, w)
-        caps = guard._caps_along(problem, w, direction, steps)
-        exact = problem.backend.curvatures_along(problem.loss, shards, w, direction, steps, guard.norms)[0]
-        assert (exact[:, [1, 3]] <= caps * (1 + 1e-9)).all()
-        proven = guard._proven_along(problem, w, direction, steps, caps)
-        assert not (proven & ~np.array(guard._judged(exact, w))).any()
+        w, direction = 0.1 * random.normal(size=width), size * random.normal(size=width)
+        rule.check_point(problem, w)
+        losses = problem.losses_along(w, direction, longer, shards)[0]
+        assert losses[:-1].tobytes() == problem.losses_along(w, direction, steps, shards)[0].tobytes()
+        bounds = rule._bounds_by_losses(problem, w, direction, steps, losses)
+        exact = problem.backend.curvatures_along(problem.loss, shards, w, direction, steps, rule.norms)[0]
+        assert not (bounds[:, [0, 2]] > exact[:, [0, 2]] * (1 + 1e-9)).any()
+        assert not (bounds[:, [1, 3]] < exact[:, [1, 3]] * (1 - 1e-9)).any()
+        proven = rule._proven(problem, w, direction, steps, bounds)
+        assert not (proven & ~np.array(rule._judged(exact, w))).any()
         decided.append(proven.all())
     assert decided[0] and not decided[-1]
 
@@ -104,32 +125,41 @@ class CountingBackend(CpuBackend):
 def test_all_rows_are_looked_at_only_where_a_part_leaves_doubt(tmp_path, monkeypatch):
     shards, looks = make_shards(rows=3200, columns=5, sizes=(3200,)), []
     monkeypatch.setattr(CountingBackend, "looks", looks)
-    guard, problem, none = guard_over(shards, tmp_path), Problem(backend=CountingBackend()), np.zeros(5)
-    guard.check_point(problem, none)
+    rule = guard_over(shards, tmp_path).concentration
+    problem, none = Problem(backend=CountingBackend()), np.zeros(5)
+    rule.check_point(problem, none)
     assert looks == [3200]
     looks.clear()
     far = np.full(5, 4000.0)
-    assert guard.permitted_along(problem, none, far, np.array([0.0, 1e-4, 1.0])).tolist() == [True, True, False]
+    assert permitted_along(rule, problem, none, far, np.array([0.0, 1e-4, 1.0])) == [True, True, False]
     assert looks == [64, 400, 3200]  # 16 stretches of 4 rows, of 25 rows, all
-    unbounded = Problem(Poisson(), backend=problem.backend)  # its curvature has no bound: nothing follows from a part
+    unbounded = Problem(Poisson(), intercept=True, backend=problem.backend)  # nothing follows from a part alone
+    rule.check_point(unbounded, np.zeros(6))
     looks.clear()
-    guard.permitted_along(unbounded, none, far, np.ones(1))
-    assert looks == [3200]
-    monkeypatch.setattr("fedns.federation.site.guard._MANY_ROWS", 3200)
+    assert permitted_along(rule, unbounded, np.zeros(6), np.full(6, 0.1), np.array([0.0, 1.0, 0.5])) == [True] * 3
+    assert looks == []  # the losses tell
+    assert permitted_along(rule, unbounded, np.zeros(6), np.full(6, 4000.0), np.array([0.0, 1.0])) == [True, False]
+    assert looks[-1] == 3200
+    monkeypatch.setattr("fedns.federation.site.concentration_rule._MANY_ROWS", 3200)
     looks.clear()
-    guard.check_point(problem, np.full(5, 0.1))
+    rule.check_point(problem, np.full(5, 0.1))
     assert looks == [64]
+
+
+def permitted_along(rule, problem, w, direction, steps):
+    losses = problem.losses_along(w, direction, rule.with_a_longer_step(problem, steps), rule.shards)[0]
+    return rule.permitted_along(problem, w, direction, steps, losses).tolist()
 
 
 def test_no_curvature_at_all_is_refused_like_too_little(tmp_path):
     guard = guard_over(make_shards(rows=300, columns=5, sizes=(300,)), tmp_path)
     for sums in (np.zeros(4), np.full(4, np.nan)):
-        assert not guard.permits(Concentration.of(sums), 5)
+        assert not guard.concentration.permits(Concentration.of(sums), 5)
 
 
 def test_the_squared_loss_is_looked_at_once(tmp_path):
     shards = make_shards(rows=300, columns=5, sizes=(300,), regression=True)
-    guard, problem = guard_over(shards, tmp_path), Problem(Squared())
+    guard, problem = guard_over(shards, tmp_path).concentration, Problem(Squared())
     guard.check_point(problem, np.ones(5))
     assert guard.has_passed(problem, np.full(5, 1e9))
     assert not guard.has_passed(Problem(), np.full(5, 1e9))
@@ -140,7 +170,7 @@ def test_one_row_that_is_most_of_the_hessian_is_refused_whatever_the_loss(tmp_pa
     x[7] *= 100
     shards = Shards.from_arrays(x, np.arange(300.0), [300])
     with pytest.raises(Refusal, match=r"^R4") as refusal:
-        guard_over(shards, tmp_path).check_point(Problem(Squared()), np.zeros(5))
+        guard_over(shards, tmp_path).concentration.check_point(Problem(Squared()), np.zeros(5))
     assert "largest_share" in refusal.value.detail  # for the log
     assert "0." not in str(refusal.value)
 

@@ -3,56 +3,22 @@
 import numpy as np
 import pytest
 from tests.conftest import dense_features, make_shards
+from tests.numerics.gpu.device import SIZES, coefficients, needs_device, on, shards
 
 import fedns
 from fedns.core.shards import Shards
-from fedns.numerics.backend import LocalSteps, gpu
+from fedns.numerics.backend import LocalSteps
 from fedns.numerics.errors import BackendError
 from fedns.numerics.rng import random_bits, stream_keys
-from fedns.problems.loss import Loss
 from fedns.problems.losses import LOSSES
 
-
-def device_problem():
-    """Why there is no device to compute on, or None."""
-    try:
-        import cupy
-
-        cupy.cuda.runtime.getDeviceCount()
-    except Exception as error:
-        return f"{type(error).__name__}: {error}"
-    return None
-
-
-pytestmark = pytest.mark.skipif(device_problem() is not None, reason=f"no CUDA device ({device_problem()})")
-
-SIZES = np.array([1, 7, 32, 33, 300, 2500])
-ONE_MARGIN = [name for name, loss in LOSSES.items() if loss.passes is Loss.passes]  # others have passes on processors alone
+pytestmark = needs_device
+ON_DEVICES = [name for name, loss in LOSSES.items() if loss.on_devices]
 WIDTHS = [("logistic", columns) for columns in (1, 8, 18, 54, 64, 65, 130)]
 SKETCHES = (
     *(fedns.SJLT(7), fedns.SJLT(7, nonzeros=2), fedns.SRHT(10), fedns.SRHT(40)),
     *(fedns.Gaussian(9), fedns.Rademacher(70), fedns.RowSampling(5)),
 )
-
-
-def shards(columns, dtype="f8", weighted=False):
-    random = np.random.default_rng(columns)
-    rows = int(SIZES.sum())
-    features = random.standard_normal((rows, columns))
-    if dtype != "f8":
-        features = np.round(40.0 * features).clip(-99, 99) if dtype == "i2" else features.astype("f4")
-    targets = np.where(random.random(rows) < 0.5, -1.0, 1.0)
-    weights = random.random(rows) + 0.1 if weighted else None
-    return Shards.from_arrays(features, targets, SIZES, sample_weights=weights)
-
-
-def on(loss, intercept=False):
-    return fedns.Problem(loss=loss, intercept=intercept, backend=gpu())
-
-
-def coefficients(problem, data):
-    w = np.random.default_rng(0).standard_normal(problem.num_features(data.num_columns))
-    return w / np.abs(dense_features(data)).max() / np.sqrt(w.size)
 
 
 def written_out(problem, data, client, w):
@@ -68,7 +34,7 @@ def written_out(problem, data, client, w):
     return weights @ problem.loss.value(y, z), x.T @ (weights * slope), x * np.sqrt(weights * curvature)[:, None]
 
 
-@pytest.mark.parametrize(("loss", "columns"), [*WIDTHS, *((name, columns) for name in ONE_MARGIN for columns in (17, 131))])
+@pytest.mark.parametrize(("loss", "columns"), [*WIDTHS, *((name, columns) for name in ON_DEVICES for columns in (17, 131))])
 @pytest.mark.parametrize(("dtype", "intercept", "weighted"), [("f8", False, False), ("i2", True, True), ("f4", True, False)])
 def test_every_pass_against_numpy(loss, columns, dtype, intercept, weighted):
     data, problem = shards(columns, dtype, weighted), on(LOSSES[loss](), intercept)

@@ -26,7 +26,8 @@ def deciding_sentence(site: SiteInfluence) -> str:
 
 def apart_sentence(influences: Sequence[SiteInfluence]) -> str:
     """What they say where sites differ so much that none of them stands out; nothing where they do not."""
-    apart = [f"'{site.name}' ({site.change:.3g})" for site in influences if site.apart]
+    farthest_first = sorted(influences, key=lambda site: -(site.distance or 0.0))
+    apart = [f"'{site.name}' ({site.change:.3g})" for site in farthest_first if site.apart]
     if not apart:
         return ""
     return (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import platform
 from importlib.metadata import version
+from importlib.util import find_spec
 from typing import Any
 
 from fedns import __version__
@@ -39,7 +40,7 @@ def read_opening(body: bytes) -> tuple[Spec, str]:
 
 def introduction() -> dict[str, str]:
     """What an end of a run computes with, as it tells the other."""
-    libraries = {name: version(name) for name in ("numpy", "numba")}
+    libraries = {name: version(name) for name in ("numpy", "numba") if find_spec(name)}  # a site with a GPU needs no numba
     return {VERSION_FIELD: __version__, "Python": platform.python_version(), **libraries, "processor": platform.machine()}
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -16,7 +15,8 @@ from fedns.core.clients import Clients, Handler
 from fedns.core.messages import Discloses, Message
 from fedns.core.shards import Shards
 from fedns.federation.site.budget import Line
-from fedns.federation.site.guard import HARMLESS, Guard, Question, Refusal
+from fedns.federation.site.guard import HARMLESS, Guard, Question
+from fedns.federation.site.permissions import Refusal
 from fedns.numerics.backend import Keys, LocalSteps, SketchPlan
 from fedns.numerics.linalg import packed_size
 from fedns.problems.problem import CodedBlock, Problem
@@ -49,9 +49,9 @@ class Answering:
         self.guard.check_memory(memory)
         for w in np.atleast_2d(points) if points.size else ():
             self.at_point(w)
-            self.guard.check_point(problem, w)
+            self.guard.concentration.check_point(problem, w)
             if problem.loss != self.observed:  # an expected curvature may be even where gradients are about a few rows
-                self.guard.check_point(replace(problem, loss=self.observed), w)
+                self.guard.concentration.check_point(replace(problem, loss=self.observed), w)
 
     def at_point(self, w: FloatArray) -> None:
         """R5, where only the site knows which coefficients a request is about."""
@@ -88,18 +88,15 @@ class Answering:
 
     def spend(self, reply: Message | None, answer: bytes) -> None:
         """R5, checked once more, as another process may have answered meanwhile; on the disk once the budget is settled."""
-        own, budget, asked = self.guard.permissions, self.guard.budget, self.question
+        budget, asked = self.guard.budget, self.question
         numbers, sketched = self._told(reply)
         digest = hashlib.sha256(answer).hexdigest()[:32] if numbers or sketched else ""
         with budget.held() as spent:
             if reply is not None and digest not in spent.answers:
                 self.guard.check_budget(spent, asked, numbers, sketched)
             left = [table for table in asked.tables if reply is not None and table not in spent.tables]
-            new = digest not in spent.answers or not spent.points.issuperset(asked.points)
-            budget.spend(
-                Line(asked.points, digest, numbers, sketched, asked.run.hex(), asked.round, time.time(), left),
-                durable=new and bool(digest or asked.points) and math.isfinite(own.largest_released_fraction),
-            )
+            line = Line(asked.points, digest, numbers, sketched, asked.run.hex(), asked.round, time.time(), left)
+            budget.spend(line, self.guard.reserved_ahead)
 
     def _told(self, reply: Message | None) -> tuple[int, int]:
         """How many numbers of a reply tell of rows, and how many more are of a sketch that only the site can take apart."""
@@ -123,26 +120,28 @@ class WatchedProblem(Problem):
         """
         guard = self.answering.guard
         self.answering.before_pass(self, w, 8 * steps.size)
-        losses = super().losses_along(w, direction, steps, shards)
         if guard.permissions.needs_no_measure or not np.any(direction):
-            return losses
-        return np.where(guard.permitted_along(self, w, direction, steps), losses, _TOO_FAR * (1.0 + np.abs(losses[:, :1])))
+            return super().losses_along(w, direction, steps, shards)
+        rule = guard.concentration
+        found = super().losses_along(w, direction, rule.with_a_longer_step(self, steps), shards)
+        permitted, losses = rule.permitted_along(self, w, direction, steps, found[0]), found[:, : steps.size]
+        return np.where(permitted, losses, _TOO_FAR * (1.0 + np.abs(losses[:, :1])))
 
     def gradient(self, w: FloatArray, shards: Shards) -> FloatArray:
-        if self.answering.guard.has_passed(self, w):
+        if self.answering.guard.concentration.has_passed(self, w):
             self.answering.before_pass(self, w, 8 * w.shape[-1])
             return super().gradient(w, shards)
         return self.value_and_gradient(w, shards)[1]
 
     def value_and_gradient(self, w: FloatArray, shards: Shards) -> tuple[FloatArray, FloatArray]:
         """The pass that watches a run sees every new point first, and finds the sums for R4 on its way."""
-        guard = self.answering.guard
+        rule = self.answering.guard.concentration
         self.answering.before_pass(self, np.empty((0, 0)) if self.loss == self.answering.observed else w, 8 * w.shape[-1])
         self.answering.at_point(w)
-        if guard.has_passed(self, w):
+        if rule.has_passed(self, w):
             return super().value_and_gradient(w, shards)
-        value, gradient, sums = self.passes.value_gradient_and_curvatures(self.loss, shards, w, guard.norms)
-        guard.judge(self, w, sums[0])
+        value, gradient, sums = self.passes.value_gradient_and_curvatures(self.loss, shards, w, rule.norms)
+        rule.judge(self, w, sums[0])
         return value, gradient
 
     def hessian_times(self, w: FloatArray, vectors: FloatArray, shards: Shards) -> FloatArray:

@@ -1,4 +1,8 @@
-"""What has left a site about its rows, over all runs, on disk before it leaves: a crash never gives any of it back."""
+"""What has left a site about its rows, over all runs, on disk before it leaves: a crash never gives any of it back.
+
+A line survives the death of its process as soon as it is written; to survive a power cut it would have to wait for the disk.
+So some of the budget is reserved on the disk ahead of its use, and all of that counts as spent once the machine was down.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,9 @@ from bisect import bisect_right, insort
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,7 +26,9 @@ from fedns.core.shards import Shards
 from fedns.numerics.rows import NARROW_TYPES
 
 BUDGET_FOLDER = "budget"
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _CHUNK = 1 << 20
+_UNKNOWN = -1
 
 
 def fingerprint(shards: Shards) -> str:
@@ -49,6 +57,35 @@ class Line:
     tables: list[list[int]] = field(default_factory=list)  # of scores that left, with every cell
 
 
+class Amounts(NamedTuple):
+    """So much of a budget."""
+
+    points: int
+    numbers: int
+    sketched: int
+
+    def covers(self, other: Amounts) -> bool:
+        return all(own >= wanted for own, wanted in zip(self, other, strict=True))
+
+    def plus(self, other: Amounts, times: float) -> Amounts:
+        return Amounts(*(own + int(times * more) for own, more in zip(self, other, strict=True)))
+
+
+_NOTHING = Amounts(0, 0, 0)
+
+
+@dataclass(frozen=True)
+class Reserved:
+    """Up to where a budget may have been spent while the machine was up, whatever else has reached the disk."""
+
+    boot: str  # tells the machine's being up from any other time; empty where there is no telling
+    reserved: list[int]  # totals, as `Amounts`
+
+    @property
+    def amounts(self) -> Amounts:
+        return Amounts(*self.reserved)
+
+
 @dataclass
 class Spent:
     """What the lines of a budget add up to."""
@@ -60,9 +97,19 @@ class Spent:
     asked: dict[tuple[str, int], int] = field(default_factory=dict)  # by run and round
     tables: list[list[int]] = field(default_factory=list)
     times: list[float] = field(default_factory=list)  # of the requests of the last minute, in order
+    forgotten: int = 0  # points that were reserved, and perhaps asked about, when the machine went down
+    reserved: Reserved | None = None
+
+    @property
+    def amounts(self) -> Amounts:
+        return Amounts(len(self.points) + self.forgotten, self.numbers, self.sketched)
+
+    def points_with(self, others: list[str]) -> int:
+        """How many distinct points there would be with these."""
+        return self.forgotten + len(self.points.union(others))
 
     def add(self, line: Line) -> None:
-        self.points |= set(line.points)
+        self.points.update(line.points)
         if line.answer and line.answer not in self.answers:  # the same bytes again tell nothing new
             self.answers.add(line.answer)
             self.numbers, self.sketched = self.numbers + line.numbers, self.sketched + line.sketched
@@ -70,6 +117,18 @@ class Spent:
         self.asked[line.run, line.round] = self.asked.get((line.run, line.round), 0) + 1
         del self.times[: bisect_right(self.times, line.time - 60.0)]
         insort(self.times, line.time)
+
+    def reserve(self, reserved: Reserved) -> None:
+        self.before_boot(reserved.boot)
+        self.reserved = reserved
+
+    def before_boot(self, boot: str) -> None:
+        """What another time of the machine's reserved is spent: lines about it may not have reached the disk."""
+        if self.reserved is not None and self.reserved.boot != boot:
+            points, numbers, sketched = self.reserved.amounts
+            self.forgotten += max(0, points - self.amounts.points)
+            self.numbers, self.sketched = max(self.numbers, numbers), max(self.sketched, sketched)
+            self.reserved = None
 
     def asked_since(self, moment: float) -> int:
         """How many requests came after that, at most a minute ago."""
@@ -83,7 +142,9 @@ class Budget:
         self._path = folder / BUDGET_FOLDER / f"{mark}.jsonl"
         self._spent, self._read, self._inode = Spent(), 0, 0
         self._disk = ThreadPoolExecutor(1, "fedns-budget")
-        self._settling: Future[None] | None = None
+        self._settling: tuple[Future[None], Amounts] | None = None
+        self._on_disk = _NOTHING  # reserved, and known to have reached the disk
+        self._must_wait = False
 
     @contextlib.contextmanager
     def held(self) -> Iterator[Spent]:
@@ -93,42 +154,75 @@ class Budget:
 
     def spent(self) -> Spent:
         """Only what other processes have added since the last look is read."""
-        file_now = self._path.stat() if self._path.exists() else None
-        size, inode = (file_now.st_size, file_now.st_ino) if file_now else (0, 0)
+        try:
+            file_now = self._path.stat()
+            size, inode = file_now.st_size, file_now.st_ino
+        except FileNotFoundError:
+            size, inode = 0, 0
         if size < self._read or inode != self._inode:  # the owner has reset it
             self._spent, self._read, self._inode = Spent(), 0, inode
+            self._settling, self._on_disk = None, _NOTHING
         if size > self._read:
             with self._path.open("rb") as file:
                 file.seek(self._read)
                 for line in file.read().splitlines():
                     with contextlib.suppress(ValueError, TypeError):  # torn by a crash, before its answer had left
-                        self._spent.add(Line(**json.loads(line)))
+                        self._take(json.loads(line))
                 self._read = file.tell()
+            self._spent.before_boot(_boot())
         return self._spent
 
-    def spend(self, line: Line, *, durable: bool = True) -> None:
+    def _take(self, entry: dict[str, Any]) -> None:
+        if "boot" in entry:
+            self._spent.reserve(Reserved(**entry))
+        else:
+            self._spent.add(Line(**entry))
+
+    def spend(self, line: Line, ahead: Amounts | None = None) -> None:
         """Write a line; to be called while the budget is held.
 
-        durable: it survives a power cut too, from when `settle` returns.
+        ahead: it survives a power cut too, from when `settle` returns, and so much more is reserved for what comes next.
         """
+        spent, new = self.spent(), self._read == 0
+        self._inode = _UNKNOWN  # read anew where writing fails
+        spent.add(line)
+        entries, reserved = [vars(line)], spent.reserved
+        if reserved is None or (ahead is not None and not reserved.amounts.covers(spent.amounts.plus(ahead, 0.5))):
+            # Half of what is reserved is left: what comes next need not wait for the disk.
+            reserved = Reserved(_boot(), list(spent.amounts.plus(ahead or _NOTHING, 1.0 if _boot() else 0.0)))
+            spent.reserve(reserved)
+            entries.insert(0, vars(reserved))
         with self._path.open("ab") as file:
-            file.write(f"\n{json.dumps(vars(line))}\n".encode())  # a line of its own even after one that was torn
+            # A line of its own even after one that was torn.
+            file.write("".join(f"\n{json.dumps(entry)}\n" for entry in entries).encode())
             file.flush()
-            if durable:
-                self._settling = self._disk.submit(_to_disk, os.dup(file.fileno()))
+            self._read, self._inode = file.tell(), os.fstat(file.fileno()).st_ino
+            self._must_wait = ahead is not None and (bool(line.tables) or not self._on_disk.covers(spent.amounts))
+            if self._must_wait or (ahead is not None and len(entries) > 1):
+                folder = [os.open(self._path.parent, os.O_RDONLY)] if new else []  # which has the file's name
+                self._settling = self._disk.submit(_to_disk, os.dup(file.fileno()), *folder), reserved.amounts
 
     def settle(self) -> None:
-        """Wait until what was spent is on the disk: the answer is put together meanwhile, and leaves afterwards."""
-        if self._settling is not None:
-            settling, self._settling = self._settling, None
-            settling.result()
+        """Wait until what was spent is on the disk, or within what is reserved there: the answer leaves afterwards."""
+        if self._settling is not None and (self._must_wait or self._settling[0].done()):
+            (writing, amounts), self._settling = self._settling, None
+            writing.result()
+            self._on_disk = amounts
 
 
-def _to_disk(file: int) -> None:
+@cache
+def _boot() -> str:
+    """Another one whenever the machine has been down; nothing where that is not told, and then nothing is reserved ahead."""
+    return _BOOT_ID.read_text(encoding="ascii").strip() if _BOOT_ID.exists() else ""
+
+
+def _to_disk(*files: int) -> None:
     try:
-        os.fsync(file)
+        for file in files:
+            os.fsync(file)
     finally:
-        os.close(file)
+        for file in files:
+            os.close(file)
 
 
 def reset_budgets(folder: Path) -> int:

@@ -17,6 +17,8 @@ FloatArray = NDArray[np.float64]
 _BLOCK = 65536
 _STRETCHES = 16
 _FEW_ROWS = 16384
+_ROUNDING = 1e-10
+REACH = 1 / 4
 
 
 class Concentration(NamedTuple):
@@ -49,8 +51,7 @@ class PartOfRows:
     """Some of a site's rows, from all over them: mostly enough to prove that an answer is about many.
 
     Curvatures are not negative, so that sums over a part are at most those over all rows. Where none is above D,
-    (sum d)^2 / sum d^2 >= sum d / D, and no row has more than D |x|^2 of the trace. Where their logarithms are linear along
-    a ray, sum d^2 and the largest d |x|^2 are log-convex: between two points at most what the powers of both give.
+    (sum d)^2 / sum d^2 >= sum d / D, and no row has more than D |x|^2 of the trace.
     """
 
     def __init__(self, shards: Shards, norms: FloatArray, share: float) -> None:
@@ -67,20 +68,41 @@ class PartOfRows:
         self._largest_norm = float((weights * norms[own]).max() / total)
 
     def bounds_along(
-        self, problem: Problem, w: FloatArray, direction: FloatArray, steps: FloatArray, caps: FloatArray | None = None
+        self, problem: Problem, w: FloatArray, direction: FloatArray, steps: FloatArray, known: FloatArray | None = None
     ) -> FloatArray:
-        """Sums as `Concentration.of` takes them, at w + t direction, that make of the rows no more than is true: (steps, 4).
+        """Sums as `Concentration.of` takes them that make no more of the rows than is true, at w + t direction: (steps, 4).
 
-        Where nothing is known of the largest curvatures they are nan, which proves nothing. caps: for each t what sum d^2
-        and the largest d |x|^2 are at most, (steps, 2), where that is known.
+        known: such sums, where curvatures have no bound: those of this part may be better.
         """
         bound = problem.loss.curvature_bound
-        if not np.isfinite(bound) and caps is None:
-            return np.full((steps.size, 4), np.nan)
         with parallel.threads(1 if self._few else None):  # few rows are read before a second thread has begun
             sums = problem.passes.curvatures_along(problem.loss, self._part, w, direction, steps, self._norms)
         total, _, trace, _ = np.einsum("j,jtk->kt", self._shares, sums)
-        if caps is not None:
-            return np.column_stack([total, caps[:, 0], trace, caps[:, 1]])
+        if known is not None:
+            return np.column_stack([known[:, :2], np.fmax(known[:, 2], trace), known[:, 3]])
         largest = bound * (self._largest_norm + problem.intercept * self._largest_weight)
         return np.column_stack([total, bound * self._largest_weight * total, trace, np.full(steps.size, largest)])
+
+
+def along_exponentials(
+    first: FloatArray, steps: FloatArray, losses: FloatArray, slope: float, size: float, norms: tuple[float, float]
+) -> FloatArray:
+    """The same from losses alone, where curvatures are exponential along a ray: (steps, 4).
+
+    Their sum is the loss less its linear part. Its logarithm is convex in t, and d(t)^k = d(0)^(k-1) d(k t) for every row.
+    So sum d(t)^2 is at most max d(0) times the sum at 2 t, and d(t) |x|^2 at most the k-th root of (max d(0) |x|^2)^(k-1)
+    times the sum at k t and max |x|^2.
+
+    first: the sums at step 0, which is one of the steps; nothing is proven beyond `REACH` of the longest. slope: of the
+    linear part along the ray, found by a sum of numbers of this size. norms: the smallest and the largest |x|^2.
+    """
+    least, most = norms
+    with np.errstate(all="ignore"):
+        start = losses[np.argmin(steps)] - first[0]
+        rounding = _ROUNDING * (np.abs(losses) + abs(start) + steps * size)
+        total, order = losses - start - steps * slope, np.argsort(steps)
+        logs = np.log(total + rounding)[order]
+        at_2, at_4 = (np.exp(np.interp(k * steps, steps[order], logs, right=np.nan)) for k in (2, 4))
+        peak, sums = min(np.sqrt(first[1]), np.divide(first[3], least)), total - rounding
+        largest = np.minimum(np.sqrt(first[3] * most * at_2), first[3] ** 0.75 * (most * at_4) ** 0.25)
+        return np.column_stack([sums, peak * at_2, least * sums, largest])

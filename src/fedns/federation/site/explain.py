@@ -29,7 +29,7 @@ def meaning(
     if state is not None:
         spent, size = Budget(state, fingerprint(shards)).spent(), rows * shards.num_columns
         found.append(
-            f"asked about at {len(spent.points)} of {permissions.points} permitted points; sent {spent.numbers} of "
+            f"asked about at {spent.amounts.points} of {permissions.points} permitted points; sent {spent.numbers} of "
             f"{permissions.largest_released_fraction * size:.0f} permitted numbers and {spent.sketched} of "
             f"{permissions.largest_sketched_fraction * size:.0f} in sketches"
         )

@@ -8,44 +8,32 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import math
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedns.core.clients import Handler, messages_of
-from fedns.core.errors import MessageError
 from fedns.core.messages import Discloses, Message
 from fedns.core.shards import Shards
-from fedns.federation.site.budget import Budget, Spent, fingerprint
-from fedns.federation.site.concentration import Concentration, PartOfRows, squared_norms
+from fedns.federation.site.budget import Amounts, Budget, Spent, fingerprint
+from fedns.federation.site.concentration_rule import ConcentrationRule
 from fedns.federation.site.levels import blanked, rare_class, rare_levels
-from fedns.federation.site.permissions import Permissions
+from fedns.federation.site.permissions import Permissions, Refusal
 from fedns.numerics.backend import ROW_SAMPLING, SJLT, SketchPlan
 from fedns.numerics.linalg import packed_size
-from fedns.problems.losses import Squared
 from fedns.problems.problem import Problem
 from fedns.runs.spec import Spec
 from fedns.sketches import Sketch
 
-FloatArray = NDArray[np.float64]
 CURVATURE = {Discloses.HESSIAN, Discloses.SCORES, Discloses.SKETCH, Discloses.ROWS}
 HARMLESS = {Discloses.NOTHING, Discloses.SCHEMA, Discloses.COUNT}
-_REMEMBERED_POINTS, _VECTORS_IN_A_REQUEST = 4096, 64
-_PARTS = (1 / 64, 1 / 8)  # of the rows, looked at before all of them
-_MANY_ROWS = 100_000  # with fewer a look at a part costs more than sums over all, in a pass that is made anyway
+_VECTORS_IN_A_REQUEST = 64
+_RESERVED_POINTS, _RESERVED_PARTS = 16, 64
 log = logging.getLogger("fedns.site")
-
-
-class Refusal(MessageError):
-    """A rule of the owner's that a request breaks; `detail` is for the site's own log alone."""
-
-    def __init__(self, rule: str, sentence: str, detail: str = "") -> None:
-        super().__init__(f"{rule}: {sentence}")
-        self.rule, self.detail = rule, detail
 
 
 @dataclass
@@ -99,15 +87,21 @@ class Guard:
             names = [shards.columns[c] if shards.columns else str(c) for c in self._rare.columns.tolist()]
             log.warning("R2: rare levels in columns %s: %s", ", ".join(names), own.rare_levels)
         self.shards = blanked(shards, self._rare) if own.rare_levels == "blank" else shards
-        self.norms = squared_norms(self.shards)
-        self._parts = [PartOfRows(self.shards, self.norms, share) for share in _PARTS]
-        # Points at which these rows are known not to be concentrated, with the sums over all of them where they were taken.
-        self._passed: dict[bytes, FloatArray | None] = {}
+        self.concentration = ConcentrationRule(own, self.shards)
 
     @property
     def blanked_columns(self) -> int:
         """In how many columns rare levels were replaced; the run is told, since its answer is then not the pooled one."""
         return int(self._rare.columns.size) if self.permissions.rare_levels == "blank" else 0
+
+    @property
+    def reserved_ahead(self) -> Amounts | None:
+        """How much of the budget to reserve on the disk at a time: at most so much is lost where the power fails."""
+        own, part = self.permissions, self.shards.num_samples * self.shards.num_columns / _RESERVED_PARTS
+        if not math.isfinite(own.largest_released_fraction):
+            return None
+        sketched = min(own.largest_sketched_fraction, _RESERVED_PARTS)
+        return Amounts(_RESERVED_POINTS, int(part * own.largest_released_fraction), int(part * sketched))
 
     def admit_run(self, handlers: Mapping[str, Handler], outputs: int = 1) -> None:
         """R2 and R6 on a new run over these rows; outputs: the margins of a row."""
@@ -204,7 +198,7 @@ class Guard:
     def check_points(self, spent: Spent, question: Question) -> None:
         """R5: how many coefficients are asked about."""
         most = self.permissions.points
-        if len(spent.points | set(question.points)) > most:
+        if spent.points_with(question.points) > most:
             raise Refusal("R5", f"its owner permits answers about {most} distinct coefficients, over all runs")
 
     def check_tables(self, spent: Spent, question: Question) -> None:
@@ -237,92 +231,6 @@ class Guard:
     def _check_numbers(self, numbers: int, most: float) -> None:
         if numbers > most * self.shards.num_samples * self.shards.num_columns:
             raise Refusal("R5", f"its owner permits {most:g} times the numbers of its table to leave, over all runs")
-
-    def check_point(self, problem: Problem, w: FloatArray) -> None:
-        """R4: refuse coefficients at which a few rows decide."""
-        if not self.has_passed(problem, w):
-            none = np.zeros_like(w)
-            sums = problem.passes.curvatures_along(problem.loss, self.shards, w, none, np.zeros(1), self.norms)
-            self.judge(problem, w, sums[0, 0])
-
-    def has_passed(self, problem: Problem, w: FloatArray) -> bool:
-        """Whether these coefficients have been looked at before, or need no look at all rows: a part of them is enough."""
-        if self.permissions.needs_no_measure or _mark_of(problem, w) in self._passed:
-            return True
-        many = self.shards.num_samples >= _MANY_ROWS
-        if not many or not self._proven_along(problem, w, np.zeros_like(w), np.zeros(1))[0]:
-            return False
-        self._remember(problem, w)
-        return True
-
-    def judge(self, problem: Problem, w: FloatArray, sums: FloatArray) -> None:
-        """R4 from the four sums of curvatures there."""
-        found = Concentration.of(sums)
-        if not self.permits(found, w.shape[-1]):
-            raise Refusal("R4", "at these coefficients the answer would be about a few of its rows", str(found))
-        self._remember(problem, w, sums)
-
-    def _remember(self, problem: Problem, w: FloatArray, sums: FloatArray | None = None) -> None:
-        self._passed[_mark_of(problem, w)] = sums
-        if len(self._passed) > _REMEMBERED_POINTS:
-            del self._passed[next(iter(self._passed))]
-
-    def permitted_along(
-        self, problem: Problem, w: FloatArray, direction: FloatArray, steps: FloatArray
-    ) -> NDArray[np.bool_]:  # (steps,)
-        """Whether R4 permits w + t direction, for each t in steps; all rows are read where a part leaves any in doubt."""
-        allowed = self._proven_along(problem, w, direction, steps, self._caps_along(problem, w, direction, steps))
-        doubtful = np.flatnonzero(~allowed)
-        if doubtful.size:
-            along = (w, direction, steps[doubtful], self.norms)
-            allowed[doubtful] = self._judged(problem.passes.curvatures_along(problem.loss, self.shards, *along)[0], w)
-        return allowed
-
-    def _caps_along(
-        self, problem: Problem, w: FloatArray, direction: FloatArray, steps: FloatArray
-    ) -> FloatArray | None:  # (steps, 2)
-        """What sum d^2 and the largest d |x|^2 are at most, from w, where they are known, and the longest step."""
-        first, longest = self._passed.get(_mark_of(problem, w)), float(steps.max())
-        if first is None or not problem.loss.curvature_is_exponential or not 0 <= steps.min() < longest:
-            return None
-        point, none = w + longest * direction, np.zeros_like(w)
-        sums = problem.passes.curvatures_along(problem.loss, self.shards, point, none, np.zeros(1), self.norms)[0, 0]
-        if self.permits(Concentration.of(sums), w.shape[-1]):
-            self._remember(problem, point, sums)
-        along = (steps / longest)[:, None]
-        with np.errstate(all="ignore"):
-            return np.asarray(first[[1, 3]] ** (1 - along) * sums[[1, 3]] ** along)
-
-    def _proven_along(
-        self, problem: Problem, w: FloatArray, direction: FloatArray, steps: FloatArray, caps: FloatArray | None = None
-    ) -> NDArray[np.bool_]:  # (steps,)
-        """Whether a small part of the rows is enough to permit w + t direction, or else a larger one."""
-        proven = np.zeros(steps.size, dtype=bool)
-        few = self.shards.num_samples < _MANY_ROWS and caps is not None  # the square of a small part of few rows is nothing
-        for part in self._parts[int(few) :]:
-            doubtful = np.flatnonzero(~proven)
-            if doubtful.size:
-                known = None if caps is None else caps[doubtful]
-                proven[doubtful] = self._judged(part.bounds_along(problem, w, direction, steps[doubtful], known), w)
-        return proven
-
-    def _judged(self, sums: FloatArray, w: FloatArray) -> list[bool]:
-        return [self.permits(Concentration.of(found), w.shape[-1]) for found in sums]
-
-    def permits(self, found: Concentration, width: int) -> bool:
-        """Written so that nan is not permitted."""
-        own = self.permissions
-        return (
-            found.effective_rows >= max(own.smallest_effective_rows, own.effective_rows_per_coefficient * width)
-            and found.largest_share <= own.largest_record_share
-            and found.mean_curvature >= own.smallest_mean_curvature
-        )
-
-
-def _mark_of(problem: Problem, w: FloatArray) -> bytes:
-    # The curvature of the squared loss is the same everywhere: one look at the rows is enough for all points.
-    point = b"" if isinstance(problem.loss, Squared) else np.ascontiguousarray(w, dtype=np.float64).tobytes()
-    return hashlib.sha256(repr(problem.loss).encode() + bytes([problem.intercept]) + point).digest()
 
 
 def _moved(table: list[int], other: list[int]) -> int:

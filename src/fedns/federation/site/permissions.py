@@ -6,12 +6,20 @@ import math
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
 
-from fedns.core.errors import ConfigError
+from fedns.core.errors import ConfigError, MessageError
 from fedns.core.messages import WIRE_PRECISIONS
 from fedns.runs.policy import LARGEST_BYTES
 from fedns.runs.settings import as_toml
 
 RARE_LEVELS = ("blank", "refuse", "show")
+
+
+class Refusal(MessageError):
+    """A rule of the owner's that a request breaks; `detail` is for the site's own log alone."""
+
+    def __init__(self, rule: str, sentence: str, detail: str = "") -> None:
+        super().__init__(f"{rule}: {sentence}")
+        self.rule, self.detail = rule, detail
 
 
 def _limit(default: Any, reason: str) -> Any:

@@ -21,7 +21,8 @@ from fedns.core.messages import Message
 from fedns.core.run import run
 from fedns.core.shards import Shards
 from fedns.core.termination import Stop
-from fedns.federation.site.guard import Guard, Refusal
+from fedns.federation.site.guard import Guard
+from fedns.federation.site.permissions import Refusal
 from fedns.numerics.backend import Keys, SketchPlan
 from fedns.numerics.linalg import single_threaded_blas
 from fedns.problems.evaluation import evaluate
@@ -109,3 +110,5 @@ def _measure(problem: Problem, few: Shards, features: int) -> None:
     problem.passes.value_gradient_and_curvatures(problem.loss, few, none, norms)
     problem.passes.curvatures_along(problem.loss, few, none, none, np.zeros(2), norms)
     problem.losses_along(none, none, np.zeros(2), few)
+    if problem.loss.linear_part is not None:
+        problem.passes.gradient(problem.loss.linear_part, few, none)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from fedns.federation.config import SiteConfig, engine_named, warn_of_expiry
@@ -15,6 +16,7 @@ from fedns.federation.site.metrics import watched
 from fedns.federation.site.rehearsal import leave_if_under_way, rehearse
 from fedns.federation.site.rows import read_from_disk, site_shards
 from fedns.federation.site.service import SiteService
+from fedns.numerics.backend import on_device
 from fedns.problems.problem import Problem
 from fedns.runs.builder import algorithm_of, at_site
 from fedns.runs.spec import Spec
@@ -31,7 +33,16 @@ def site_service(config: SiteConfig) -> SiteService:
     for sentence in meaning(config.permit, shards, config.folder / config.state):
         log.info("%s", sentence)
     state = config.folder / config.state
-    return SiteService(config.name, lambda spec: shards, at_site, config.permit, state, prepare=prepare)
+    build = partial(at_site, device=found_device(config))
+    return SiteService(config.name, lambda spec: shards, build, config.permit, state, prepare=prepare)
+
+
+def found_device(config: SiteConfig) -> str | None:
+    """What the site is to compute on, refused here where it is not there."""
+    if config.device is not None:
+        on_device(config.device)
+        log.info("computing on device %s", config.device)
+    return config.device
 
 
 def prepare(spec: Spec, problem: Problem, guard: Guard) -> None:

@@ -21,9 +21,9 @@ from fedns.core.shards import Shards
 from fedns.federation.protocol.opening import introduction, read_opening
 from fedns.federation.protocol.packets import ANSWER, ASK, OPEN, OVERFLOW, REFUSAL, Packet
 from fedns.federation.site.answering import Answering
-from fedns.federation.site.guard import Guard, Refusal, admit_description, check_description
+from fedns.federation.site.guard import Guard, admit_description, check_description
 from fedns.federation.site.memory import RunMemory
-from fedns.federation.site.permissions import Permissions
+from fedns.federation.site.permissions import Permissions, Refusal
 from fedns.federation.site.secret_seed import SecretClients, site_secret
 from fedns.numerics.linalg import single_threaded_blas
 from fedns.problems.problem import Problem

@@ -162,7 +162,10 @@ def _add_whole_blocks(flat, columns, position, slopes, signed, intercept, total,
     scratch = aligned(group, 8)
     cells, outputs, width = scratch.reshape(scratch.size), sketch.reshape(sketch.size), sketch.shape[1]
     signs = np.empty(group // inner * chosen.size)
-    source, outer = 8 * (chosen % inner), chosen // inner
+    # A last stage that is alone is made for the outputs only, which are fewer than the rows: no store and load of its own.
+    alone = inner == 32
+    source, outer = 8 * (chosen % 16 if alone else chosen % inner), chosen // inner
+    last = 1.0 - 2.0 * (chosen // 16 % 2)
     features = columns + 1 if intercept else columns
     for start in range(0, count, group):
         stop = min(start + group, count)
@@ -181,13 +184,16 @@ def _add_whole_blocks(flat, columns, position, slopes, signed, intercept, total,
                 simd.store_row(cells, 8 * (i - start), simd.scaled_hadamard(rows, signed, i))
                 t = simd.combine(rows, slopes, i, t)
             simd.store(total, v, t)
-            if inner > 16:
+            if inner > 16 and not alone:
                 for b in range(blocks):
                     transform_rows(scratch[b * inner : (b + 1) * inner], 16)
             for r in range(chosen.size):
                 output = simd.load(outputs, r * width + v)
                 for b in range(blocks):
                     entry = simd.load(cells, source[r] + 8 * b * inner)
+                    if alone:
+                        other = simd.load(cells, source[r] + 8 * (b * inner + 16))
+                        entry = simd.exact_fma(other, simd.splat(last[r]), entry)
                     output = simd.fma(entry, simd.splat(signs[b * chosen.size + r]), output)
                 simd.store(outputs, r * width + v, output)
 

@@ -166,6 +166,16 @@ def fma(typing_context, a, b, c):
 
 
 @intrinsic
+def exact_fma(typing_context, a, b, c):
+    """a b + c that stays one operation, whatever is done with it."""
+
+    def generate(context, builder, signature, arguments):
+        return fused(builder, *arguments)
+
+    return vector(vector, vector, vector), generate
+
+
+@intrinsic
 def add(typing_context, a, b):
     """a + b."""
     return vector(vector, vector), lambda context, builder, signature, arguments: builder.fadd(*arguments)

@@ -1,42 +1,31 @@
 """The passes over rows on a GPU: one kernel for narrow rows, batched matrix products for the rest.
 
-Every sum has a fixed order and no two threads add to the same number, so that a run gives the same bits again. They are not
-those of the processor: coefficients agree to about 1e-12.
+Every sum has a fixed order and no two threads add to the same number, so that a run gives the same bits again, whether the
+rows stay on the device or come by in turn. They are not those of the processor: coefficients agree to about 1e-12.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import cupy as cp
 import numpy as np
 from cupyx import empty_pinned
 
-from fedns.numerics.backend import (
-    COLUMNS,
-    ROW_SAMPLING,
-    SJLT,
-    SRHT,
-    Batch,
-    FloatArray,
-    IntArray,
-    Keys,
-    LocalSteps,
-    SketchPlan,
-)
+from fedns.numerics.backend import ROW_SAMPLING, SJLT, Batch, FloatArray, IntArray, Keys, LocalSteps, SketchPlan
 from fedns.numerics.errors import BackendError
 from fedns.numerics.formulas import Formulas
 from fedns.numerics.gpu import kernels
-from fedns.numerics.gpu.kernels import GAUSSIAN, NO_SKETCH, RADEMACHER, Fused, Layout
-from fedns.numerics.gpu.resident import Padded, Pieces, ResidentRows, constant, resident
-from fedns.numerics.linalg import packed_size
+from fedns.numerics.gpu.kernels import NO_SKETCH, Fused, Layout
+from fedns.numerics.gpu.resident import constant, device_rows
+from fedns.numerics.gpu.sketching import DeviceSketch, kind_of, sampled
+from fedns.numerics.gpu.sums import Sums, triangle
+from fedns.numerics.gpu.windows import DeviceRows, Padded
 
 _FUSED_ROWS = 512, 384  # of a piece of rows of at most 32 features, and of wider ones
-_WORKING_BYTES = 2**31
-_NEARBY_BYTES = 48 * 1024  # shared memory that every kernel gets
-_COLUMN_KINDS = {"gaussian": GAUSSIAN, "rademacher": RADEMACHER}
+_WORKING_BYTES = 1 << 30  # of square matrices, or of rows that mini-batches are drawn from
 
 
 @dataclass(frozen=True)
@@ -50,11 +39,12 @@ class GpuBackend:
     def losses_along(
         self, loss: Formulas, batch: Batch, w: FloatArray, direction: FloatArray, steps: FloatArray
     ) -> FloatArray:
-        padded, weights = _padded(batch, w)
-        z, dz = _margins(padded, w), _margins(padded, direction)
-        value = kernels.pointwise(loss)[0]
-        sums = [(weights * value(padded.targets, z + float(step) * dz)).sum(axis=1) for step in steps]
-        return _host(_merged(cp.stack(sums, axis=1), padded.pieces))
+        sums, value = Sums(batch.starts.size), kernels.pointwise(loss)[0]
+        for block, weights in _blocks(batch, w):
+            z, dz = _margins(block, w), _margins(block, direction)
+            losses = [(weights * value(block.targets, z + float(step) * dz)).sum(axis=1) for step in steps]
+            sums.add(block, cp.stack(losses, axis=1))
+        return _host(sums.total)
 
     def gradient(self, loss: Formulas, batch: Batch, w: FloatArray) -> FloatArray:
         return self._first_order(loss, batch, w, value=False)[1]
@@ -63,18 +53,21 @@ class GpuBackend:
         return self._first_order(loss, batch, w, value=True)
 
     def _first_order(self, loss: Formulas, batch: Batch, w: FloatArray, value: bool) -> tuple[FloatArray, FloatArray]:
-        features, rows = w.shape[-1], resident(batch)
-        layout = Layout(str(rows.flat.dtype), rows.columns, features, NO_SKETCH, 0, rows.weights is not None, value)
+        features, clients, rows = w.shape[-1], batch.starts.size, device_rows(batch)
+        layout = Layout(str(rows.dtype), rows.columns, features, NO_SKETCH, 0, rows.weighted, value)
         kernel = kernels.fused(loss, layout)
         if kernel is not None:
-            sums = _host(_run_fused(kernel, rows, batch, cp.asarray(np.atleast_2d(w)), None, 0))
-            return sums[-batch.starts.size :], sums[: -batch.starts.size].reshape(-1, features)
-        padded, weights = _padded(batch, w)
-        z = _margins(padded, w)
-        slope, _ = kernels.pointwise(loss)[1](padded.targets, z)
-        gradient = cp.matmul((weights * slope)[:, None, :], padded.rows)[:, 0]
-        values = (weights * kernels.pointwise(loss)[0](padded.targets, z)).sum(axis=1)
-        return _host(_merged(values[:, None], padded.pieces))[:, 0], _host(_merged(gradient, padded.pieces))
+            found = _host(_run_fused(kernel, rows, batch, cp.asarray(np.atleast_2d(w)), None, 0))
+            return found[-clients:], found[:-clients].reshape(-1, features)
+        sums = Sums(clients)
+        for block, weights in _blocks(batch, w):
+            z = _margins(block, w)
+            slope, _ = kernels.pointwise(loss)[1](block.targets, z)
+            values = (weights * kernels.pointwise(loss)[0](block.targets, z)).sum(axis=1)
+            gradient = cp.matmul((weights * slope)[:, None, :], block.rows)[:, 0]
+            sums.add(block, cp.concatenate([gradient, values[:, None]], axis=1))
+        found = _host(sums.total)
+        return np.ascontiguousarray(found[:, -1]), np.ascontiguousarray(found[:, :-1])
 
     def value_gradient_and_curvatures(
         self, loss: Formulas, batch: Batch, w: FloatArray, norms: FloatArray
@@ -85,19 +78,21 @@ class GpuBackend:
     def curvatures_along(
         self, loss: Formulas, batch: Batch, w: FloatArray, direction: FloatArray, steps: FloatArray, norms: FloatArray
     ) -> FloatArray:
-        padded, weights = _padded(batch, w)
-        z, dz = _margins(padded, w), _margins(padded, direction)
-        lengths = cp.asarray(norms)[padded.index] + float(w.shape[-1] > batch.rows.shape[1])
-        sums, largest = [], []
-        for step in steps:
-            curvature = weights * kernels.pointwise(loss)[1](padded.targets, z + float(step) * dz)[1]
-            own = curvature * lengths
-            sums.append(cp.stack([curvature.sum(axis=1), (curvature * curvature).sum(axis=1), own.sum(axis=1)], axis=1))
-            largest.append(own.max(axis=1))
-        merged = _host(_merged(cp.stack(sums, axis=1), padded.pieces))  # (clients, steps, 3)
-        starts = padded.pieces.host_bounds[:-1]
-        most = np.maximum.reduceat(_host(cp.stack(largest, axis=1)), starts, axis=0)
-        return np.concatenate([merged, most[..., None]], axis=2)
+        sums, largest, rows = Sums(batch.starts.size), [], device_rows(batch)
+        for block, weights in _blocks(batch, w):
+            z, dz = _margins(block, w), _margins(block, direction)
+            lengths = rows.own(block.window, norms)[block.index] + float(w.shape[-1] > rows.columns)
+            parts, most = [], []
+            for step in steps:
+                curvature = weights * kernels.pointwise(loss)[1](block.targets, z + float(step) * dz)[1]
+                own = curvature * lengths
+                parts.append(cp.stack([part.sum(axis=1) for part in (curvature, curvature * curvature, own)], axis=1))
+                most.append(own.max(axis=1))
+            sums.add(block, cp.stack(parts, axis=1))  # (pieces, steps, 3)
+            largest.append(cp.stack(most, axis=1))
+        bounds = block.pieces.host_bounds  # every batch has a block
+        most_of_clients = np.maximum.reduceat(_host(cp.concatenate(largest)), bounds[:-1], axis=0)
+        return np.concatenate([_host(sums.total), most_of_clients[..., None]], axis=2)
 
     def gradient_and_hessian(self, loss: Formulas, batch: Batch, w: FloatArray) -> tuple[FloatArray, FloatArray]:
         gradient, hessian = self.gradient_and_hessian_there(loss, batch, w)
@@ -106,28 +101,25 @@ class GpuBackend:
     def gradient_and_hessian_there(self, loss: Formulas, batch: Batch, w: FloatArray) -> tuple[Any, Any]:
         """The same, left on the device."""
         features = w.shape[-1]
-        padded, weights = _padded(batch, w)
-        slope, curvature = kernels.pointwise(loss)[1](padded.targets, _margins(padded, w))
-        gradient = _merged(cp.matmul((weights * slope)[:, None, :], padded.rows)[:, 0], padded.pieces)
-        root = cp.sqrt(weights * curvature)
-        packed = cp.empty((batch.starts.size, packed_size(features)))
-        bounds, triangle = padded.pieces.host_bounds, _triangle(features)
-        together = max(1, _WORKING_BYTES // (8 * features * features * int(np.diff(bounds).max())))
-        for low in range(0, batch.starts.size, together):
-            high = min(low + together, batch.starts.size)
-            part = slice(int(bounds[low]), int(bounds[high]))
-            scaled = padded.rows[part] * root[part, :, None]
-            full = cp.matmul(scaled.transpose(0, 2, 1), scaled).reshape(-1, features * features)
-            sums = _sums(full, padded.pieces.bounds[low : high + 1] - int(bounds[low]))
-            cp.take(sums, triangle, axis=1, out=packed[low:high])
-        return gradient, packed
+        gradients, hessians = Sums(batch.starts.size), Sums(batch.starts.size, triangle(features))
+        together = max(1, _WORKING_BYTES // (8 * features * features))
+        for block, weights in _blocks(batch, w):
+            slope, curvature = kernels.pointwise(loss)[1](block.targets, _margins(block, w))
+            gradients.add(block, cp.matmul((weights * slope)[:, None, :], block.rows)[:, 0])
+            root = cp.sqrt(weights * curvature)
+            for low in range(0, len(root), together):
+                scaled = block.rows[low : low + together] * root[low : low + together, :, None]
+                hessians.add(block, cp.matmul(scaled.transpose(0, 2, 1), scaled), block.window.low + low)
+        return gradients.total, hessians.total
 
     def hessian_times(self, loss: Formulas, batch: Batch, w: FloatArray, vectors: FloatArray) -> FloatArray:
-        padded, weights = _padded(batch, w)
-        _, curvature = kernels.pointwise(loss)[1](padded.targets, _margins(padded, w))
-        own = cp.asarray(vectors)[padded.client if vectors.shape[0] > 1 else padded.client * 0]  # (pieces, V, M)
-        along = cp.matmul(own, padded.rows.transpose(0, 2, 1)) * (weights * curvature)[:, None, :]
-        return _host(_merged(cp.matmul(along, padded.rows), padded.pieces))
+        sums, there = Sums(batch.starts.size), cp.asarray(vectors)
+        for block, weights in _blocks(batch, w):
+            _, curvature = kernels.pointwise(loss)[1](block.targets, _margins(block, w))
+            own = there[block.client if len(there) > 1 else block.client * 0]  # (pieces, V, M)
+            along = cp.matmul(own, block.rows.transpose(0, 2, 1)) * (weights * curvature)[:, None, :]
+            sums.add(block, cp.matmul(along, block.rows))
+        return _host(sums.total)
 
     def gradient_and_sketch(
         self, loss: Formulas, batch: Batch, w: FloatArray, plan: SketchPlan, keys: Keys
@@ -138,103 +130,76 @@ class GpuBackend:
         """The same, left on the device: all sketches, padded to one size, then all gradients, one after the other."""
         if plan.kind == ROW_SAMPLING:
             return self._sampled(loss, batch, w, plan, keys)
-        features, rows, size = w.shape[-1], resident(batch), int(plan.sizes.max())
-        kind = _kind(plan)
-        layout = Layout(str(rows.flat.dtype), rows.columns, features, kind, size, rows.weights is not None, False)
-        kernel = kernels.fused(loss, layout) if kind != SJLT or plan.nonzeros == 1 else None
+        features, rows, size = w.shape[-1], device_rows(batch), int(plan.sizes.max())
+        layout = Layout(str(rows.dtype), rows.columns, features, kind_of(plan), size, rows.weighted, False)
+        kernel = kernels.fused(loss, layout) if plan.kind != SJLT or plan.nonzeros == 1 else None
         points, there = _sent(w, keys)
-        sketch = _Sketch.of(kind, batch, plan, there)
+        sketch = DeviceSketch.of(batch, plan, there)
         if kernel is not None:
             return _run_fused(kernel, rows, batch, points, sketch, size)
-        padded, weights = _padded(batch, w)
-        slope, curvature = kernels.pointwise(loss)[1](padded.targets, _margins(padded, w))
-        return _sketch_padded(padded, weights * slope, cp.sqrt(weights * curvature), sketch, plan.nonzeros, size)
+        sums = Sums(batch.starts.size)
+        for block, weights in _blocks(batch, w):
+            slope, curvature = kernels.pointwise(loss)[1](block.targets, _margins(block, w))
+            root = cp.sqrt(weights * curvature)
+            sums.add(block, _sketch_block(block, weights * slope, root, sketch, plan.nonzeros, size))
+        return cp.concatenate([sums.total[:, 1:].reshape(-1), sums.total[:, 0].reshape(-1)])
 
     def _sampled(self, loss: Formulas, batch: Batch, w: FloatArray, plan: SketchPlan, keys: Keys) -> Any:
         features, size = w.shape[-1], int(plan.sizes.max())
         gradient = cp.asarray(self.gradient(loss, batch, w))
         populations = batch.stops - batch.starts
-        chosen = _chosen(cp.asarray(keys), populations, plan.sizes, size)
+        chosen = sampled(cp.asarray(keys), populations, plan.sizes)
         present = cp.arange(size) < constant(plan.sizes)[:, None]
         index = cp.where(present, chosen + cp.asarray(batch.starts)[:, None], 0)
-        rows = resident(batch)
+        values, targets, sample_weights = device_rows(batch).chosen(batch, index)
         x = cp.ones((*index.shape, features))
-        x[..., : rows.columns] = rows.flat.reshape(-1, rows.columns)[index]
+        x[..., : batch.rows.shape[1]] = values
         points = cp.asarray(np.broadcast_to(np.atleast_2d(w), (batch.starts.size, features)))
         z = cp.matmul(x, points[:, :, None])[..., 0]
-        _, curvature = kernels.pointwise(loss)[1](rows.targets[index], z)
+        _, curvature = kernels.pointwise(loss)[1](targets, z)
         share = cp.asarray(populations / plan.sizes / batch.total_weights)[:, None]
-        weights = share if rows.weights is None else share * rows.weights[index]
+        weights = share if sample_weights is None else share * sample_weights
         sketch = x * cp.where(present, cp.sqrt(curvature * weights), 0.0)[..., None]
         return cp.concatenate([sketch.reshape(-1), gradient.reshape(-1)])
 
     def sketched_rows(self, batch: Batch, plan: SketchPlan, keys: Keys) -> FloatArray:
         if plan.kind == ROW_SAMPLING:
             raise BackendError("a device does not sample rows of a matrix by themselves: use device='cpu'")
-        size = int(plan.sizes.max())
-        padded = resident(batch).padded(batch, intercept=False)
-        ones = cp.ones(padded.targets.shape)
-        sketch = _Sketch.of(_kind(plan), batch, plan, cp.asarray(keys))
-        sums = _sketch_padded(padded, 0.0 * ones, ones, sketch, plan.nonzeros, size)
-        return _split(_host(sums), batch.rows.shape[1], plan.sizes)[1]
+        sums, sketch = Sums(batch.starts.size), DeviceSketch.of(batch, plan, cp.asarray(keys))
+        for block in device_rows(batch).blocks(batch, batch.rows.shape[1]):
+            ones = cp.ones(block.targets.shape)
+            sums.add(block, _sketch_block(block, 0.0 * ones, ones, sketch, plan.nonzeros, int(plan.sizes.max())))
+        return _split(_host(sums.total[:, 1:]).reshape(-1), batch.rows.shape[1], plan.sizes)[1]
 
     def local_steps(self, loss: Formulas, batch: Batch, w: FloatArray, local: LocalSteps, keys: Keys) -> FloatArray:
-        features, clients, rows = w.shape[-1], batch.starts.size, resident(batch)
-        x = cp.ones((rows.flat.size // rows.columns, features))
-        x[:, : rows.columns] = rows.flat.reshape(-1, rows.columns)
-        points = cp.asarray(np.atleast_2d(w))
-        sizes = batch.stops - batch.starts
-        order_starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
-        orders = cp.empty(int(sizes.sum()), dtype=cp.int64)
-        batch_size = min(local.batch_size, int(sizes.max()))
-        slopes, out = cp.empty((clients, batch_size)), cp.empty((clients, features))
-        kernels.local_steps(loss)(
-            (clients,), (256,),
-            (x, rows.targets, rows.weights if rows.weights is not None else 0, constant(batch.total_weights),
-             cp.asarray(batch.starts), cp.asarray(batch.stops), np.int32(features), points,
-             np.int32(features if points.shape[0] > 1 else 0), cp.asarray(local.diagonal), float(local.proximal),
-             float(local.rate), cp.asarray(local.steps), np.int64(batch_size), cp.asarray(keys), cp.asarray(order_starts),
-             orders, slopes, out),
-        )  # fmt: skip
+        features, clients, rows = w.shape[-1], batch.starts.size, device_rows(batch)
+        points, there = _sent(w, keys)
+        diagonal, steps, totals = (cp.asarray(array) for array in (local.diagonal, local.steps, batch.total_weights))
+        largest = int((batch.stops - batch.starts).max())
+        pieces = rows.pieces(batch, largest, _WORKING_BYTES // (8 * features))  # whole clients
+        batch_size, out = min(local.batch_size, largest), cp.empty((clients, features))
+        for window in rows.alone(batch, pieces):
+            own = slice(window.low, window.high)
+            x = cp.ones((window.targets.size, features))
+            x[:, : rows.columns] = window.flat.reshape(-1, rows.columns)
+            starts, stops = (cp.ascontiguousarray(window.table[:, place]) for place in (1, 2))
+            orders, slopes = cp.empty(len(x), dtype=cp.int64), cp.empty((len(starts), batch_size))
+            kernels.local_steps(loss)(
+                (len(starts),), (256,),
+                (x, window.targets, 0 if window.weights is None else window.weights, totals[own], starts, stops,
+                 np.int32(features), points[own] if len(points) > 1 else points,
+                 np.int32(features if len(points) > 1 else 0), diagonal, float(local.proximal), float(local.rate),
+                 steps[own], np.int64(batch_size), there[own], starts, orders, slopes, out[own]),
+            )  # fmt: skip
         return _host(out)
 
 
-@dataclass(frozen=True)
-class _Sketch:
-    """What the kernels need of a sketch, on the device."""
-
-    kind: int
-    keys: Any  # (clients, 2)
-    chosen: Any  # (clients, size), rows of the Hadamard matrix
-    sizes: Any  # (clients,)
-
-    @classmethod
-    def of(cls, kind: int, batch: Batch, plan: SketchPlan, there: Any) -> _Sketch:
-        sizes = constant(plan.sizes)
-        if kind != SRHT:
-            return cls(kind, there, sizes, sizes)
-        populations = 1 << np.ceil(np.log2(batch.stops - batch.starts)).astype(np.int64)
-        return cls(kind, there, _chosen(there, populations, plan.sizes, int(plan.sizes.max())), sizes)
-
-
-def _kind(plan: SketchPlan) -> int:
-    if plan.kind != COLUMNS:
-        return plan.kind
-    name = getattr(plan.columns, "name", "")
-    if name not in _COLUMN_KINDS:
-        raise BackendError(f"sketch {name!r} has no counterpart on a device: use srht, sjlt, gaussian, rademacher or rows")
-    return _COLUMN_KINDS[name]
-
-
-def _chosen(keys: Any, populations: IntArray, sizes: IntArray, most: int) -> Any:
-    """For every client so many distinct numbers below its population: (clients, most), with anything beyond its size."""
-    clients = len(sizes)
-    chosen = cp.empty((clients, most), dtype=cp.int64)
-    sample = kernels.kernel("sample_without_replacement")
-    threads = max(1, min(32, _NEARBY_BYTES // (8 * most)))
-    arguments = (keys, constant(populations), constant(sizes), np.int32(clients), np.int32(most), chosen)
-    sample((-(-clients // threads),), (threads,), arguments, shared_mem=8 * most * threads)
-    return chosen
+def device_name() -> str:
+    """The device that passes run on; a sentence where there is none."""
+    try:
+        return str(cp.cuda.runtime.getDeviceProperties(cp.cuda.Device().id)["name"].decode())
+    except cp.cuda.runtime.CUDARuntimeError as error:
+        raise BackendError(f"device 'cuda' finds no GPU to compute on ({error}): use device 'cpu'") from None
 
 
 def _sent(w: FloatArray, keys: Keys) -> tuple[Any, Any]:
@@ -243,68 +208,52 @@ def _sent(w: FloatArray, keys: Keys) -> tuple[Any, Any]:
     return both[: w.size].view(cp.float64).reshape(-1, w.shape[-1]), both[w.size :].reshape(-1, 2)
 
 
-def _run_fused(kernel: Fused, rows: ResidentRows, batch: Batch, points: Any, sketch: _Sketch | None, size: int) -> Any:
+def _run_fused(kernel: Fused, rows: DeviceRows, batch: Batch, points: Any, sketch: DeviceSketch | None, size: int) -> Any:
     """The sums of clients: all sketches, all gradients, all values."""
-    features = points.shape[-1]
-    pieces = rows.pieces(batch, _FUSED_ROWS[features > 32])
-    out = cp.empty((len(pieces.host), 1 + (size + 1) * features))
+    features, clients = points.shape[-1], batch.starts.size
+    pieces = rows.pieces(batch, _FUSED_ROWS[features > 32], rows.window_rows)
     drawn = (0, 0, 0) if sketch is None else (sketch.keys, sketch.chosen, sketch.sizes)
-    kernel.kernel(
-        (len(pieces.host),), (kernel.threads,),
-        (rows.flat, rows.targets, rows.weights if rows.weights is not None else 0, constant(batch.total_weights),
-         pieces.table, points, np.int32(features if len(points) > 1 else 0), *drawn, out),
-        shared_mem=kernel.shared,
-    )  # fmt: skip
-    clients = batch.starts.size
-    merged = cp.empty(clients * out.shape[1])
-    merge = kernels.kernel("merge_sums")
-    arguments = (out, pieces.bounds, np.int32(clients), np.int32(features), np.int32(size), merged)
-    merge((-(-merged.size // 256),), (256,), arguments)
-    return merged
+    totals, width = constant(batch.total_weights), 1 + (size + 1) * features
+    sums, merge = cp.empty(clients * width), kernels.kernel("merge_sums")
+    for window in rows.windows(batch, pieces):
+        partial = cp.empty((window.high - window.low, width))
+        kernel.kernel(
+            (len(partial),), (kernel.threads,),
+            (window.flat, window.targets, 0 if window.weights is None else window.weights, totals, window.table, points,
+             np.int32(features if len(points) > 1 else 0), *drawn, partial),
+            shared_mem=kernel.shared,
+        )  # fmt: skip
+        first, last = pieces.clients(window.low, window.high)
+        numbers = window.low, window.high, first, last - first, clients
+        arguments = (partial, pieces.bounds, *map(np.int64, numbers), np.int32(features), np.int32(size), sums)
+        merge((-(-(last - first) * width // 256),), (256,), arguments)
+    return sums
 
 
-def _padded(batch: Batch, w: FloatArray) -> tuple[Padded, Any]:
+def _blocks(batch: Batch, w: FloatArray) -> Iterator[tuple[Padded, Any]]:
     """The rows in pieces of one length, and their weights divided by the client's total: (pieces, length)."""
-    rows = resident(batch)
-    padded = rows.padded(batch, intercept=w.shape[-1] > rows.columns)
-    return padded, padded.weights / cp.asarray(batch.total_weights[padded.client])[:, None]
+    totals = batch.total_weights
+    for block in device_rows(batch).blocks(batch, w.shape[-1]):
+        yield block, block.weights / cp.asarray(totals[block.client])[:, None]
 
 
-def _margins(padded: Padded, w: FloatArray) -> Any:
+def _margins(block: Padded, w: FloatArray) -> Any:
     points = np.atleast_2d(w)
     if len(points) == 1:
-        return padded.rows @ cp.asarray(points[0])
-    return cp.matmul(padded.rows, cp.asarray(points[padded.client])[:, :, None])[..., 0]
+        return block.rows @ cp.asarray(points[0])
+    return cp.matmul(block.rows, cp.asarray(points[block.client])[:, :, None])[..., 0]
 
 
-def _sketch_padded(padded: Padded, slope: Any, root: Any, sketch: _Sketch, nonzeros: int, size: int) -> Any:
-    pieces, length = padded.targets.shape
+def _sketch_block(block: Padded, slope: Any, root: Any, sketch: DeviceSketch, nonzeros: int, size: int) -> Any:
+    """Of every piece its part of the gradient, then of the sketch: (pieces, 1 + size, features)."""
+    pieces, length = block.targets.shape
     table = cp.empty((pieces, length, 1 + size))
     kernels.kernel("coefficients")(
         (pieces,), (128,),
-        (np.int32(sketch.kind), np.int32(nonzeros), slope, root, padded.pieces.table, sketch.keys, sketch.chosen,
+        (np.int32(sketch.kind), np.int32(nonzeros), slope, root, block.window.table, sketch.keys, sketch.chosen,
          sketch.sizes, np.int32(size), np.int32(length), table),
     )  # fmt: skip
-    sums = _merged(cp.matmul(table.transpose(0, 2, 1), padded.rows), padded.pieces)
-    return cp.concatenate([sums[:, 1:].reshape(-1), sums[:, 0].reshape(-1)])
-
-
-def _merged(partial: Any, pieces: Pieces) -> Any:
-    """The sums of each client's pieces, in order: (pieces, ...) to (clients, ...)."""
-    clients = len(pieces.bounds) - 1
-    if len(partial) == clients:
-        return partial
-    return _sums(partial.reshape(len(partial), -1), pieces.bounds).reshape(clients, *partial.shape[1:])
-
-
-def _sums(partial: Any, bounds: Any) -> Any:
-    clients, width = len(bounds) - 1, partial.shape[1]
-    if len(partial) == clients:
-        return partial
-    out = cp.empty((clients, width))
-    merge = kernels.kernel("merge_pieces")
-    merge((-(-clients * width // 256),), (256,), (partial, bounds, np.int32(clients), np.int64(width), out))
-    return out
+    return cp.matmul(table.transpose(0, 2, 1), block.rows)
 
 
 def _split(sums: FloatArray, features: int, sizes: IntArray) -> tuple[FloatArray, FloatArray]:
@@ -314,17 +263,11 @@ def _split(sums: FloatArray, features: int, sizes: IntArray) -> tuple[FloatArray
     table = sketches.reshape(clients, size, features)
     if sizes.min() < size:
         table = table[np.arange(size) < sizes[:, None]]
-    return rest[: clients * features].reshape(clients, features), table.reshape(-1, features)
-
-
-@cache
-def _triangle(features: int) -> Any:
-    rows, columns = np.triu_indices(features)
-    return cp.asarray(rows * features + columns)
+    return rest[: clients * features].reshape(-1, features), table.reshape(-1, features)
 
 
 def _host(array: Any) -> FloatArray:
     """A copy in memory that the device can write to directly, several times faster; it returns to a pool."""
     out: FloatArray = empty_pinned(array.shape)
-    array.get(out=out)
+    cp.ascontiguousarray(array).get(out=out)
     return out

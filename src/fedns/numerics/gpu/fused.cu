@@ -2,7 +2,7 @@
 // of threads, one thread for each PER_THREAD features, takes every GROUPS-th tile of it and keeps sums of its own, which are
 // added up in the order of the groups. No two threads add to the same number: no atomics, always the same bits.
 //
-// The includer defines: REAL (type of the stored rows), COLUMNS, FEATURES (one more with an intercept, at most 128), KIND,
+// The includer defines: REAL (type of the stored rows), DOUBLES (whether it is that), COLUMNS, FEATURES (one more with an intercept, at most 128), KIND,
 // SIZE (rows of the sketch), GROUPS, TILE (rows, at most 32), STAGES (tiles on their way, 1 or 2), WEIGHTED, VALUE, and the
 // functions loss_value(y, z) and loss_derivatives(y, z, slope, curvature).
 
@@ -14,6 +14,10 @@
 #define KEPT (KIND == SJLT || KIND == NO_SKETCH ? 1 : SIZE + 1)  // sums that a thread has in registers, for each feature
 #define COEFFICIENTS (KIND == NO_SKETCH || KIND == SJLT ? 0 : TILE * EVEN_SIZE)
 #define GROUP_BYTES (STAGES * TILE_BYTES + 8 * ((CELLS + 1) / 2 * 2 + COEFFICIENTS + 2 * TILE) + 4 * TILE)
+
+// Rows of an even number of doubles start at whole 16-byte words, and unless they are whole banks, lanes then read them two
+// numbers at a time without waiting for each other.
+#define WIDE_LOADS (DOUBLES && COLUMNS % 2 == 0 && COLUMNS % 8 != 0)
 
 struct Group {
     char *tiles;           // STAGES of TILE_BYTES
@@ -45,6 +49,15 @@ __device__ const REAL *in_tile(const char *tile, const REAL *rows, long long fir
 
 __device__ double margin(const REAL *row, const double *w, int lane) {
     double a = 0.0, b = 0.0;
+#if WIDE_LOADS
+#pragma unroll
+    for (int c = 0; c < COLUMNS; c += 2) {
+        const double2 x = *(const double2 *)(row + c), v = *(const double2 *)(w + c);
+        a += x.x * v.x;
+        b += x.y * v.y;
+    }
+    return a + b + (FEATURES > COLUMNS ? w[COLUMNS] : 0.0);
+#endif
     int c = COLUMNS % 8 ? 0 : lane % COLUMNS;  // lanes start apart where a row is whole banks
 #pragma unroll
     for (int j = 0; j + 1 < COLUMNS; j += 2) {
@@ -65,12 +78,12 @@ __device__ void add_to_cells(Group own, const REAL *tile, int count, int c, doub
     for (; i + 4 <= count; i += 4) {
         double x[4], v[4];
         double2 weights[4];
-        int cell[4];
+        const int4 cells = *(const int4 *)(own.cell + i);
+        const int cell[4] = {cells.x, cells.y, cells.z, cells.w};
 #pragma unroll
         for (int j = 0; j < 4; j++) {
             x[j] = entry(tile, i + j, c);
             weights[j] = own.weights[i + j];
-            cell[j] = own.cell[i + j];
             v[j] = own.sums[cell[j] + c];
         }
 #pragma unroll
@@ -110,11 +123,13 @@ __device__ void add_to_registers(Group own, const REAL *tile, int count, int c, 
     }
 }
 
-extern "C" __global__ void __launch_bounds__(GROUPS *THREADS) fused_pass(const REAL *rows, const double *y, const double *s, const double *totals,
-                                      const long long *pieces, const double *points, int points_stride,
-                                      const word *keys, const long long *chosen, const long long *sizes, double *out) {
+// A block for each piece, whose sums go to `partial` (pieces, 1 + CELLS): the value, the gradient, the sketch.
+extern "C" __global__ void __launch_bounds__(GROUPS *THREADS)
+    fused_pass(const REAL *rows, const double *y, const double *s, const double *totals, const long long *pieces,
+               const double *points, int points_stride, const word *keys, const long long *chosen, const long long *sizes,
+               double *partial) {
     extern __shared__ __align__(16) char shared[];
-    __shared__ double w[FEATURES];
+    __shared__ __align__(16) double w[FEATURES];
     __shared__ double values[GROUPS];
     const int c = threadIdx.x % THREADS, group = threadIdx.x / THREADS;
     const Piece piece = piece_of(pieces, blockIdx.x);
@@ -201,7 +216,7 @@ extern "C" __global__ void __launch_bounds__(GROUPS *THREADS) fused_pass(const R
         for (int distance = 16; distance; distance /= 2) value += __shfl_down_sync(~0u, value, distance);
     if (c == 0) values[group] = value;  // rows are the first warp's alone
     __syncthreads();
-    double *totals_here = out + (long long)blockIdx.x * (1 + CELLS);
+    double *totals_here = partial + (long long)blockIdx.x * (1 + CELLS);
     for (int e = threadIdx.x; e < CELLS; e += blockDim.x) {
         double total = 0.0;
         for (int other = 0; other < GROUPS; other++)

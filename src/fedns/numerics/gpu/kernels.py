@@ -83,9 +83,9 @@ def _group_bytes(layout: Layout, tile: int, stages: int) -> int:
 
 def _compiled(loss: Any, layout: Layout, groups: int, tile: int, stages: int, shared: int) -> Fused:
     settings = {
-        "REAL": _TYPES[layout.dtype], "COLUMNS": layout.columns, "FEATURES": layout.features, "KIND": layout.kind,
-        "SIZE": layout.size, "GROUPS": groups, "TILE": tile, "STAGES": stages, "WEIGHTED": int(layout.weighted),
-        "VALUE": int(layout.value),
+        "REAL": _TYPES[layout.dtype], "DOUBLES": int(layout.dtype == "float64"), "COLUMNS": layout.columns,
+        "FEATURES": layout.features, "KIND": layout.kind, "SIZE": layout.size, "GROUPS": groups, "TILE": tile,
+        "STAGES": stages, "WEIGHTED": int(layout.weighted), "VALUE": int(layout.value),
     }  # fmt: skip
     source = "\n".join(
         [

@@ -95,34 +95,42 @@ extern "C" __global__ void sample_without_replacement(const word *keys, const lo
     for (long long r = 0; r < count; r++) chosen[(long long)client * most + r] = own[r];
 }
 
-// out[client] = the sum of the client's pieces, in order; a thread for each number.
-extern "C" __global__ void merge_pieces(const double *partial, const long long *bounds, int clients, long long width,
-                                        double *out) {
-    const long long e = blockIdx.x * (long long)blockDim.x + threadIdx.x;
-    if (e >= clients * width) return;
-    const long long client = e / width, entry = e % width;
-    double total = 0.0;
+// The sums of pieces low:high are known: one number of a client's, added to what earlier pieces gave. A client's pieces
+// are added up in order, whether they come at once or in turn.
+__device__ double with_pieces(double earlier, const double *partial, const long long *bounds, long long client,
+                              long long low, long long high, long long width, long long entry) {
+    const long long begin = max(bounds[client], low), end = min(bounds[client + 1], high);
+    double total = bounds[client] < low ? earlier : 0.0;
 #pragma unroll 8
-    for (long long p = bounds[client]; p < bounds[client + 1]; p++) total += partial[p * width + entry];
-    out[e] = total;
+    for (long long p = begin; p < end; p++) total += partial[(p - low) * width + entry];
+    return total;
 }
 
-// The same for sums of a client that stand one after the other, a value, the gradient and the sketch: they are written as
-// all sketches, all gradients, all values.
-extern "C" __global__ void merge_sums(const double *partial, const long long *bounds, int clients, int features, int size,
+// Sums of clients from `first` on whose pieces have a value, the gradient and the sketch: they are written as all sketches,
+// all gradients, all values.
+extern "C" __global__ void merge_sums(const double *partial, const long long *bounds, long long low, long long high,
+                                      long long first, long long count, long long clients, int features, int size,
                                       double *out) {
     const long long e = blockIdx.x * (long long)blockDim.x + threadIdx.x, width = 1 + (1 + size) * (long long)features;
-    if (e >= clients * width) return;
-    const long long client = e / width, entry = e % width, sketches = (long long)clients * size * features;
-    double total = 0.0;
-#pragma unroll 8
-    for (long long p = bounds[client]; p < bounds[client + 1]; p++) total += partial[p * width + entry];
+    if (e >= count * width) return;
+    const long long client = first + e / width, entry = e % width, sketches = clients * size * features;
+    double *own = out + client * size * features + entry - 1 - features;
     if (entry == 0)
-        out[sketches + clients * (long long)features + client] = total;
+        own = out + sketches + clients * features + client;
     else if (entry <= features)
-        out[sketches + client * features + entry - 1] = total;
-    else
-        out[client * size * features + entry - 1 - features] = total;
+        own = out + sketches + client * features + entry - 1;
+    *own = with_pieces(*own, partial, bounds, client, low, high, width, entry);
+}
+
+// out[client, e] with the pieces' numbers at places[e], or at e: a thread for each number of clients from `first` on.
+extern "C" __global__ void add_pieces(const double *partial, const long long *bounds, long long low, long long high,
+                                      long long first, long long clients, long long width, const long long *places,
+                                      long long kept, double *out) {
+    const long long e = blockIdx.x * (long long)blockDim.x + threadIdx.x;
+    if (e >= clients * kept) return;
+    const long long client = first + e / kept, entry = e % kept;
+    double *own = out + client * kept + entry;
+    *own = with_pieces(*own, partial, bounds, client, low, high, width, places == nullptr ? entry : places[entry]);
 }
 
 // table[row, 0] = slope, table[row, 1 + r] = root S[r, row's position]: a thread for each row of each piece.

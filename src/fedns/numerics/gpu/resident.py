@@ -3,123 +3,96 @@
 from __future__ import annotations
 
 import weakref
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import cupy as cp
-import numpy as np
-import scipy.sparse
 
-from fedns.numerics.backend import Batch, FloatArray, IntArray
-from fedns.numerics.errors import BackendError
-from fedns.numerics.rows import DenseRows, Rows, narrowed
+from fedns.numerics import memory
+from fedns.numerics.backend import Batch, FloatArray
+from fedns.numerics.gpu.pieces import Pieces
+from fedns.numerics.gpu.streamed import SPARE, StreamedRows
+from fedns.numerics.gpu.windows import DeviceRows, Padded, Window, arrays_of, dense, dtype_of
+from fedns.numerics.rows import Rows, narrowed
 
+VARIABLE = "FEDNS_DEVICE_MEMORY"  # gigabytes of a table that stay on the device, where its own room is not wanted
 _CHUNK_ROWS = 1 << 16
-_MOST_ROWS = 1024  # of a piece
-_SPARE = 16  # bytes after the last row, which a copy of whole words may touch
 
 
-@dataclass(frozen=True)
-class Pieces:
-    """Runs of at most `length` rows of one client each, in client order; they depend on the client alone."""
-
-    table: Any  # (pieces, 4) on the device: client, first row, last row, first row of the client
-    bounds: Any  # (clients + 1,) on the device: which pieces are a client's
-    host: IntArray  # the table on the host
-    host_bounds: IntArray
-    length: int
-
-    @classmethod
-    def of(cls, starts: IntArray, stops: IntArray, length: int) -> Pieces:
-        sizes = stops - starts
-        counts = -(-sizes // length)
-        client = np.repeat(np.arange(starts.size), counts)
-        bounds = np.concatenate([[0], np.cumsum(counts)])
-        number = np.arange(client.size) - bounds[client]
-        even = (sizes + 32 * counts - 1) // (32 * counts) * 32  # pieces of a client are alike, in whole tiles
-        first = starts[client] + number * even[client]
-        last = np.minimum(first + even[client], stops[client])
-        table = np.stack([client, first, np.maximum(first, last), starts[client]], axis=1)
-        return cls(cp.asarray(table), cp.asarray(bounds), table, bounds, length)
+def room() -> int:
+    """Bytes of a table that stay on the device; larger ones come by in turn in every pass."""
+    stated = memory.stated(VARIABLE)
+    if stated is not None:
+        return stated
+    free = cp.cuda.Device().mem_info[0] + cp.get_default_memory_pool().free_bytes()
+    return int(0.6 * free)
 
 
-class ResidentRows:
-    """A copy of rows, targets and sample weights in device memory, in the narrowest type that holds them."""
+class ResidentRows(DeviceRows):
+    """A copy of all rows in device memory."""
 
-    def __init__(self, rows: Rows, targets: FloatArray, weights: FloatArray | None) -> None:
-        narrow = narrowed(rows)
-        count, self.columns = rows.shape
-        values = narrow.flat if isinstance(narrow, DenseRows) else narrow.data
-        needed = count * self.columns * values.dtype.itemsize
-        free = cp.cuda.Device().mem_info[0]
-        if needed > free:
-            raise BackendError(
-                f"the rows take {needed / 1e9:.3g} GB and the device has {free / 1e9:.3g} GB free: use device='cpu'"
-            )
-        buffer = cp.empty(count * self.columns + _SPARE, dtype=values.dtype)
-        self.flat = buffer[: count * self.columns]
-        for start in range(0, count, _CHUNK_ROWS):
-            stop = min(start + _CHUNK_ROWS, count)
-            self.flat[start * self.columns : stop * self.columns] = cp.asarray(_dense(narrow, start, stop).reshape(-1))
-        self.targets = cp.asarray(targets)
-        self.weights = None if weights is None else cp.asarray(weights)
-        self._pieces: dict[tuple[int, bytes, bytes], Pieces] = {}
-        self._padded: tuple[Any, Padded] | None = None
+    window_rows = 1 << 62
 
-    def pieces(self, batch: Batch, length: int) -> Pieces:
-        key = length, batch.starts.tobytes(), batch.stops.tobytes()
-        if key not in self._pieces:
-            if len(self._pieces) > 64:
-                self._pieces.clear()
-            self._pieces[key] = Pieces.of(batch.starts, batch.stops, length)
-        return self._pieces[key]
+    def __init__(self, batch: Batch, rows: Rows) -> None:
+        """rows: the batch's own in the narrowest type that holds them."""
+        super().__init__(rows.num_columns, dtype_of(rows), batch.sample_weights is not None)
+        count = rows.shape[0] * self.columns
+        self._flat = cp.empty(count + SPARE, dtype=self.dtype)[:count]
+        for start in range(0, rows.shape[0], _CHUNK_ROWS):
+            part = dense(rows, slice(start, start + _CHUNK_ROWS)).reshape(-1)
+            self._flat[start * self.columns : start * self.columns + part.size] = cp.asarray(part)
+        self._targets = cp.asarray(batch.targets)
+        self._weights = None if batch.sample_weights is None else cp.asarray(batch.sample_weights)
+        self._kept: tuple[int, list[Padded]] | None = None  # features, and the last blocks
+        self._beside: tuple[Any, Any] | None = None  # numbers of rows that came with a pass, on the host and here
 
-    def padded(self, batch: Batch, intercept: bool) -> Padded:
-        """The rows of the batch as one block per piece; the last one is kept."""
-        pieces = self.pieces(batch, min(_MOST_ROWS, -(-int((batch.stops - batch.starts).max()) // 32) * 32))
-        if self._padded is None or self._padded[0] != (id(pieces), intercept):
-            self._padded = (id(pieces), intercept), Padded.of(self, pieces, intercept)
-        return self._padded[1]
+    def windows(self, batch: Batch, pieces: Pieces) -> Iterator[Window]:
+        for low, high in pieces.cuts:
+            yield Window(low, high, pieces.table[low:high], self._flat, self._targets, self._weights)
 
+    def alone(self, batch: Batch, pieces: Pieces) -> Iterator[Window]:
+        table, runs = pieces.alone
+        rows = self._flat.reshape(-1, self.columns)
+        for (low, high), own in zip(pieces.cuts, runs, strict=True):
+            flat, targets = (cp.concatenate([array[a:b] for a, b in own]) for array in (rows, self._targets))
+            weights = None if self._weights is None else cp.concatenate([self._weights[a:b] for a, b in own])
+            yield Window(low, high, table[low:high], flat.reshape(-1), targets, weights, own)
 
-@dataclass(frozen=True)
-class Padded:
-    """Pieces of equal length, the shorter ones filled up with rows of zeros whose weight is zero."""
+    def own(self, window: Window, values: FloatArray) -> Any:
+        if self._beside is None or self._beside[0]() is not values:
+            self._beside = weakref.ref(values), cp.asarray(values)
+        return self._beside[1]
 
-    pieces: Pieces
-    rows: Any  # (pieces, length, features), with a last column of ones for an intercept
-    targets: Any  # (pieces, length)
-    weights: Any  # (pieces, length), not divided by anybody's total
-    index: Any  # (pieces, length) of the row
-    client: IntArray  # (pieces,) on the host
+    def chosen(self, batch: Batch, index: Any) -> tuple[Any, Any, Any | None]:
+        weights = None if self._weights is None else self._weights[index]
+        return self._flat.reshape(-1, self.columns)[index], self._targets[index], weights
 
-    @classmethod
-    def of(cls, resident: ResidentRows, pieces: Pieces, intercept: bool) -> Padded:
-        index = pieces.table[:, 1:2] + cp.arange(pieces.length)
-        present = index < pieces.table[:, 2:3]
-        index = cp.where(present, index, 0)
-        rows = cp.zeros((*index.shape, resident.columns + intercept))
-        rows[..., : resident.columns] = resident.flat.reshape(-1, resident.columns)[index]
-        rows[..., resident.columns :] = 1.0
-        rows *= present[..., None]
-        ones = present.astype(cp.float64)
-        weights = ones if resident.weights is None else ones * resident.weights[index]
-        return cls(pieces, rows, resident.targets[index], weights, index, pieces.host[:, 0])
+    def _padded(self, batch: Batch, pieces: Pieces, features: int) -> Iterable[Padded]:
+        """The last ones are kept, where there is room for them."""
+        if self._kept is not None and self._kept[0] == features and self._kept[1][0].pieces is pieces:
+            return self._kept[1]
+        self._kept = None
+        made = super()._padded(batch, pieces, features)
+        if 8 * len(pieces.host) * pieces.length * features > room() // 2:
+            return made
+        self._kept = features, list(made)
+        return self._kept[1]
 
 
-_residents: dict[tuple[int, ...], tuple[tuple[Any, ...], ResidentRows]] = {}
+_known: dict[tuple[int, ...], tuple[tuple[Any, ...], DeviceRows]] = {}
 
 
-def resident(batch: Batch) -> ResidentRows:
-    """The device's copy of the batch's rows, made once; it goes when the rows on the host go."""
-    values = batch.rows.flat if isinstance(batch.rows, DenseRows) else batch.rows.data
-    sources = [array for array in (values, batch.targets, batch.sample_weights) if array is not None]
+def device_rows(batch: Batch) -> DeviceRows:
+    """The batch's rows for the device: found once, and let go of when the rows on the host go."""
+    sources = arrays_of(batch)
     key = tuple(map(id, sources))
-    known = _residents.get(key)
+    known = _known.get(key)
     if known is None or any(reference() is not source for reference, source in zip(known[0], sources, strict=True)):
-        copy = ResidentRows(batch.rows, batch.targets, batch.sample_weights)
-        known = tuple(weakref.ref(source, lambda _: _residents.pop(key, None)) for source in sources), copy
-        _residents[key] = known
+        rows, narrow = batch.rows, narrowed(batch.rows)
+        needed = rows.shape[0] * (rows.num_columns * dtype_of(narrow).itemsize + 8 * (len(sources) - 1))
+        found = ResidentRows(batch, narrow) if needed <= room() else StreamedRows(batch)
+        known = tuple(weakref.ref(source, lambda _: _known.pop(key, None)) for source in sources), found
+        _known[key] = known
     return known[1]
 
 
@@ -134,12 +107,3 @@ def constant(array: Any) -> Any:
             _constants.clear()
         _constants[key] = cp.asarray(array)
     return _constants[key]
-
-
-def _dense(rows: Rows, start: int, stop: int) -> Any:
-    if isinstance(rows, DenseRows):
-        return rows.values[start:stop]
-    run = slice(int(rows.indptr[start]), int(rows.indptr[stop]))
-    pointers = rows.indptr[start : stop + 1] - rows.indptr[start]
-    part = scipy.sparse.csr_matrix((rows.data[run], rows.indices[run], pointers), shape=(stop - start, rows.num_columns))
-    return part.toarray()
