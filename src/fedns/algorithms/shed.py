@@ -169,7 +169,7 @@ class SHED(Algorithm):
 
     def _slots(self, problem: Problem, clients: Clients, request: EigenRequest) -> int:
         """How many eigenpairs a client keeps at most: what it may send until the next renewal, and the one after."""
-        most = min(request.coefficients.size, int(problem.root_sizes(clients.shards).max()))  # no more are above 0
+        most = min(int(request.coefficients.size), int(problem.root_sizes(clients.shards).max()))  # no more are above 0
         rounds = rounds_between(self.renewal, int(request.generation))
         if rounds == 0 or self.residual == "midpoint":
             return most

@@ -45,7 +45,7 @@ class LocalClients:
             return self._chunk_clients
         known = self._reply_bytes.get(handler.__name__)
         if known is None:  # as many as could send two Hessians each; where these are large, a few tell what others will need
-            return max(16, self._budget // (16 * problem.num_features(self.shards.num_columns) ** 2))
+            return max(16, self._budget // (16 * int(problem.num_features(self.shards.num_columns)) ** 2))
         return max(1, self._budget // max(1, known))
 
     def _note_size(self, handler: Handler, batch: Message, clients: int) -> None:
