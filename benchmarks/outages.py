@@ -1,9 +1,8 @@
 """Federations of real processes over a bad wire: network round trips of an exchange, and what outages cost.
 
-    python benchmarks/outages.py                            # round trips by the slope over added delay, and the table
-    python benchmarks/outages.py --only round-trips
+    python benchmarks/outages.py --engine flower            # round trips by the slope over added delay, and the table
+    python benchmarks/outages.py --engine nvflare --only round-trips
 
-On Flower: NVFlare's server listens on the very address that its sites are told, which leaves no place for the wire.
 Every row says whether the coefficients are the simulator's to the last bit. The bound is what the wire itself takes: one
 round trip for every exchange, its bytes at the line's rate, and the time that it was down.
 """
@@ -26,7 +25,7 @@ import numpy as np
 from wire import Quality, Wire
 
 from fedns.comparison.federation_demo import Demo, _simulated, prepare, site_processes, start_site
-from fedns.federation.config import EXPERIMENT_FILE, read_experiment
+from fedns.federation.config import CREDENTIALS_FOLDER, EXPERIMENT_FILE, read_experiment
 from fedns.federation.coordinator.coordinate import Watcher, coordinate, open_transport
 from fedns.federation.processes import ended_by_sigterm
 from fedns.federation.protocol.transport import Arrival, Transport
@@ -55,14 +54,16 @@ class Timed(Transport):
 
 
 class Deed(Watcher):
-    """Does something in a thread of its own once a round is over."""
+    """Does something when a round is over, and what is left of it, after a `yield`, while the next ones run."""
 
-    def __init__(self, round: int, deed: Callable[[], None]) -> None:
+    def __init__(self, round: int, deed: Callable[[], Iterator[None]]) -> None:
         self.round, self.deed = round, deed
 
     def on_round(self, record, state) -> None:
         if record.round == self.round:
-            threading.Thread(target=self.deed, daemon=True).start()
+            doing = self.deed()
+            next(doing)
+            threading.Thread(target=list, args=(doing,), daemon=True).start()
 
 
 class Trial:
@@ -70,13 +71,18 @@ class Trial:
 
     def __init__(self, engine: str, folder: Path, sites: int) -> None:
         self.engine, self.folder = engine, folder / engine
-        self.shards = prepare(Demo(engine, self.folder, sites=sites, dataset="digits", host="127.0.0.2"))
+        self.shards = prepare(Demo(engine, self.folder, sites=sites, dataset="digits"))
         policy = Policy(timeout_seconds=60.0, patience_seconds=600.0)
         file = self.folder / "coordinator" / EXPERIMENT_FILE
         self.experiment = replace(read_experiment(file), methods=(METHOD,), gradient_tol=None, policy=policy)
         self.port = int(self.experiment.listen.rpartition(":")[2])
-        self.experiment = replace(self.experiment, listen=f"127.0.0.1:{self.port}")
         self.runs = 0
+
+    def send_sites_to(self, port: int) -> None:
+        """Let every site connect there, and not to the coordinator itself."""
+        for name in ("startup/fed_client.json", "site.toml"):  # NVFlare's, Flower's
+            for file in self.folder.glob(f"sites/*/{CREDENTIALS_FOLDER}/{name}"):
+                file.write_text(file.read_text().replace(f":{self.port}", f":{port}"))
 
     def run(self, transport: Transport, rounds: int = ROUNDS, watchers: tuple[Watcher, ...] = ()) -> tuple[float, bool]:
         """Seconds a round, and whether the bits are the simulator's."""
@@ -104,61 +110,79 @@ def outages(trial: Trial, transport: Transport, wire: Wire, processes: dict) -> 
     plain, same = trial.run(transport)
     print(f"{'wire':<36}{'seconds a round':>16}{'bound':>8}  bits", flush=True)
 
-    def row(what: str, quality: Quality, bound: float, deed: Callable[[], None] | None = None) -> None:
+    def row(what: str, quality: Quality, bound: float, deed: Callable[[], Iterator[None]] | None = None) -> None:
         wire.quality = quality
         seconds, same = trial.run(transport, watchers=(Deed(2, deed),) if deed else ())
         wire.quality = Quality()
         print(f"{what:<36}{seconds:>16.2f}{bound:>8.2f}  {'same' if same else 'DIFFERENT'}", flush=True)
 
-    def cut(seconds: float) -> None:
+    def cut(seconds: float) -> Iterator[None]:
         wire.quality.down = True
+        yield
         time.sleep(seconds)
         wire.quality.down = False
 
-    def kill_site() -> None:
-        os.killpg(processes["site-1"].pid, signal.SIGKILL)
+    def kill_site() -> Iterator[None]:
+        for process in {processes["site-1"].pid, *descendants(processes["site-1"].pid)}:
+            os.kill(process, signal.SIGKILL)
         processes["site-1"].wait()
+        yield
         time.sleep(5.0)
         processes["site-1"] = start_site(trial.folder / "sites" / "site-1")
 
+    def kill_engine() -> Iterator[None]:
+        os.kill(engine_child(), signal.SIGKILL)
+        yield
+
     print(f"{'as it is':<36}{plain:>16.2f}{0.0:>8.2f}  {'same' if same else 'DIFFERENT'}", flush=True)
-    size = 8 * 65 * 66 / 2 * len(processes)  # a Hessian from every site
+    size = 8 * 65 * 66 / 2  # a Hessian: every site has a line of its own
     row("50 ms delay each way", Quality(delay_seconds=0.05), 0.1)
     row("1 % of packets lost", Quality(loss=0.01), 0.01 * 0.2)
     row("1 Mbit/s", Quality(bytes_per_second=125_000), size / 125_000)
     row("down for 20 s", Quality(), 20 / ROUNDS, lambda: cut(20.0))
     row("down for 90 s", Quality(), 90 / ROUNDS, lambda: cut(90.0))
     row("a site killed, back after 5 s", Quality(), 5 / ROUNDS, kill_site)
-    row("the engine's process killed", Quality(), 0.0, lambda: os.kill(engine_child(), signal.SIGKILL))
+    row("the engine's process killed", Quality(), 0.0, kill_engine)
 
 
 def engine_child() -> int:
+    for process, parent in parents().items():
+        command = Path(f"/proc/{process}/cmdline").read_bytes() if parent == os.getpid() else b""
+        if b"flower.superlink" in command or b"server_train" in command:
+            return process
+    raise SystemExit("the engine's process was not found")
+
+
+def descendants(process: int) -> set[int]:
+    children = {child for child, parent in parents().items() if parent == process}
+    return children.union(*map(descendants, children))
+
+
+def parents() -> dict[int, int]:
+    """The parent of every process of this machine."""
+    found = {}
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # it has ended meanwhile
-            parent = int((process / "stat").read_text().rpartition(")")[2].split()[1])
-            command = (process / "cmdline").read_bytes()
-            if parent == os.getpid() and (b"flower.superlink" in command or b"server_train" in command):
-                return int(process.name)
-    raise SystemExit("the engine's process was not found")
+            found[int(process.name)] = int((process / "stat").read_text().rpartition(")")[2].split()[1])
+    return found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--engine", choices=["flower", "nvflare"], default="flower")
     parser.add_argument("--sites", type=int, default=3)
     parser.add_argument("--only", choices=["round-trips", "outages"])
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        trial = Trial("flower", Path(folder), given.sites)
-        with (
-            ended_by_sigterm(),
-            Wire(trial.port) as wire,
-            site_processes(trial.folder) as processes,
-            open_transport(trial.experiment, logs=Path(folder) / "logs") as transport,
-        ):
-            if given.only != "outages":
-                round_trips(trial, transport, wire)
-            if given.only != "round-trips":
-                outages(trial, transport, wire, processes)
+        trial = Trial(given.engine, Path(folder), given.sites)
+        with ended_by_sigterm(), Wire(trial.port) as wire:
+            trial.send_sites_to(wire.port)
+            logs = Path(folder) / "logs"
+            with site_processes(trial.folder) as processes, open_transport(trial.experiment, logs=logs) as transport:
+                if given.only != "outages":
+                    round_trips(trial, transport, wire)
+                if given.only != "round-trips":
+                    outages(trial, transport, wire, processes)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Many rounds over real processes on this machine: seconds a round, and what the engine's process holds and takes.
+"""Many rounds over real processes on this machine: seconds a round, and what processes hold and take.
 
     python benchmarks/soak.py --engine nvflare                          # 1000 rounds of gradients over 5 sites
     python benchmarks/soak.py --engine flower --sites 50 --rounds 30
@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from outages import engine_child
+from outages import descendants, engine_child
 
 from fedns.comparison.federation_demo import Demo, prepare, site_processes
 from fedns.federation.config import CREDENTIALS_FOLDER, EXPERIMENT_FILE, SITE_FILE, engine_named, read_experiment
@@ -29,14 +29,17 @@ from fedns.federation.processes import ended_by_sigterm
 from fedns.federation.protocol.transport import Transport
 from fedns.runs.policy import Policy
 
-ROUNDS_SHOWN = (10, 50, 100, 200, 300, 500, 700)
+ROUNDS_SHOWN = (10, 20, 30, 50, 70, 100, 200, 300, 500, 700, 900)
+HEAD = f"""
+{"":>48}{"coordinator":>22}{"engine":>22}{"largest of a site":>22}
+ round  seconds a round  of the engine's processor{"  threads files     MB" * 3}"""
 
 
 class Gauge(Watcher):
-    """Prints a line at chosen rounds: the most that the engine's process held since the line before."""
+    """Prints a line at chosen rounds: the most that each kind of process held since the line before."""
 
     def __init__(self, shown: set[int]) -> None:
-        self.shown, self.most = shown, (0, 0, 0)
+        self.shown, self.most = shown, [(0, 0, 0)] * 3
         self.round, self.began = 0, time.perf_counter()
         self.child, self.taken = 0, 0.0
 
@@ -45,23 +48,27 @@ class Gauge(Watcher):
 
     def look(self, round: int) -> None:
         self.child = self.child or engine_child()
-        self.most = tuple(map(max, self.most, held(self.child)))
+        now_held = held(os.getpid()), held(self.child), largest_held(descendants(os.getpid()) - {self.child})
+        self.most = [tuple(map(max, *two)) for two in zip(self.most, now_held, strict=True)]
         if round not in self.shown:
             return
         now, taken, rounds = time.perf_counter(), processor_seconds(self.child), max(1, round - self.round)
-        threads, files, kilobytes = self.most
         print(
-            f"{round:>6}{(now - self.began) / rounds:>17.2f}{(taken - self.taken) / rounds:>21.3f}"
-            f"{threads:>9}{files:>7}{kilobytes / 1000:>8.0f}",
+            f"{round:>6}{(now - self.began) / rounds:>17.2f}{(taken - self.taken) / rounds:>21.3f}    "
+            + "".join(f"{threads:>9}{files:>6}{kilobytes / 1000:>7.0f}" for threads, files, kilobytes in self.most),
             flush=True,
         )
-        self.round, self.began, self.taken, self.most = round, now, taken, (0, 0, 0)
+        self.round, self.began, self.taken, self.most = round, now, taken, [(0, 0, 0)] * 3
 
 
 def held(process: int) -> tuple[int, int, int]:
     """Threads, open files and resident kilobytes."""
     values = dict(line.split(":", 1) for line in Path(f"/proc/{process}/status").read_text().splitlines())
     return int(values["Threads"]), len(list(Path(f"/proc/{process}/fd").iterdir())), int(values["VmRSS"].split()[0])
+
+
+def largest_held(processes: set[int]) -> tuple[int, ...]:
+    return tuple(map(max, zip(*map(held, processes), strict=True)))
 
 
 def processor_seconds(process: int) -> float:
@@ -127,7 +134,7 @@ def main() -> None:
             gradient_tol=None,
             policy=Policy(timeout_seconds=120.0, patience_seconds=600.0),
         )
-        print(f"{given.engine}, {given.sites} sites\n round  seconds a round  of the engine's processor  threads  files  MB")
+        print(f"{given.engine}, {given.sites} sites{HEAD}")
         sites = answering(given.engine, folder) if given.megabytes else site_processes(folder)
         with sites, open_transport(experiment, logs=folder / "logs") as transport:
             if given.megabytes:

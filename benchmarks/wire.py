@@ -9,6 +9,8 @@ import threading
 from contextlib import suppress
 from dataclasses import dataclass
 
+from fedns.federation.processes import LOOPBACK
+
 CHUNK = 1 << 14
 RETRANSMISSION_SECONDS = 0.2  # what a lost packet costs a TCP connection
 
@@ -24,16 +26,13 @@ class Quality:
 
 
 class Wire:
-    """Listens on one loopback address and passes everything on to another, port for port, until the block ends."""
+    """Listens on a port of its own and passes everything on to another, until the block ends."""
 
-    def __init__(self, port: int, here: str = "127.0.0.2", there: str = "127.0.0.1") -> None:
+    def __init__(self, port: int) -> None:
         self.quality = Quality()
-        self._there, self._port = there, port
-        self._socket = socket.socket()
-        # The server may listen on all addresses: the more particular listener gets the connection.
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self._socket.bind((here, port))
+        self._there = port
+        self._socket = socket.create_server((LOOPBACK, 0))
+        self.port = self._socket.getsockname()[1]
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -55,7 +54,7 @@ class Wire:
         while self.quality.down:
             await asyncio.sleep(0.1)
         try:
-            onward = await asyncio.open_connection(self._there, self._port)
+            onward = await asyncio.open_connection(LOOPBACK, self._there)
         except OSError:
             writer.close()
             return

@@ -36,7 +36,7 @@ OWNERS = {
     "distributed": {"simulation/cluster.py"},
     "llvmlite": {f"numerics/cpu/{part}.py" for part in ("formulas", "pointwise", "simd")},
     "flwr": {f"transports/flower/{part}.py" for part in ("client", "connection", "door", "server", "superlink", "turns")},
-    "nvflare": {f"transports/nvflare/{part}.py" for part in ("client", "incoming", "processes", "server")},
+    "nvflare": {f"transports/nvflare/{part}.py" for part in ("client", "incoming", "kept", "processes", "server")},
 }
 
 

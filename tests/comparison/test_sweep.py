@@ -96,10 +96,12 @@ def test_other_settings_are_run_again(finished):
     assert not any(is_finished(case.spec) for case in read(config, rounds=2).cases)
 
 
-def test_from_the_command_line(config, capsys):
+def test_from_the_command_line(finished, capsys):
+    """Of which one case is left to do."""
+    (finished.cases[0].spec.folder / "finished").unlink()
     with pytest.raises(SystemExit) as end:
-        cli.main(["run", str(config), "--out", str(config.parent / "out"), "--rounds", "2"])
-    assert not end.value.code
+        cli.main(["run", str(finished.folder.parent / "sweep.toml"), "--out", str(finished.folder)])
+    assert not end.value.code and is_finished(finished.cases[0].spec)
     assert "rounds / bytes sent per client to a gap of 1e-10" in capsys.readouterr().out
 
 

@@ -33,6 +33,14 @@ def test_numbers_that_are_mostly_zero_take_about_a_bit_and_a_half():
     assert len(encode_integers(values)) < 1.6 * 6000 / 8
 
 
+def test_parts_of_different_sizes_have_parameters_of_their_own():
+    large = np.random.default_rng(0).integers(-500, 500, size=800).astype(np.int16)
+    values = np.concatenate([large, np.zeros(3200, np.int16)])
+    assert len(encode_integers(values)) < len(encode_integers(large)) + 4 * 3200 / 16 / 8 + 60
+    read, used = decode_integers(memoryview(encode_integers(values)), values.size)
+    assert (read == values).all() and used == len(encode_integers(values))
+
+
 @given(st.binary(max_size=40), st.integers(0, 60))
 def test_forged_bytes_give_integers_or_one_kind_of_error(data, count):
     try:

@@ -75,7 +75,6 @@ class Demo:
     rounds: int = 30
     wire: str = "float64"
     sketch_size: int = 16
-    host: str = "localhost"  # of the coordinator, as sites know it
 
 
 def run_demo(demo: Demo, watchers: Callable[[str], contextlib.AbstractContextManager[Sequence[Watcher]]]) -> Iterator[Shown]:
@@ -112,7 +111,7 @@ def prepare(demo: Demo) -> Shards:
     demo.folder.mkdir(parents=True)
     (demo.folder / MARKER).touch()
     names = [f"site-{number + 1}" for number in range(demo.sites)]
-    init_federation(demo.folder, demo.engine, names, f"{demo.host}:{free_port()}")
+    init_federation(demo.folder, demo.engine, names, f"localhost:{free_port()}")
     shards, _ = scale(split_dataset(load(demo.dataset), demo.sites, "iid", 0), "maxabs")
     for number, name in enumerate(names):
         start, stop = int(shards.starts[number]), int(shards.stops[number])

@@ -128,6 +128,17 @@ def test_three_of_ten_sites_absent_in_every_round_count_as_they_were(tmp_path):
     assert problem.evaluate(history.coefficients, shards).objective - best.value < 1e-8
 
 
+def test_roots_of_hessians_have_the_same_bits_at_sites_and_in_the_simulator(tmp_path):
+    shards = many_columns(4, rows=600, columns=30)
+    federation = Federation(shards, tmp_path, run_of("auto:prefer=balanced", 4, rounds=5))
+    problem = fedns.Problem(penalty=fedns.Ridge(federation.spec.strength), intercept=True)
+    at_sites = federation.start(watched=False)
+    simulated = fedns.simulate(fedns.Auto(prefer="balanced"), problem, shards, rounds=5, seed=federation.spec.seed)
+    assert simulated.records[1].note.startswith("asked for the roots of Hessians in 4 bits, because nothing is known yet")
+    assert at_sites.coefficients.tobytes() == simulated.coefficients.tobytes()
+    assert at_sites.uplink_bytes.tolist() == simulated.uplink_bytes.tolist()
+
+
 def test_a_product_is_the_hessian_times_the_vector_as_it_was_heard():
     shards, method = many_columns(40), fedns.Auto(prefer="balanced")
     cohort = SimulatedCohort(shards, Session(PROBLEM, 0))

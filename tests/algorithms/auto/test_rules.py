@@ -7,7 +7,7 @@ import pytest
 from tests.conftest import make_shards
 
 import fedns
-from fedns.algorithms.auto.rules import FEW_COLUMNS, FEW_QUADRATIC, Rules
+from fedns.algorithms.auto.rules import FEW_COLUMNS, FEW_QUADRATIC, ROOT_COLUMNS, ROOTS, Rules
 from fedns.algorithms.auto.state import Source, first_state
 from fedns.core.cohort import Session
 from fedns.simulation.simulator import SimulatedCohort
@@ -27,10 +27,11 @@ def state(source, **changes):
 @pytest.mark.parametrize("prefer", ["bytes", "balanced"])
 def test_few_columns_take_hessians_few_sites_their_own_and_the_rest_sketches(prefer):
     few, quadratic = FEW_COLUMNS[prefer], FEW_QUADRATIC[prefer]
+    many = max(few, ROOT_COLUMNS.get(prefer, 0)) + 1
     chosen = rules(prefer).source
-    assert chosen(few, 40, False) == Source.HESSIAN and chosen(few + 1, 40, False) == Source.SKETCH
-    assert chosen(few + 1, 16, False) == Source.LOCAL and chosen(few + 1, 17, False) == Source.SKETCH
-    assert chosen(quadratic, 40, True) == Source.EXACT and chosen(quadratic + 1, 40, True) == Source.SKETCH
+    assert chosen(few, 40, False) == Source.HESSIAN and chosen(many, 40, False) == Source.SKETCH
+    assert chosen(many, 16, False) == Source.LOCAL and chosen(many, 17, False) == Source.SKETCH
+    assert chosen(quadratic, 40, True) == Source.EXACT and chosen(many, 40, True) == Source.SKETCH
     assert rules("rounds").source(1000, 40, False) == Source.HESSIAN
 
 
@@ -44,11 +45,23 @@ def test_a_sketch_is_asked_for_again_when_a_round_has_brought_too_little():
     assert rules("rounds").curvature(state(Source.HESSIAN, curvatures=9, contraction=0.01)).taken
 
 
-def test_sketches_grow_and_give_way_to_hessians():
+def test_balanced_has_roots_for_some_columns_and_asks_again_when_they_are_stale():
+    for columns in (FEW_COLUMNS["balanced"] + 1, ROOT_COLUMNS["balanced"]):
+        assert rules("balanced").source(columns, 4, False) == rules("balanced").source(columns, 40, False) == Source.ROOT
+    asks = rules("balanced").curvature
+    assert asks(state(Source.ROOT, curvatures=0)).taken and not asks(state(Source.ROOT, curvatures=1, contraction=1.0)).taken
+    assert asks(state(Source.ROOT, curvatures=1, age=1, contraction=0.4)).taken
+    assert asks(state(Source.ROOT, curvatures=2, contraction=0.4)).taken
+    assert not asks(state(Source.ROOT, curvatures=2, age=3, contraction=0.2)).taken
+
+
+def test_sketches_grow_and_give_way_to_roots_and_roots_to_hessians():
     source, rows, words = rules().next_source(state(Source.SKETCH, curvatures=4), True, 0.8, 100, astray=False)
     assert (source, rows) == (Source.SKETCH, 6) and "contracted by 0.8 only" in words
     large = replace(state(Source.SKETCH, curvatures=4), rows=np.int32(64))
-    assert rules().next_source(large, True, 0.8, 100, astray=False)[0] == Source.HESSIAN
+    assert rules().next_source(large, True, 0.8, 100, astray=False)[0] == Source.ROOT
+    assert rules().next_source(state(Source.ROOT, curvatures=1), True, 0.8, 100, astray=False)[0] == Source.ROOT
+    assert rules().next_source(state(Source.ROOT, curvatures=ROOTS), True, 0.8, 100, astray=False)[0] == Source.HESSIAN
     assert rules().next_source(state(Source.LOCAL), False, 0.1, 100, astray=True)[0] == Source.SKETCH
     assert rules().next_source(state(Source.LOCAL), False, 0.1, 100, astray=False) == (Source.LOCAL, 3, "")
 

@@ -19,11 +19,13 @@ NARROW, WIDE = 18, 150  # columns: the fused kernel, and products of matrices
 SKETCHES = fedns.SJLT(7), fedns.SJLT(7, nonzeros=2), fedns.SRHT(10), fedns.Gaussian(9), fedns.RowSampling(5)
 
 
-@pytest.fixture
-def small(monkeypatch):
+@pytest.fixture(params=["straight", "gathered"])
+def small(monkeypatch, request):
     """Windows of few pieces, and a room that can be set, in gigabytes."""
     from fedns.numerics.gpu import resident, streamed, windows
 
+    if request.param == "gathered":
+        monkeypatch.setattr(streamed, "pinned", lambda array: False)
     monkeypatch.setattr(streamed, "_WINDOW_BYTES", 100_000)
     monkeypatch.setattr(streamed, "_PART_BYTES", 10_000)
     monkeypatch.setattr(windows, "BLOCK_BYTES", 2_500_000)
@@ -134,3 +136,18 @@ def test_a_room_that_is_no_number_is_refused(small):
     small("much")
     with pytest.raises(BackendError, match=r"FEDNS_DEVICE_MEMORY must be a number of gigabytes above 0, got 'much'"):
         on(fedns.Logistic()).gradient(np.zeros(NARROW), shards(NARROW))
+
+
+def test_memory_is_pinned_once_and_let_go(small):
+    from fedns.numerics.gpu import streamed
+
+    small("1e-6")
+    gc.collect()
+    before, data = sum(streamed._pins.values()), shards(NARROW)
+    other = Shards(data.rows, data.targets.copy(), data.starts, data.stops)
+    for own in (data, other):
+        on(fedns.Logistic()).gradient(np.zeros(NARROW), own)
+    assert sum(streamed._pins.values()) in (before, before + 4)
+    del data, other, own
+    gc.collect()
+    assert sum(streamed._pins.values()) == before

@@ -115,6 +115,27 @@ def alive(group: int) -> bool:
     return True
 
 
+def held(process: int) -> tuple[int, int]:
+    """Threads and resident megabytes."""
+    values = dict(line.split(":", 1) for line in Path(f"/proc/{process}/status").read_text().splitlines())
+    return int(values["Threads"]), int(values["VmRSS"].split()[0]) // 1000
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="what a process holds is read from /proc")
+def test_long_answers_are_not_kept(running):
+    def ask(times: int) -> list[tuple[int, int]]:
+        """The most that the server and a site hold after so many answers of eight megabytes."""
+        for _ in range(times):
+            assert all(
+                len(arrival.payload) == 8_000_000 for arrival in running.ask(dict.fromkeys(SITES, b"repeat8000000")).values()
+            )
+        return [held(process) for process in (running.transport._process.pid, running.sites["ankara"].pid)]
+
+    for before, after in zip(ask(5), ask(15), strict=True):  # which are 120 and 360 megabytes of all three
+        assert after[0] <= before[0] + 10 and after[1] <= before[1] + 60, (before, after)
+
+
 def test_answers_are_given_on_as_they_arrive(running, tmp_path):
     first, second = tmp_path / "first", tmp_path / "second"
     requests = {"ankara": b"await " + bytes(second), "bergen": b"at once", "cusco": b"await " + bytes(first)}

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from fedns.algorithms.auto.roots import rounded_root
 from fedns.algorithms.auto.rounding import (
     FloatArray,
     Integers,
@@ -30,7 +31,9 @@ from fedns.algorithms.curvature import newton_steps
 from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.messages import Message, Payload, Ragged, wire
 from fedns.core.shards import Shards
+from fedns.numerics import parallel
 from fedns.numerics.backend import SketchPlan
+from fedns.numerics.linalg import unpack_symmetric
 from fedns.numerics.rng import uniforms
 from fedns.problems.problem import Problem
 from fedns.sketches import SRHT
@@ -95,6 +98,14 @@ class ChangeAndHessian(Change):
 
     hessian_unit: Payload = wire(dtype="float32", discloses="hessian")
     packed_hessian: Payload = wire("entries", dtype="coded", discloses="hessian")
+
+
+class ChangeAndRoot(Change):
+    """The same, and the triangular root of the Hessian, penalty included."""
+
+    order: Payload = wire("features", dtype="coded", discloses="hessian")
+    exponents: Payload = wire("features", dtype="coded", discloses="hessian")
+    entries: Payload = wire("entries", dtype="coded", discloses="hessian")
 
 
 class ExactChange(Message):
@@ -165,7 +176,7 @@ class ClientHalf:
     hessian_bits: int = 10
 
     def handlers(self) -> tuple[Handler, ...]:
-        changes = (self.change, self.change_and_sketch, self.change_and_hessian, self.change_exactly)
+        changes = (self.change, self.change_and_sketch, self.change_and_hessian, self.change_and_root, self.change_exactly)
         return (column_scales, *changes, self.solve, self.multiply, losses_back)
 
     @on_client(Move, Change)
@@ -202,6 +213,22 @@ class ClientHalf:
         clients.remember("auto_hessian", believed + _times(rounded, unit) * products)
         change = self._change(problem, clients, request, w, scales)
         return ChangeAndHessian(**change, hessian_unit=unit, packed_hessian=rounded)
+
+    @on_client(Move, ChangeAndRoot)
+    def change_and_root(self, problem: Problem, clients: Clients, request: Move) -> ChangeAndRoot:
+        w, scales = _moved(clients, request)
+        _, packed = problem.gradient_and_hessian(w, clients.shards)
+        features = w.shape[-1]
+        diagonal = np.diag(problem.penalty_diagonal(features) / scales[0] ** 2)
+        draws = uniforms(clients.keys(f"auto root {request.attempt}"), packed.shape[1])
+        hessians = packed / products_of(scales)
+        roots = parallel.map_clients(
+            lambda j: rounded_root(unpack_symmetric(hessians[j], features) + diagonal, draws[j]),
+            len(hessians),
+        )
+        order, exponents, entries = (np.array(part) for part in zip(*roots, strict=True))
+        change = self._change(problem, clients, request, w, scales)
+        return ChangeAndRoot(**change, order=order, exponents=exponents, entries=entries)
 
     @on_client(Move, ExactChange)
     def change_exactly(self, problem: Problem, clients: Clients, request: Move) -> ExactChange:

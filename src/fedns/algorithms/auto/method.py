@@ -29,6 +29,7 @@ class Auto(Algorithm):
 
     - the Hessian, as rounded changes, where there are few columns or prefer="rounds"; in full and once where the loss has
       the same curvature everywhere;
+    - triangular roots of Hessians in four bits, up to 60 columns with prefer="balanced", or where sketches have to grow;
     - the mean of the clients' own inverse Hessians, applied by them to the one vector that BFGS asks for, with few clients;
     - else the mean of sketches in `sketch_bits` bits, asked for again when a round has brought too little.
 

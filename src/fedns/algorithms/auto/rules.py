@@ -25,6 +25,11 @@ PRODUCT_BITS = 7  # of a Hessian times a direction
 LOOKS = 2  # products that a direction may cost, where sketches make the metric
 LOOK_AFTER = 0.1  # where clients solve, one product if the last round contracted by more
 SLOW_ROUNDS = 3  # of the clients' own Hessians, before sketches take over
+# Roots of Hessians from the start: up to so many columns, unless all sites' sketches together have so many rows a column.
+ROOT_COLUMNS, ENOUGH_ROWS = {"balanced": 60}, 8
+BITS_BESIDE_ROOTS = {"bytes": 10, "balanced": 12}  # of a gradient
+BITS_OF_ENTRY = 4  # of a root: what an entry took, about, on the data sets that the rules were chosen on
+ROOTS = 6  # before Hessians take over, where a new one still contracts by more than SLOW
 
 
 class Choice(NamedTuple):
@@ -55,12 +60,16 @@ class Rules:
         """Where the metric comes from at first."""
         if self._few(features, quadratic):
             return Source.EXACT if quadratic else Source.HESSIAN
+        if features <= ROOT_COLUMNS.get(self.prefer, 0) and clients * self.rows(clients) < ENOUGH_ROWS * features:
+            return Source.ROOT
         return Source.LOCAL if clients <= FEW_SITES else Source.SKETCH
 
-    def bits_of_gradients(self, features: int, clients: int) -> int:
+    def bits_of_gradients(self, features: int, clients: int, source: Source) -> int:
         """Few bits are noise: it needs many clients to average out, and beside good Hessians it is what is left."""
         if self.gradient_bits is not None:
             return self.gradient_bits
+        if source == Source.ROOT:
+            return BITS_BESIDE_ROOTS[self.prefer]
         usual = GRADIENT_BITS["rounds" if self._few(features) else self.prefer]
         return max(usual, BITS_OF_FEW[self.prefer]) if clients <= FEW_SITES else usual
 
@@ -76,11 +85,13 @@ class Rules:
             return Choice(True, "nothing is known yet")
         if self.prefer == "rounds" and state.source != Source.EXACT:
             return Choice(True, "rounds count and not bytes")
-        if state.curvatures == 1 and state.source != Source.EXACT:
+        if state.curvatures == 1 and state.source not in (Source.EXACT, Source.ROOT):
             return Choice(True, "the first one was made at the start")
         enough, patience = (MEAGRE if state.curvatures < 3 else STALLED), 1
         if self._few(state.coefficients.size) and state.source == Source.HESSIAN:
             enough, patience = FRESH, 0
+        if state.source == Source.ROOT and self.prefer == "balanced":
+            enough, patience = MEAGRE, int(state.curvatures == 1)
         observed = f"the last step contracted by {float(state.contraction):.2g}"
         if state.contraction <= enough:
             return Choice(False, observed)
@@ -88,9 +99,11 @@ class Rules:
 
     def looks(self, state: AutoState) -> int:
         """How many products with the Hessian the direction of this round may cost."""
-        if self.prefer != "balanced" or state.source not in (Source.SKETCH, Source.LOCAL):
+        if self.prefer != "balanced" or state.source not in (Source.SKETCH, Source.LOCAL, Source.ROOT):
             return 0
-        return LOOKS if state.source == Source.SKETCH else int(state.contraction > LOOK_AFTER)
+        if state.source == Source.LOCAL:
+            return int(state.contraction > LOOK_AFTER)
+        return LOOKS if state.source == Source.SKETCH else 1
 
     def _few(self, features: int, quadratic: bool = False) -> bool:
         """Whether there are so few columns that Hessians are the cheapest metric."""
@@ -102,6 +115,12 @@ class Rules:
         """The source and the rows of the coming round, and the words where they change."""
         source, rows = Source(int(state.source)), int(state.rows)
         slow = contraction > SLOW
+        if source == Source.ROOT and asked and slow and state.curvatures + 1 >= ROOTS:
+            return (
+                Source.HESSIAN,
+                rows,
+                f"Hessians from the next round on, because a new root brought {contraction:.2g} only",
+            )
         if source == Source.LOCAL and astray:
             return self._cheaper(Source.SKETCH, rows, features, "the clients' own Hessians have led too far")
         if source == Source.LOCAL and slow and state.slow_rounds + 1 >= SLOW_ROUNDS:
@@ -112,7 +131,7 @@ class Rules:
         return source, rows, ""
 
     def _cheaper(self, source: Source, rows: int, features: int, words: str) -> tuple[Source, int, str]:
-        """Sketches of so many rows, or the Hessian where they would be as dear."""
-        if rows * self.sketch_bits > (features + 1) / 2 * self.hessian_bits:
-            return Source.HESSIAN, rows, f"Hessians from the next round on, because {words} and larger sketches cost as much"
+        """Sketches of so many rows, or the Hessian's root where two of them would be as dear."""
+        if 2 * rows * self.sketch_bits > (features + 1) / 2 * BITS_OF_ENTRY:
+            return Source.ROOT, rows, f"roots of Hessians from the next round on, because {words} and sketches cost as much"
         return source, rows, f"sketches of {rows} rows from the next round on, because {words}"

@@ -17,6 +17,7 @@ class Source(IntEnum):
     LOCAL = 2  # the clients' own Hessians, which they solve with
     SKETCH = 3
     EXACT = 4  # Hessians that no move changes, sent once in full
+    ROOT = 5  # the triangular roots of the clients' Hessians, rounded
 
 
 class AutoState(Message):

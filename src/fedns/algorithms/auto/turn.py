@@ -19,6 +19,7 @@ from fedns.algorithms.auto.exchanges import (
     losses_back,
 )
 from fedns.algorithms.auto.folding import answers, mean_of_coded, mean_of_squares, rounding_noise, sketched_gram
+from fedns.algorithms.auto.roots import ROOT_BITS, SINGULAR, mean_of_roots
 from fedns.algorithms.auto.rounding import FINE_BITS, MOST_EXPONENT, FloatArray, exponents_of, products_of, round_to_nearest
 from fedns.algorithms.auto.rules import PRODUCT_BITS, SLOW, Rules
 from fedns.algorithms.auto.state import AutoState, Source
@@ -27,7 +28,7 @@ from fedns.core.algorithm import Outcome
 from fedns.core.clients import Handler
 from fedns.core.cohort import Cohort
 from fedns.core.reducers import Reducer, mean
-from fedns.numerics.linalg import unpack_symmetric
+from fedns.numerics.linalg import pack_symmetric, unpack_symmetric
 from fedns.problems.problem import Problem
 
 ARMIJO = 0.1
@@ -47,7 +48,7 @@ class Turn:
     def __init__(self, client: ClientHalf, rules: Rules, problem: Problem, cohort: Cohort, state: AutoState) -> None:
         self.client, self.rules, self.problem, self.cohort, self.state = client, rules, problem, cohort, state
         self.source = Source(int(state.source))
-        self.gradient_bits = rules.bits_of_gradients(state.coefficients.size, int(state.clients))
+        self.gradient_bits = rules.bits_of_gradients(state.coefficients.size, int(state.clients), self.source)
         self.asks, self.why = rules.curvature(state)
         self.w, self.gradient, self.loss = state.coefficients, state.gradient, float(state.loss)
         self.exponents = state.exponents
@@ -115,6 +116,8 @@ class Turn:
         if self.source == Source.HESSIAN:
             noise = rounding_noise("hessian_unit")
             return client.change_and_hessian, (gradient, mean_of_coded("packed_hessian", "hessian_unit"), noise)
+        if self.source == Source.ROOT:
+            return client.change_and_root, (gradient, mean_of_roots(self.scales))
         return client.change_and_sketch, (gradient, sketched_gram(self.scales))
 
     def _learn_curvature(self, found: list[Any], share: float, present: float) -> None:
@@ -122,6 +125,10 @@ class Turn:
             kept = FORGETTING * self.metric if self.metric.size else 0.0
             self.metric = kept + found[0] / (share * present)
             self.metric_weight = FORGETTING * self.metric_weight + 1.0
+            return
+        if self.source == Source.ROOT:  # it has the penalty in it
+            self.metric, self.metric_weight = found[0] / (share * present) - pack_symmetric(np.diag(self.diagonal)), 1.0
+            self.metric_noise = max(SINGULAR, float(np.min(self.diagonal / self.scales**2)))
             return
         self.metric = (self.metric if self.metric.size else 0.0) + found[0] * products_of(self.scales)
         self.metric_weight, self.metric_noise = 1.0, 0.0
@@ -195,7 +202,7 @@ class Turn:
             metric_noise=np.float64(self.metric_noise),
             source=np.int32(source),
             rows=np.int32(rows),
-            curvatures=np.int32(state.curvatures + int(self.asks)),
+            curvatures=np.int32(0 if changed else state.curvatures + int(self.asks)),
             age=np.int32(0 if self.asks else state.age + 1),
             decrement=np.float64(-slope),
             contraction=np.float64(contraction),
@@ -215,6 +222,7 @@ class Turn:
         asked = {
             Source.EXACT: "asked for the Hessians in full",
             Source.HESSIAN: f"asked for Hessians in {self.client.hessian_bits} bits",
+            Source.ROOT: f"asked for the roots of Hessians in {ROOT_BITS} bits",
             Source.SKETCH: f"sketched {int(self.state.rows)} rows at a client of mean weight",
             Source.LOCAL: "asked clients to solve",
         }[self.source]

@@ -12,8 +12,8 @@ from fedns.numerics import memory
 from fedns.numerics.backend import Batch, FloatArray
 from fedns.numerics.gpu.pieces import Pieces
 from fedns.numerics.gpu.streamed import SPARE, StreamedRows
-from fedns.numerics.gpu.windows import DeviceRows, Padded, Window, dense, dtype_of
-from fedns.numerics.rows import DenseRows, Rows, narrowed
+from fedns.numerics.gpu.windows import DeviceRows, Padded, Window, arrays_of, dense, dtype_of
+from fedns.numerics.rows import Rows, narrowed
 
 VARIABLE = "FEDNS_DEVICE_MEMORY"  # gigabytes of a table that stay on the device, where its own room is not wanted
 _CHUNK_ROWS = 1 << 16
@@ -84,8 +84,7 @@ _known: dict[tuple[int, ...], tuple[tuple[Any, ...], DeviceRows]] = {}
 
 def device_rows(batch: Batch) -> DeviceRows:
     """The batch's rows for the device: found once, and let go of when the rows on the host go."""
-    values = batch.rows.flat if isinstance(batch.rows, DenseRows) else batch.rows.data
-    sources = [array for array in (values, batch.targets, batch.sample_weights) if array is not None]
+    sources = arrays_of(batch)
     key = tuple(map(id, sources))
     known = _known.get(key)
     if known is None or any(reference() is not source for reference, source in zip(known[0], sources, strict=True)):

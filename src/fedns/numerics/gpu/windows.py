@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import cupy as cp
 import numpy as np
 import scipy.sparse
+from numpy.typing import NDArray
 
 from fedns.numerics.backend import Batch, FloatArray, IntArray
 from fedns.numerics.gpu.pieces import Pieces, Run
@@ -102,6 +103,12 @@ class Padded:
         weights = ones if window.weights is None else ones * window.weights[index]
         client = pieces.host[window.low : window.high, 0]
         return cls(pieces, window, rows, window.targets[index], weights, index, client)
+
+
+def arrays_of(batch: Batch) -> list[NDArray[Any]]:
+    """What rows of a batch are in: their numbers, targets, and weights where they have any."""
+    numbers = batch.rows.flat if isinstance(batch.rows, DenseRows) else batch.rows.data
+    return [array for array in (numbers, batch.targets, batch.sample_weights) if array is not None]
 
 
 def dtype_of(rows: Rows) -> np.dtype[Any]:

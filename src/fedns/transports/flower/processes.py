@@ -21,7 +21,15 @@ from pathlib import Path
 from urllib.error import URLError
 from urllib.request import HTTPSHandler, ProxyHandler, build_opener
 
-from fedns.federation.processes import LARGEST_MESSAGE, LOOPBACK, EngineError, EngineLost, end_group, refuse_taken_port
+from fedns.federation.processes import (
+    FRUGAL,
+    LARGEST_MESSAGE,
+    LOOPBACK,
+    EngineError,
+    EngineLost,
+    end_group,
+    refuse_taken_port,
+)
 from fedns.transports.flower import settings as flower_settings
 from fedns.transports.flower.credentials import CoordinatorCredentials
 
@@ -91,7 +99,7 @@ def start_superlink(
 
 @contextlib.contextmanager
 def _child(name: str, command: Sequence[str], log: Path, home: Path) -> Iterator[Child]:
-    environment = os.environ | flower_settings.QUIET
+    environment = os.environ | flower_settings.QUIET | FRUGAL
     # Flower finds its other commands on the path and keeps what it unpacks at home.
     environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     environment["FLWR_HOME"] = str(home.resolve() / "flower")

@@ -29,7 +29,7 @@ from typing import Any
 
 from fedns.core.errors import ConfigError
 from fedns.core.files import checked_name
-from fedns.federation.processes import LARGEST_MESSAGE, end_group
+from fedns.federation.processes import FRUGAL, LARGEST_MESSAGE, end_group
 from fedns.federation.reachable import Contact
 from fedns.transports.nvflare.logs import OWNER, log_settings
 
@@ -226,7 +226,8 @@ def _start(
 ) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-u", "-m", *module_and_arguments]
     # Why a visitor was refused stands in the console only if gRPC may speak; other libraries silence it for all children.
-    environment = {name: value for name, value in os.environ.items() if name != "GRPC_VERBOSITY"} | dict(told)
+    environment = {name: value for name, value in os.environ.items() if name != "GRPC_VERBOSITY"}
+    environment |= FRUGAL | dict(told)
     with (credentials / CONSOLE).open("wb") as console:
         # Its own group: Ctrl-C reaches us alone, and `stop` reaches everything that was started.
         return subprocess.Popen(

@@ -37,6 +37,7 @@ from fedns.federation.processes import EngineLost
 from fedns.federation.protocol.transport import Arrival, Transport
 from fedns.transports.nvflare.client import EXCHANGE, SESSION
 from fedns.transports.nvflare.incoming import CHANNEL, TOPIC, at_server, close_down
+from fedns.transports.nvflare.kept import collect_often, keep_notes_in_one_thread, take_payload
 from fedns.transports.nvflare.processes import CONSOLE, last_line, start_server, stop
 
 _LENGTHS = struct.Struct(">IQ")  # bytes of header and payload
@@ -176,6 +177,8 @@ class Relay(FLComponent):  # type: ignore[misc]
     def __init__(self, channel: int, host: str = "") -> None:
         super().__init__()
         close_down(at_server, host)
+        keep_notes_in_one_thread()
+        collect_often()
         # By this sites tell requests of this process from those of one before it: no clock is asked.
         self._session = secrets.token_hex(8)
         self._frames = _Frames(socket.socket(fileno=channel))
@@ -250,7 +253,7 @@ class Relay(FLComponent):  # type: ignore[misc]
                 del self._pending[site, number]
         status = reply.get_header(MessageHeaderKey.RETURN_CODE)
         if status == ReturnCode.OK:
-            return bytes(reply.payload or b""), ""
+            return take_payload(reply), ""
         if given_up.triggered:
             return b"", "the connection to the site was lost"
         if status == ReturnCode.TIMEOUT:
