@@ -19,7 +19,7 @@ from auto import CASES, shards_of
 
 import fedns
 from fedns.algorithms.auto import exchanges, rules, turn
-from fedns.core import messages
+from fedns.core import encoding
 
 ROUNDS, GAP = 150, 1e-10
 SETTINGS = ((4, "iid"), (40, "iid"), (40, "dirichlet:0.1"))
@@ -71,7 +71,7 @@ def ablations() -> dict[str, list[Any]]:
             patch.object(turn_class, "_move", forgetful(turn_class._move)),
         ],
         "few bits (14 for all)": [],
-        "the entropy coder": [patch.object(messages, "coded_bytes", fixed_length_bytes)],
+        "the entropy coder": [patch.object(encoding, "coded_bytes", fixed_length_bytes)],
         "scaled columns": [flat, flat_here],
         "BFGS pairs": [patch.object(turn_class, "remember_pair", lambda self: None)],
         "averaged sketches": [patch.object(turn, "FORGETTING", 0.0)],
@@ -81,6 +81,7 @@ def ablations() -> dict[str, list[Any]]:
         "sketches by weight": [patch.object(exchanges, "sketch_plan", equal_sketches)],
         "steps in 12 bits (8)": [patch.object(turn, "STEP_BITS", 8)],
         "nothing, `balanced`": [],
+        "roots, `balanced`": [patch.object(rules, "ROOT_COLUMNS", {})],
         "products, `balanced`": [patch.object(rules.Rules, "looks", lambda self, state: 0)],
     }
 

@@ -64,21 +64,21 @@ def case(shape: str) -> tuple[fedns.Problem, fedns.Shards, int]:
     return fedns.Problem(), fedns.scale(shards, "maxabs")[0], size
 
 
-def milliseconds(shape: str, method: str) -> float:
-    """Of a round of one run; of no number where this version does not have the method."""
+def milliseconds(shape: str, method: str, threads: int | None) -> float:
+    """Of a round of one run; no number where this version does not have the method."""
     problem, shards, size = case(shape)
     try:
         algorithm = METHODS[method](size)
     except (AttributeError, TypeError, ValueError):
         return float("nan")
-    history = fedns.simulate(algorithm, problem, shards, rounds=ROUNDS, optimum=NO_OPTIMUM)
+    history = fedns.simulate(algorithm, problem, shards, rounds=ROUNDS, optimum=NO_OPTIMUM, threads=threads)
     return 1e3 * float(history.seconds[-1] - history.seconds[0]) / (len(history.records) - 1)
 
 
-def answer() -> None:
+def answer(threads: int | None) -> None:
     """A line of JSON for every one that is read: the side of `Version` that runs a version."""
     for line in sys.stdin:
-        print(json.dumps(milliseconds(*json.loads(line))), flush=True)
+        print(json.dumps(milliseconds(*json.loads(line), threads)), flush=True)
 
 
 class Version:
@@ -102,13 +102,13 @@ def main() -> None:
     parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=SHAPES)
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS), metavar="METHOD")
     parser.add_argument("--turns", type=int, default=3)
-    parser.add_argument("--processor-time", action="store_true", help="of all threads together: for a busy machine")
+    parser.add_argument("--processor-time", action="store_true", help="of one thread: for a busy machine")
     parser.add_argument("--answer", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.processor_time:
         time.perf_counter = time.process_time  # what every version looks at
     if options.answer:
-        answer()
+        answer(1 if options.processor_time else None)
         return
     versions = [Version(source, options.processor_time) for source in dict.fromkeys((options.against, ""))]
     table = Table(title="milliseconds a round" + (", before and after" if options.against else ""))

@@ -7,7 +7,7 @@ from tests.algorithms.plain import Plain
 from tests.conftest import make_shards
 
 import fedns
-from fedns.algorithms.shed import SHED, eigenpairs, renewals
+from fedns.algorithms.shed import SHED, eigenpairs, renewals, rounds_between
 from fedns.core.errors import ConfigError
 from fedns.core.history import Observer
 from fedns.runs.methods import parse_method
@@ -74,6 +74,15 @@ def test_other_schedules(renewal, at):
 def test_renewals_follow_the_cumulative_fibonacci_numbers():
     numbers = [renewals("fibonacci", t) for t in range(60)]
     assert tuple(t for t in range(60) if t == 0 or numbers[t] > numbers[t - 1]) == FIBONACCI
+
+
+@pytest.mark.parametrize("schedule", ["fibonacci", "every1", "every4"])
+def test_a_renewal_lasts_until_the_next(schedule):
+    generations = [renewals(schedule, iteration) for iteration in range(140)]
+    for generation in set(generations) - {generations[-1]}:
+        assert rounds_between(schedule, generation) == generations.count(generation)
+    assert rounds_between("once", 1) == 0
+    assert rounds_between("fibonacci", 2**60) > 10**9
 
 
 def test_all_pairs_at_once_is_newton_with_the_hessian_of_the_last_renewal():

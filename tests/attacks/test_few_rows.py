@@ -1,5 +1,7 @@
 """As few rows as coefficients, a single outcome, a single level: then sums over rows are rows."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from tests.attacks.attacker import DEFAULTS, GUARD_OFF, Attacker, Refused, recovered
@@ -143,3 +145,22 @@ def test_by_default_a_level_that_is_almost_nobodys_is_not_shown(tmp_path):
     x, _ = make(200, 6)
     guess = spread_from(x[:, OTHERS].mean(axis=0), x[17, OTHERS])
     assert only_other_level(tmp_path, DEFAULTS) > 0.9 * guess
+
+
+def only_code(folder, permissions):
+    """One person has a code far from the others', as codes for "other" are: the column's products are that record's."""
+    x, y = make(200, 6)
+    x[:, 2] = np.arange(200) % 3
+    x[17, 2] = 999.0
+    attacker = Attacker(Shards.from_arrays(x, y, [200]), folder, permissions, "fednewton")
+    _, hessian = attacker.curvature(np.zeros(7))
+    return spread_from((hessian[2] / hessian[2, 2] * 999.0)[OTHERS], x[17, OTHERS])
+
+
+def test_a_code_that_one_person_has_is_not_shown_where_the_owner_declares_the_category(tmp_path):
+    x, _ = make(200, 6)
+    guess = spread_from(x[:, OTHERS].mean(axis=0), x[17, OTHERS])
+    assert only_code(tmp_path / "off", GUARD_OFF) < 0.2 * guess
+    with pytest.raises(Refused, match=r"^R4"):
+        only_code(tmp_path / "undeclared", DEFAULTS)
+    assert only_code(tmp_path / "on", replace(DEFAULTS, categories=("2",))) > 0.9 * guess

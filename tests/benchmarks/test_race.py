@@ -10,7 +10,7 @@ from benchmarks.race.contender import Contender, Fit, Task
 from benchmarks.race.federated import OURS, seconds_of_rounds
 from benchmarks.race.pooled import POOLED
 from benchmarks.race.program import coefficients_in, program
-from benchmarks.race.race import cell, entered, raced
+from benchmarks.race.race import Result, cell, entered, markdown_of, raced
 
 import fedns
 
@@ -66,6 +66,16 @@ def test_what_does_not_get_there_says_so(task):
         raise ValueError("singular\nmatrix")
 
     assert cell(entered(contender(fails), task, 1e-10)) == "ValueError: singular"
+
+
+def test_the_page_has_the_quickest_in_bold():
+    one, other = contender(None), replace(contender(None), name="other")
+    results = {"a": [Result(one, seconds=0.002, exchanges=5, bytes=1_500_000), Result(other, seconds=0.004)],
+               "b": [Result(one, failure="not installed"), Result(other, seconds=0.25)]}  # fmt: skip
+    assert markdown_of(results, 1e-10) == (
+        "| milliseconds (exchanges, megabytes) to 1e-10 | a | b |\n|---|---|---|\n"
+        "| peer | **2 (5, 1.5)** | not installed |\n| other | 4 | **250** |"
+    )
 
 
 def test_any_program_that_reads_libsvm_text(task, tmp_path):

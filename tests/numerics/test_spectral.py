@@ -10,6 +10,7 @@ from fedns.numerics.spectral import (
     frobenius_norm,
     largest_eigenpairs,
     largest_entries,
+    leading_eigenpairs,
     positive_part,
     spectral_norm,
     symmetric_times,
@@ -110,3 +111,17 @@ def test_low_rank_matrices_of_several_clients_are_added_in_order():
     np.testing.assert_array_equal(together, one_by_one)
     expected = 1.0 + pack_symmetric(np.einsum("j,jr,jra,jrb->ab", scales, values, vectors, vectors))
     np.testing.assert_allclose(together, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("count", [1, 7, 8, 30, 40])
+def test_leading_eigenpairs_are_those_of_all(count):
+    root = np.random.default_rng(12).normal(size=(50, 30))
+    found, vectors = leading_eigenpairs(root.T @ root, count)
+    np.testing.assert_allclose(found, np.linalg.eigvalsh(root.T @ root)[::-1][:count], rtol=1e-12)
+    np.testing.assert_allclose(root.T @ (root @ vectors.T), vectors.T * found, atol=1e-11)
+    np.testing.assert_allclose(vectors @ vectors.T, np.eye(len(found)), atol=1e-13)
+
+
+def test_a_matrix_that_is_not_finite_has_no_leading_eigenpairs():
+    with pytest.raises(np.linalg.LinAlgError, match="finite"):
+        leading_eigenpairs(np.full((30, 30), np.nan), 2)

@@ -20,6 +20,7 @@ from fedns.core.reducers import mean
 from fedns.core.shards import IntArray, Shards
 from fedns.numerics import parallel
 from fedns.numerics.linalg import LowRank, unpack_symmetric
+from fedns.numerics.spectral import leading_eigenpairs
 from fedns.problems.problem import FloatArray, Problem
 
 _GRAM_BYTES = 16 * 2**20
@@ -120,8 +121,8 @@ class SHED(Algorithm):
     @on_client(EigenRequest, EigenUpdate)
     def next_pairs(self, problem: Problem, clients: Clients, request: EigenRequest) -> EigenUpdate:
         width = request.coefficients.size
-        rank = min(width, int(problem.root_sizes(clients.shards).max()))
-        return joined([self._next_pairs(problem, part, request) for part in clients.slabs(16 * width * rank)])
+        slots = self._slots(problem, clients, request)
+        return joined([self._next_pairs(problem, part, request) for part in clients.slabs(16 * width * slots)])
 
     def round(self, problem: Problem, state: EigenState, cohort: Cohort) -> Outcome:
         w = state.coefficients
@@ -143,7 +144,7 @@ class SHED(Algorithm):
         features, count = w.size, clients.ids.size
         stale = clients.recall("shed_generation") != request.generation
         sent = np.where(stale, 0.0, clients.recall("shed_sent")).astype(np.int64)
-        slots = min(features, int(problem.root_sizes(clients.shards).max()))  # no Hessian has more eigenvalues above 0
+        slots = self._slots(problem, clients, request)
         values, vectors = clients.recall("shed_values", slots), clients.recall("shed_vectors", slots, features)
         slots = values.shape[1]
         gradient = np.empty((count, features))
@@ -165,6 +166,14 @@ class SHED(Algorithm):
         taken = (np.arange(slots) >= sent[:, None]) & (np.arange(slots) < until[:, None])
         offsets = np.concatenate([[0], np.cumsum(until - sent)])
         return EigenUpdate(gradient, residual, Ragged(values[taken], offsets), Ragged(vectors[taken], offsets))
+
+    def _slots(self, problem: Problem, clients: Clients, request: EigenRequest) -> int:
+        """How many eigenpairs a client keeps at most: what it may send until the next renewal, and the one after."""
+        most = min(int(request.coefficients.size), int(problem.root_sizes(clients.shards).max()))  # no more are above 0
+        rounds = rounds_between(self.renewal, int(request.generation))
+        if rounds == 0 or self.residual == "midpoint":
+            return most
+        return min(most, rounds * int(self._pairs(clients, request).max()) + 1)
 
     def _pairs(self, clients: Clients, request: EigenRequest) -> IntArray:
         """How many pairs each client sends this round."""
@@ -210,8 +219,20 @@ def renewals(schedule: str, iteration: int) -> int:
     return number
 
 
+def rounds_between(schedule: str, generation: int) -> int:
+    """For how many rounds Hessians that were renewed so many times are kept; 0 for ever."""
+    if schedule == "once":
+        return 0
+    if schedule.startswith("every"):
+        return int(schedule.removeprefix("every"))
+    rounds, following = 1, 1
+    for _ in range(1, min(generation, 60)):  # a number that came from elsewhere
+        rounds, following = following, rounds + following
+    return rounds
+
+
 def eigenpairs(problem: Problem, w: FloatArray, shards: Shards, slots: int) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Gradients at w and the eigenpairs of each client's Hessian, the largest first, zeros beyond its rank.
+    """Gradients at w and the largest eigenpairs of each client's Hessian, in falling order, zeros beyond its rank.
 
     (clients, features), (clients, slots) and (clients, slots, features). A client with fewer rows than features has them
     from A A' for the root A of its Hessian A' A: an eigenvector u there is A'u here, up to its length. Its direction is the
@@ -226,17 +247,16 @@ def eigenpairs(problem: Problem, w: FloatArray, shards: Shards, slots: int) -> t
         gradient[wide], roots = gradients_and_roots(problem, w, shards.select(wide))
 
     def of_hessian(k: int) -> None:
-        ascending, columns = np.linalg.eigh(unpack_symmetric(packed[k], w.size))
-        values[tall[k]] = np.maximum(ascending[::-1], 0.0)
-        vectors[tall[k]] = columns[:, ::-1].T
+        found, vectors[tall[k]] = leading_eigenpairs(unpack_symmetric(packed[k], w.size), slots)
+        values[tall[k]] = np.maximum(found, 0.0)
 
     def of_rows(k: int) -> None:
         root = roots.part(k)
-        ascending, columns = np.linalg.eigh(root @ root.T)
-        directions = columns[:, ::-1].T @ root
+        found, combinations = leading_eigenpairs(root @ root.T, slots)
+        directions = combinations @ root
         lengths = np.linalg.norm(directions, axis=1, keepdims=True)
-        values[wide[k], : len(root)] = np.maximum(ascending[::-1], 0.0)
-        vectors[wide[k], : len(root)] = directions / np.where(lengths > 0, lengths, 1.0)
+        values[wide[k], : len(found)] = np.maximum(found, 0.0)
+        vectors[wide[k], : len(found)] = directions / np.where(lengths > 0, lengths, 1.0)
 
     parallel.map_clients(of_hessian, tall.size)
     parallel.map_clients(of_rows, wide.size)

@@ -1,6 +1,7 @@
 """Symmetric matrices by their eigenpairs and by their packed upper triangles, row by row."""
 
 import numpy as np
+import scipy.linalg
 from scipy.linalg import lapack
 
 from fedns.numerics.compiled import jit, on_threads, parallel_jit, prange
@@ -203,6 +204,18 @@ def frobenius_norm(packed, weights):
 def spectral_norm(packed: FloatArray, features: int) -> float:
     """The largest absolute eigenvalue."""
     return float(abs(largest_eigenpairs(packed, features, 1)[0][0]))
+
+
+def leading_eigenpairs(matrix: FloatArray, count: int) -> tuple[FloatArray, FloatArray]:
+    """The `count` largest eigenvalues, or all, in falling order, and their eigenvectors as rows: (count,), (count, size)."""
+    size = len(matrix)
+    if 4 * count > size:
+        values, vectors = np.linalg.eigh(matrix)
+    elif np.isfinite(matrix).all():
+        values, vectors = scipy.linalg.eigh(matrix, subset_by_index=[size - count, size - 1], check_finite=False)
+    else:
+        raise np.linalg.LinAlgError("a Hessian is no longer finite")
+    return values[::-1][:count], vectors[:, ::-1].T[:count]
 
 
 def positive_part(matrix: FloatArray) -> FloatArray:

@@ -164,7 +164,7 @@ class Problem(Checked):
             diagonal[: len(self.penalty.factors)] *= self.penalty.factors
         if self.intercept:
             diagonal[-1] = 0.0
-        return np.tile(diagonal, self.loss.outputs)
+        return diagonal if self.loss.outputs == 1 else np.tile(diagonal, self.loss.outputs)
 
     def penalty_value(self, w: FloatArray) -> float:
         return 0.5 * float(self.penalty_diagonal(w.shape[-1]) @ (w * w))

@@ -33,19 +33,20 @@ class LocalClients:
         request, envelope = decode(messages_of(handler)[0], frame)
         start = 0
         while start < ids.size:
-            chunk = ids[start : start + self._chunk_size(handler)]
+            chunk = ids[start : start + self._chunk_size(handler, problem)]
             own = self.shards.select(np.searchsorted(self.ids, chunk))
             batch = handler(problem, Clients(own, chunk, seed, envelope.round, self.memory), request)
             self._note_size(handler, batch, chunk.size)
             yield chunk, batch
             start += chunk.size
 
-    def _chunk_size(self, handler: Handler) -> int:
+    def _chunk_size(self, handler: Handler, problem: Any) -> int:
         if self._chunk_clients is not None:
             return self._chunk_clients
         known = self._reply_bytes.get(handler.__name__)
-        # Nothing is known of the first reply: a few clients tell what the others will need.
-        return 16 if known is None else max(1, self._budget // max(1, known))
+        if known is None:  # as many as could send two Hessians each; where these are large, a few tell what others will need
+            return max(16, self._budget // (16 * int(problem.num_features(self.shards.num_columns)) ** 2))
+        return max(1, self._budget // max(1, known))
 
     def _note_size(self, handler: Handler, batch: Message, clients: int) -> None:
         values = [getattr(batch, name) for name in batch.specs()]

@@ -5,8 +5,9 @@ import pytest
 import scipy.sparse
 from tests.conftest import dense_features
 
+from fedns.core.errors import ConfigError
 from fedns.core.shards import Shards
-from fedns.federation.site.levels import blanked, rare_levels
+from fedns.federation.site.levels import blanked, named_columns, rare_levels
 
 
 def table(sparse):
@@ -46,3 +47,25 @@ def test_outcomes_are_counted_in_the_same_way(others, rare):
 def test_a_limit_of_zero_finds_nothing():
     rare = rare_levels(table(False)[1], 0)
     assert rare.columns.size == 0 and not rare.outcome
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_a_rare_code_of_a_declared_category_becomes_the_most_common_one(sparse):
+    x, _ = table(sparse=False)
+    x[:, 6] = np.arange(400) % 3 + 1.0
+    x[[5, 9], 6] = 7.0, 8.0
+    expected = x.copy()
+    expected[[5, 9], 6] = 1.0  # 134 rows have it; the others 133 less one
+    data = scipy.sparse.csr_matrix(x) if sparse else x
+    shards = Shards.from_arrays(data, np.where(np.arange(400) < 200, 1.0, -1.0), [400])
+    assert 6 not in rare_levels(shards, 5).columns
+    rare = rare_levels(shards, 5, named_columns(shards, ["6", "4"]))
+    assert rare.columns.tolist() == [1, 3, 5, 6]
+    assert dense_features(blanked(shards, rare))[:, 6].tolist() == expected[:, 6].tolist()
+
+
+def test_a_category_that_is_no_column_is_named():
+    shards = Shards.from_arrays(np.eye(3), np.ones(3), [3], columns=["a", "b", "c"])
+    assert named_columns(shards, ["c", "a"]) == [2, 0]
+    with pytest.raises(ConfigError, match="names 'd', which is no column"):
+        named_columns(shards, ["d"])

@@ -22,18 +22,18 @@ REACH = 1 / 4
 
 
 class Concentration(NamedTuple):
-    """With d_i the curvature of row i at some coefficients; the first two are nan where all d_i are 0."""
+    """With d_i the curvature of row i at some coefficients, or at several; the first two are nan where all d_i are 0."""
 
-    effective_rows: float  # (sum d)^2 / sum d^2
-    largest_share: float  # of one row in the trace of the Hessian, max d_i |x_i|^2 / sum d_i |x_i|^2
-    mean_curvature: float
+    effective_rows: FloatArray  # (sum d)^2 / sum d^2
+    largest_share: FloatArray  # of one row in the trace of the Hessian, max d_i |x_i|^2 / sum d_i |x_i|^2
+    mean_curvature: FloatArray
 
     @classmethod
     def of(cls, sums: FloatArray) -> Concentration:
-        """From sum d, sum d^2, sum d |x|^2 and the largest d |x|^2, of means over the rows' weights."""
-        total, squares, trace, largest = sums
+        """From sum d, sum d^2, sum d |x|^2 and the largest d |x|^2, of means over the rows' weights: (..., 4)."""
+        total, squares, trace, largest = np.moveaxis(sums, -1, 0)
         with np.errstate(all="ignore"):  # the square of the total alone could be infinite
-            return cls(float(total * (total / squares)), float(largest / trace), float(total))
+            return cls(total * (total / squares), largest / trace, total)
 
 
 def squared_norms(shards: Shards) -> FloatArray:

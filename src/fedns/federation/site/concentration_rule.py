@@ -76,7 +76,7 @@ class ConcentrationRule:
         doubtful = np.flatnonzero(~allowed)
         if doubtful.size:
             along = (w, direction, steps[doubtful], self.norms)
-            allowed[doubtful] = self._judged(problem.passes.curvatures_along(problem.loss, self.shards, *along)[0], w)
+            allowed[doubtful] = self._permits_sums(problem.passes.curvatures_along(problem.loss, self.shards, *along)[0], w)
         return allowed
 
     def _bounds_by_losses(
@@ -102,26 +102,24 @@ class ConcentrationRule:
         self, problem: Problem, w: FloatArray, direction: FloatArray, steps: FloatArray, bounds: FloatArray | None = None
     ) -> NDArray[np.bool_]:  # (steps,)
         """Whether bounds, or else a small part of the rows, or else a larger one, are enough to permit w + t direction."""
-        proven = np.zeros(steps.size, dtype=bool) if bounds is None else np.array(self._judged(bounds, w))
+        proven = np.zeros(steps.size, dtype=bool) if bounds is None else self._permits_sums(bounds, w)
         helpful = bounds is not None or math.isfinite(problem.loss.curvature_bound)
         for part in self._parts if helpful else ():
             doubtful = np.flatnonzero(~proven)
             if doubtful.size:
                 known = None if bounds is None else bounds[doubtful]
-                proven[doubtful] = self._judged(part.bounds_along(problem, w, direction, steps[doubtful], known), w)
+                proven[doubtful] = self._permits_sums(part.bounds_along(problem, w, direction, steps[doubtful], known), w)
         return proven
 
-    def _judged(self, sums: FloatArray, w: FloatArray) -> list[bool]:
-        return [self.permits(Concentration.of(found), w.shape[-1]) for found in sums]
+    def _permits_sums(self, sums: FloatArray, w: FloatArray) -> NDArray[np.bool_]:  # (steps,)
+        return self.permits(Concentration.of(sums), w.shape[-1])
 
-    def permits(self, found: Concentration, width: int) -> bool:
+    def permits(self, found: Concentration, width: int) -> NDArray[np.bool_]:
         """Written so that nan is not permitted."""
         own = self.permissions
-        return (
-            found.effective_rows >= max(own.smallest_effective_rows, own.effective_rows_per_coefficient * width)
-            and found.largest_share <= own.largest_record_share
-            and found.mean_curvature >= own.smallest_mean_curvature
-        )
+        enough = found.effective_rows >= max(own.smallest_effective_rows, own.effective_rows_per_coefficient * width)
+        even = found.largest_share <= own.largest_record_share
+        return np.asarray(enough & even & (found.mean_curvature >= own.smallest_mean_curvature))
 
 
 def _mark_of(problem: Problem, w: FloatArray) -> bytes:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fedns.core.shards import Shards
 from fedns.federation.site.budget import Budget, fingerprint
-from fedns.federation.site.levels import rare_class, rare_levels
+from fedns.federation.site.levels import named_columns, rare_class, rare_levels
 from fedns.federation.site.permissions import Permissions, changed
 
 _RARE = {
@@ -53,7 +53,8 @@ def _answers(permissions: Permissions, rows: int, width: int) -> list[str]:
 
 
 def _levels(permissions: Permissions, shards: Shards, outputs: int) -> list[str]:
-    rare, limit, found = rare_levels(shards, permissions.smallest_level), permissions.smallest_level, []
+    limit, found = permissions.smallest_level, []
+    rare = rare_levels(shards, limit, named_columns(shards, permissions.categories))
     if rare.outcome or (outputs > 1 and rare_class(shards, limit)):
         found.append(f"an outcome has fewer rows than your limit of {limit}: this site will refuse")
     for column in rare.columns.tolist():

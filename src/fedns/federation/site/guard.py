@@ -21,7 +21,7 @@ from fedns.core.messages import Discloses, Message
 from fedns.core.shards import Shards
 from fedns.federation.site.budget import Amounts, Budget, Spent, fingerprint
 from fedns.federation.site.concentration_rule import ConcentrationRule
-from fedns.federation.site.levels import blanked, rare_class, rare_levels
+from fedns.federation.site.levels import blanked, named_columns, rare_class, rare_levels
 from fedns.federation.site.permissions import Permissions, Refusal
 from fedns.numerics.backend import ROW_SAMPLING, SJLT, SketchPlan
 from fedns.numerics.linalg import packed_size
@@ -32,7 +32,7 @@ from fedns.sketches import Sketch
 CURVATURE = {Discloses.HESSIAN, Discloses.SCORES, Discloses.SKETCH, Discloses.ROWS}
 HARMLESS = {Discloses.NOTHING, Discloses.SCHEMA, Discloses.COUNT}
 _VECTORS_IN_A_REQUEST = 64
-_RESERVED_POINTS, _RESERVED_PARTS = 16, 64
+_RESERVED_POINTS, _RESERVED_PARTS = 16, 32
 log = logging.getLogger("fedns.site")
 
 
@@ -82,7 +82,8 @@ class Guard:
         self.permissions = own = permissions
         self.fingerprint = mark or fingerprint(shards)
         self.budget = Budget(folder, self.fingerprint)
-        self._rare = rare_levels(shards, own.smallest_level)
+        categories = () if mark else named_columns(shards, own.categories)  # a study has counted the levels of its own
+        self._rare = rare_levels(shards, own.smallest_level, categories)
         if self._rare.columns.size:
             names = [shards.columns[c] if shards.columns else str(c) for c in self._rare.columns.tolist()]
             log.warning("R2: rare levels in columns %s: %s", ", ".join(names), own.rare_levels)

@@ -2,28 +2,45 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
+from fedns.core.errors import ConfigError
 from fedns.core.shards import Shards, as_rows
 from fedns.numerics.rows import DenseRows
 
 
 @dataclass(frozen=True)
 class RareLevels:
-    """Columns in which almost all rows have one value, and fewer than the owner's number another."""
+    """Columns in which almost all rows have one value, and fewer than the owner's number another; or a rare code."""
 
     columns: NDArray[np.int64]
-    usual: NDArray[np.float64]  # what almost all rows have there
+    usual: NDArray[np.float64]  # what almost all rows have there, of a category most of them
     outcome: bool  # whether the targets are such a column
+    codes: dict[int, NDArray[np.float64]] = field(default_factory=dict)  # by column of a category: the levels that are rare
 
 
-def rare_levels(shards: Shards, smallest: int) -> RareLevels:
-    """Found in one pass: where fewer than s rows differ from the usual value, most of any 2 s - 1 rows have it."""
+def named_columns(shards: Shards, names: Sequence[str]) -> list[int]:
+    """The columns with these names, or numbers where columns have no names."""
+    known = list(shards.columns) if shards.columns else [str(column) for column in range(shards.num_columns)]
+    for name in names:
+        if name not in known:
+            raise ConfigError(
+                f"categories in [permit] names '{name}', which is no column of the rows: correct it, or leave it out"
+            )
+    return [known.index(name) for name in names]
+
+
+def rare_levels(shards: Shards, smallest: int, categories: Sequence[int] = ()) -> RareLevels:
+    """Found in one pass: where fewer than s rows differ from the usual value, most of any 2 s - 1 rows have it.
+
+    categories: columns of codes, each value of which is a level.
+    """
     few = min(2 * smallest - 1, shards.num_samples) if smallest else 0
     if not few:
         return RareLevels(np.empty(0, dtype=np.int64), np.empty(0), False)
@@ -32,8 +49,15 @@ def rare_levels(shards: Shards, smallest: int) -> RareLevels:
     usual = _middle(head)
     others = _differing(matrix, usual)
     outcomes = int((shards.targets != _middle(shards.targets[:few, None])[0]).sum())
+    common, codes = usual.astype(np.float64), {}
+    for column in categories:
+        part = matrix[:, [column]]
+        levels, counts = np.unique(part.toarray() if scipy.sparse.issparse(part) else part, return_counts=True)
+        others[column] = int(counts.min() < smallest)
+        if others[column]:
+            codes[column], common[column] = levels[counts < smallest].astype(np.float64), levels[counts.argmax()]
     columns = np.flatnonzero((others > 0) & (others < smallest))
-    return RareLevels(columns, usual[columns].astype(np.float64), 0 < outcomes < smallest)
+    return RareLevels(columns, common[columns], 0 < outcomes < smallest, codes)
 
 
 def rare_class(shards: Shards, smallest: int) -> bool:
@@ -47,15 +71,20 @@ def blanked(shards: Shards, rare: RareLevels) -> Shards:
     if not rare.columns.size:
         return shards
     matrix = _matrix(shards)
-    if scipy.sparse.issparse(matrix):
-        part = matrix[:, rare.columns].toarray()
-        at = np.nonzero(part != rare.usual)
-        change = (rare.usual[at[1]] - part[at]).astype(matrix.dtype)
+    sparse = scipy.sparse.issparse(matrix)
+    part = matrix[:, rare.columns].toarray() if sparse else matrix[:, rare.columns]
+    clean = part.copy()
+    for place, (column, usual) in enumerate(zip(rare.columns.tolist(), rare.usual, strict=True)):
+        chosen = np.isin(part[:, place], rare.codes[column]) if column in rare.codes else slice(None)
+        clean[chosen, place] = usual
+    if sparse:
+        at = np.nonzero(part != clean)
+        change = (clean - part)[at].astype(matrix.dtype)
         return replace(
             shards, rows=as_rows(matrix + scipy.sparse.csr_matrix((change, (at[0], rare.columns[at[1]])), matrix.shape))
         )
     values = matrix.copy()
-    values[:, rare.columns] = rare.usual
+    values[:, rare.columns] = clean
     return replace(shards, rows=DenseRows.of(values))
 
 

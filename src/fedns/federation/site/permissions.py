@@ -50,6 +50,9 @@ class Permissions:
     rare_levels: str = _limit(
         "blank", 'what to do with rarer levels of columns: "blank" takes the usual level instead, or "refuse", or "show"'
     )
+    categories: tuple[str, ...] = _limit(
+        (), "columns of codes, by name, or by number where there are no names: each code is a level; a study names its own"
+    )
     smallest_cell: int = _limit(
         5, "rows of each outcome, if any, in a group of a table of scores; smaller groups are merged with their neighbours"
     )
