@@ -29,7 +29,7 @@ OPEN_HANDED = Permissions(
     smallest_effective_rows=0.0, effective_rows_per_coefficient=0.0, largest_record_share=1.0, smallest_mean_curvature=0.0,
     points=2**31, largest_released_fraction=math.inf, largest_sketched_fraction=math.inf, rounds=1000,
     largest_job_bytes=2**28, largest_table_bytes=2**40, largest_count=2**31, passes=2**31, answer_seconds=math.inf,
-    runs_per_hour=2**31, requests_per_round=2**31, requests_per_minute=2**31, explain=True,
+    smallest_difference=0, runs_per_hour=2**31, requests_per_round=2**31, requests_per_minute=2**31, explain=True,
 )  # fmt: skip
 
 

@@ -33,6 +33,7 @@ from fedns.studies.inference.exchange import Questions, questions_of
 from fedns.studies.inference.without import look_at_gradients
 from fedns.studies.model.design import Design
 from fedns.studies.model.estimate import problem_of
+from fedns.studies.row_sets import RowSets
 from fedns.studies.schema.agreement import Agreement
 from fedns.studies.schema.handshake import HANDLERS, TableShards
 from fedns.studies.schema.site_table import SiteTable
@@ -84,6 +85,9 @@ class StudySite:
         if not spec.study:
             return site_shards(self._config)
         table = self._table(spec)
+        RowSets(self._config.folder / self._config.state, self.mark).admit(
+            table.used, self._config.permit.smallest_difference
+        )
         if not spec.agreement:
             return TableShards.of({self._config.name: table})
         design = _design(spec)

@@ -232,4 +232,4 @@ def reset_budgets(folder: Path) -> int:
     with alone_in(folder / BUDGET_FOLDER):
         for path in files:
             path.rename(path.with_suffix(f".{stamp}.reset"))
-    return len(files)
+    return len([path for path in files if not path.stem.endswith(".rows")])

@@ -79,6 +79,9 @@ class Permissions:
     score_tables: int = _limit(
         20, "tables of scores, for calibration and ROC, that may leave; two that differ by less than smallest_rows may not"
     )
+    smallest_difference: int = _limit(
+        5, "rows by which the rows of two studies must differ, unless they are the same: their sums tell of the difference"
+    )
     baseline_hazards: bool = _limit(
         False, "true lets a Cox study have the hazard here at the times it names: how many events there were between them"
     )
