@@ -130,7 +130,7 @@ def over_engines() -> Iterator[tuple[str, Digest]]:
 def command(*arguments: str) -> None:
     """Run a command of this version; a comparison whose methods ran out of rounds ends with 1, which is no failure."""
     done = subprocess.run([sys.executable, "-m", "fedns.cli", *arguments], capture_output=True, text=True, check=False)
-    if done.returncode not in (0, 1) or done.stderr.strip():
+    if done.returncode not in (0, 1) or "Traceback" in done.stderr:  # else what stands there is advice
         sys.exit(f"fedns {' '.join(arguments)} ended with {done.returncode}:\n{done.stderr}")
 
 
