@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.messages import Message, Payload, as_batch, wire
 from fedns.problems.problem import CodedBlock, Problem
+from fedns.studies.diagnostics.by_site import BySite
 from fedns.studies.diagnostics.cells import SCORE_EDGES, cells_of, counted
 from fedns.studies.inference.exchange import Point
 
@@ -54,14 +55,8 @@ class Concordance:
         return {"pairs": self.pairs, "concordance": self.index, "std_error": self.standard_error}
 
 
-@dataclass(frozen=True, eq=False)
-class TimeDiagnostics:
+class TimeDiagnostics(BySite[Concordance]):
     """How a model of times orders the rows; pairs are within sites, as the model is."""
-
-    sites: Mapping[str, Concordance]
-    held_out: Mapping[str, Concordance] = field(default_factory=dict)  # by the model of all other sites
-    refitted: bool = True  # that model, to convergence; else it is one Newton step from the joint one
-    notes: tuple[str, ...] = ()
 
     @cached_property
     def total(self) -> Concordance:
@@ -69,21 +64,9 @@ class TimeDiagnostics:
         squares = np.sum([part.squares for part in parts], axis=0)
         return Concordance(sum(p.agree for p in parts), sum(p.pairs for p in parts), tuple(squares.tolist()))
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values, as model.json has them."""
-        return {
-            "total": self.total.as_dict(),
-            "sites": {name: one.as_dict() for name, one in self.sites.items()},
-            "held_out": {name: one.as_dict() for name, one in self.held_out.items()},
-            "held_out_refitted": self.refitted,
-            "notes": list(self.notes),
-        }
-
     def table(self) -> list[list[str]]:
         """The figures as texts, with headings."""
-        lines = [("all sites", self.total), *self.sites.items()]
-        lines += [(f"{site}, by the others", one) for site, one in self.held_out.items()]
-        cells = [[name, f"{one.pairs:.10g}", f"{one.index:.4f}", f"{one.standard_error:.4f}"] for name, one in lines]
+        cells = [[name, f"{one.pairs:.10g}", f"{one.index:.4f}", f"{one.standard_error:.4f}"] for name, one in self.lines()]
         return [["predictions", "pairs", "concordance", "std err"], *cells]
 
 
@@ -130,7 +113,7 @@ def concordance(targets: FloatArray, scores: FloatArray, weights: FloatArray | N
     s = np.ones_like(scores) if weights is None else weights
     time, censored = np.abs(targets), targets < 0
     order = np.lexsort((censored, time))
-    changes = np.diff(time[order]) + np.diff(censored[order].astype(np.int8)) != 0
+    changes = (np.diff(time[order]) != 0) | (censored[order][1:] != censored[order][:-1])
     rank = np.concatenate([[0], np.cumsum(changes)])  # a row comes later than an event where its rank is higher
     agree, pairs = _by_row(rank, ~censored[order], scores[order], s[order])
     agree, pairs = s[order] * agree, s[order] * pairs

@@ -16,6 +16,7 @@ from fedns.core.cohort import Cohort
 from fedns.core.errors import FednsError
 from fedns.core.messages import Message, batch_size, split_batch
 from fedns.federation.protocol.absence import SitesLost
+from fedns.studies.diagnostics.by_site import BySite
 from fedns.studies.diagnostics.concordance import Pairs, TimeDiagnostics, told_pairs
 from fedns.studies.diagnostics.curves import Groups, Roc, Tenth, calibration, groups_of, quantiles, roc, together
 from fedns.studies.diagnostics.exchange import ClassPoint, ScoreTable, Scoring
@@ -63,39 +64,20 @@ class Prediction:
         return found
 
 
-@dataclass(frozen=True, eq=False)
-class Diagnostics:
-    """How the model predicts; all figures are of the rows it was fitted on, except those of held-out sites."""
-
-    sites: Mapping[str, Prediction]  # by name; not those whose rows were too few to tell
-    held_out: Mapping[str, Prediction] = field(default_factory=dict)  # by the model of all other sites
-    refitted: bool = True  # that model, to convergence; else it is one Newton step from the joint one
-    notes: tuple[str, ...] = ()
+class Diagnostics(BySite[Prediction]):
+    """How the model predicts an outcome, or one class of it."""
 
     @cached_property
     def total(self) -> Prediction:
-        """Of all sites together."""
         parts = list(self.sites.values())
         residuals, weights = (np.concatenate([getattr(p, n) for p in parts]) for n in ("residuals", "residual_weights"))
         return Prediction(together([part.groups for part in parts]), residuals, weights, parts[0].events)
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values, as model.json has them."""
-        return {
-            "total": self.total.as_dict(),
-            "sites": {name: one.as_dict() for name, one in self.sites.items()},
-            "held_out": {name: one.as_dict() for name, one in self.held_out.items()},
-            "held_out_refitted": self.refitted,
-            "notes": list(self.notes),
-        }
-
     def table(self) -> list[list[str]]:
-        """The figures as texts, with headings: all sites, each of them, and each by the model of the others."""
+        """The figures as texts, with headings."""
         events = self.total.events
         own = ["AUC", "std err", "it is within"] if events else ["residuals 5 %", "25 %", "50 %", "75 %", "95 %"]
-        lines = [("all sites", self.total), *self.sites.items()]
-        lines += [(f"{site}, by the others", one) for site, one in self.held_out.items()]
-        return [["predictions", "rows", "observed", "expected", *own], *(_line(name, one) for name, one in lines)]
+        return [["predictions", "rows", "observed", "expected", *own], *(_line(name, one) for name, one in self.lines())]
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,47 @@
+"""How a model does at every site, and at each by the model of the others."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeVar
+
+
+class Figures(Protocol):
+    """What is known of a model's predictions for some rows."""
+
+    def as_dict(self) -> dict[str, Any]: ...
+
+
+F = TypeVar("F", bound=Figures)
+
+
+@dataclass(frozen=True, eq=False)
+class BySite(ABC, Generic[F]):
+    """All figures are of the rows that the model was fitted on, except those of held-out sites."""
+
+    sites: Mapping[str, F]  # by name; not those whose rows were too few to tell
+    held_out: Mapping[str, F] = field(default_factory=dict)  # by the model of all other sites
+    refitted: bool = True  # that model, to convergence; else it is one Newton step from the joint one
+    notes: tuple[str, ...] = ()
+
+    @property
+    @abstractmethod
+    def total(self) -> F:
+        """Of all sites together."""
+
+    def lines(self) -> list[tuple[str, F]]:
+        """All sites, each of them, and each by the model of the others."""
+        others = [(f"{site}, by the others", one) for site, one in self.held_out.items()]
+        return [("all sites", self.total), *self.sites.items(), *others]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, as model.json has them."""
+        return {
+            "total": self.total.as_dict(),
+            "sites": {name: one.as_dict() for name, one in self.sites.items()},
+            "held_out": {name: one.as_dict() for name, one in self.held_out.items()},
+            "held_out_refitted": self.refitted,
+            "notes": list(self.notes),
+        }
