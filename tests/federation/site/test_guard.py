@@ -103,6 +103,34 @@ def test_all_points_near_one_that_has_passed_would_pass(loss, plain, tmp_path):
     assert near[1] and near[0] != loss.curvature_is_constant
 
 
+@pytest.mark.parametrize("loss", [fedns.Logistic(), Poisson()], ids=str)
+def test_how_near_is_near_enough_is_told_by_the_worst_that_could_be(loss, tmp_path):
+    rows, random = 400, np.random.default_rng(5)
+    x = random.normal(size=(rows, 3)) * [1.0, 100.0, 0.01]
+    shards = Shards.from_arrays(x, np.ones(rows), [rows])
+    rule, problem, norms = guard_over(shards, tmp_path).concentration, Problem(loss), (x**2).sum(axis=1)
+    d = loss.curvature(shards.targets, random.normal(size=rows)) / rows
+
+    def sums(d):
+        return np.array([d.sum(), (d**2).sum(), (d * norms).sum(), (d * norms).max()])
+
+    limits = rule._limits(3)._replace(effective_rows=np.float64(100.0), largest_share=np.float64(0.1))
+    most = rule._near._largest_change(problem, sums(d), limits)
+    assert 0.05 < most < 5.0
+    for few in (1, 10, 100, 200):
+        for largest in (np.argsort(d)[-few:], np.argsort(d * norms)[-few:]):
+            changed = d * np.exp(-most)
+            changed[largest] = np.minimum(d[largest] * np.exp(most), loss.curvature_bound / rows)
+            found = Concentration.of(sums(changed))
+            assert found.effective_rows >= 100.0 and found.largest_share <= 0.1 and found.mean_curvature >= 1e-3
+    rule._near.add(problem, np.zeros(3), sums(d), limits)
+    (units, _, squared_distance), *_ = rule._near._around[loss, False, False]
+    farthest = np.argmax((x / units**2 * x).sum(axis=1))  # along it a margin changes most
+    direction = x[farthest] / units**2
+    point = direction * np.sqrt(squared_distance) / np.linalg.norm(direction * units)
+    assert np.abs(x @ point).max() == pytest.approx(most)
+
+
 @pytest.mark.parametrize("loss", [loss() for loss in LOSSES.values() if np.isfinite(loss.curvature_bound)], ids=str)
 def test_no_curvature_is_above_the_bound_that_such_claims_rest_on(loss):
     z = np.concatenate([np.linspace(-40, 40, 20001), [-1e3, 1e3]])

@@ -98,6 +98,7 @@ class Guard:
             names = [shards.columns[c] if shards.columns else str(c) for c in self._rare.columns.tolist()]
             log.warning("R2: rare levels in columns %s: %s", ", ".join(names), own.rare_levels)
         self.shards = blanked(shards, self._rare) if own.rare_levels == "blank" else shards
+        self._num_rows, self._num_columns = shards.num_samples, shards.num_columns
         self.concentration = ConcentrationRule(own, self.shards)
 
     @property
@@ -108,7 +109,7 @@ class Guard:
     @cached_property
     def reserved_ahead(self) -> Amounts | None:
         """How much of the budget to reserve on the disk at a time: at most so much is lost where the power fails."""
-        own, part = self.permissions, self.shards.num_samples * self.shards.num_columns / _RESERVED_PARTS
+        own, part = self.permissions, self._num_rows * self._num_columns / _RESERVED_PARTS
         if not math.isfinite(own.largest_released_fraction):
             return None
         sketched = min(own.largest_sketched_fraction, _RESERVED_PARTS)
@@ -146,7 +147,7 @@ class Guard:
             raise Refusal("R1", f"its owner does not permit '{name}', only {', '.join(own.handlers)}")
         if round > min(spec.rounds, own.rounds):
             raise Refusal("R5", f"round {round} is beyond the {min(spec.rounds, own.rounds)} rounds of the run")
-        width = problem.num_features(self.shards.num_columns)
+        width = problem.num_features(self._num_columns)
         told = told_by(messages_of(handler)[1])
         if told.names:
             self._check_counts(request, "a number in the request")
@@ -170,7 +171,7 @@ class Guard:
             raise Refusal("R5", "its owner permits no baseline hazard to leave")
 
     def _check_rows(self, needed: float, what: str) -> None:
-        if not self.shards.num_samples >= needed:
+        if not self._num_rows >= needed:
             raise Refusal("R2", f"{what} needs at least {needed:g} rows, and it has fewer")
 
     def _check_counts(self, owner: object, what: str) -> None:
@@ -219,7 +220,7 @@ class Guard:
 
     def check_sketch(self, plan: SketchPlan, width: int) -> None:
         """R3, before the sketch is taken."""
-        own, rows, size = self.permissions, self.shards.num_samples, int(plan.sizes.max())
+        own, rows, size = self.permissions, self._num_rows, int(plan.sizes.max())
         if plan.kind == ROW_SAMPLING and not own.row_sampling:
             raise Refusal("R3", "a sketch of sampled rows is rows of the data, which do not leave it")
         if size > own.largest_sketch_fraction * rows:
@@ -232,7 +233,7 @@ class Guard:
             self._check_numbers(self.budget.spent().sketched + size * width, own.largest_sketched_fraction)
 
     def _check_numbers(self, numbers: int, most: float) -> None:
-        if numbers > most * self.shards.num_samples * self.shards.num_columns:
+        if numbers > most * self._num_rows * self._num_columns:
             raise Refusal("R5", f"its owner permits {most:g} times the numbers of its table to leave, over all runs")
 
 
