@@ -35,7 +35,7 @@ from fedns.federation.coordinator.cohort import NetworkedCohort
 from fedns.federation.coordinator.coordinate import Watcher, coordinate, open_transport, train
 from fedns.federation.coordinator.link import Link
 from fedns.federation.coordinator.state import RunState
-from fedns.federation.processes import end_group
+from fedns.federation.processes import end_group, ended_by_sigterm
 from fedns.federation.protocol.packets import ANSWER, ASK, OPEN, Packet
 from fedns.federation.protocol.transport import Arrival, Transport
 from fedns.federation.site.answering import Answering
@@ -254,8 +254,8 @@ def over_engine(engine: str) -> None:
         prepare(demo)
         written = read_experiment(demo.folder / "coordinator" / EXPERIMENT_FILE)
         experiment = replace(written, rounds=ENGINE_ROUNDS, methods=("fedns",), sketch_size=54, gradient_tol=None)
-        with sites_in_turns(demo.folder), open_transport(experiment, logs=demo.folder / "logs") as transport:
-            clock = Clock()
+        clock, logs = Clock(), demo.folder / "logs"
+        with ended_by_sigterm(), sites_in_turns(demo.folder), open_transport(experiment, logs=logs) as transport:
             coordinate(experiment, transport, watchers=[clock])
     seconds = np.diff(clock.times)  # of rounds 2, 3, ..., the first of which is about rows that others have not yet read
     kept = [round for round in range(WARM_UP, seconds.size) if round % BLOCK >= SKIPPED]

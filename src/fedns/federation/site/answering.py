@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,7 @@ from fedns.numerics.linalg import packed_size
 from fedns.problems.problem import CodedBlock, Problem
 
 FloatArray = NDArray[np.float64]
+P = TypeVar("P", bound=Problem)
 _TOO_FAR = 100.0  # times the loss where a search began
 
 
@@ -37,9 +38,7 @@ class Answering:
 
     def watch(self, problem: Problem) -> WatchedProblem:
         self.observed = problem.loss
-        watched = object.__new__(WatchedProblem)
-        watched.__dict__.update(vars(problem), answering=self)  # which was checked when it was made
-        return watched
+        return _copied(WatchedProblem, problem, answering=self)
 
     def before_pass(self, problem: Problem, points: FloatArray, memory: int) -> None:
         """R4, R5 and R6, before the rows are read."""
@@ -60,7 +59,7 @@ class Answering:
     def check_observed(self, problem: Problem, w: FloatArray) -> None:
         """R4 where a handler has another loss: an expected curvature may be even where gradients are about a few rows."""
         if problem.loss is not self.observed and problem.loss != self.observed:
-            self.guard.concentration.check_point(replace(problem, loss=self.observed), w)
+            self.guard.concentration.check_point(_copied(Problem, problem, loss=self.observed), w)
 
     def at_point(self, w: FloatArray) -> None:
         """R5, where only the site knows which coefficients a request is about."""
@@ -151,7 +150,7 @@ class WatchedProblem(Problem):
         self.answering.count_pass(8 * w.shape[-1])
         self.answering.at_point(w)
         self.answering.check_observed(self, w)
-        return bool(self.answering.guard.concentration.has_passed(self, w))
+        return bool(self.answering.guard.concentration.passes_at_a_glance(self, w))
 
     def _looked_at(self, w: FloatArray, shards: Shards) -> tuple[FloatArray, FloatArray]:
         """The pass that watches a run sees every new point first, and finds the sums for R4 on its way."""
@@ -185,6 +184,14 @@ class WatchedProblem(Problem):
         self.answering.guard.check_sketch(plan, w.shape[-1])
         self.answering.before_pass(self, w, 8 * w.shape[-1] * int(plan.sizes.max()))
         return super().gradient_and_sketch(w, shards, plan, keys)
+
+
+def _copied(kind: type[P], problem: Problem, **changes: Any) -> P:
+    """A copy with changes; the problem was checked when it was made, and requests are many."""
+    copy = object.__new__(kind)
+    kept = {name: value for name, value in vars(problem).items() if name != "passes"}  # which may belong to another loss
+    copy.__dict__.update(kept, **changes)
+    return copy
 
 
 def _only(request: Message, axis: str, row: int) -> Message:

@@ -32,15 +32,18 @@ class ConcentrationRule:
 
     def check_point(self, problem: Problem, w: FloatArray) -> None:
         """Refuse coefficients at which a few rows decide."""
-        if not self.has_passed(problem, w):
+        if not self.has_passed(problem, w) and not self._proven_by_parts(problem, w, np.zeros_like(w), np.zeros(1))[0]:
             self.judge(problem, w, self._sums_along(problem, w, np.zeros_like(w), np.zeros(1))[0])
 
     def has_passed(self, problem: Problem, w: FloatArray) -> bool:
-        """Whether these coefficients have been looked at before, or need no look at all rows."""
-        if self.permissions.needs_no_measure or self._near.contain(problem, w) or _mark_of(problem, w) in self._passed:
-            return True
+        """Whether these coefficients are known to be permitted, and no row has to be looked at."""
+        return self.permissions.needs_no_measure or self._near.contain(problem, w) or _mark_of(problem, w) in self._passed
+
+    def passes_at_a_glance(self, problem: Problem, w: FloatArray) -> bool:
+        """The same, or a part of the rows is enough, where there are so many that it costs less than sums over all."""
         many = self.table.shards.num_samples >= _MANY_ROWS
-        return many and bool(self._proven_by_parts(problem, w, np.zeros_like(w), np.zeros(1))[0])
+        none = np.zeros_like(w)
+        return self.has_passed(problem, w) or (many and bool(self._proven_by_parts(problem, w, none, np.zeros(1))[0]))
 
     def judge(self, problem: Problem, w: FloatArray, sums: FloatArray) -> None:
         """Refuse by the four sums of curvatures there, or remember the point."""
