@@ -34,6 +34,7 @@ class Wire:
         self._socket = socket.create_server((LOOPBACK, 0))
         self.port = self._socket.getsockname()[1]
         self._loop = asyncio.new_event_loop()
+        self._open: set[asyncio.StreamWriter] = set()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def __enter__(self) -> Wire:
@@ -44,6 +45,11 @@ class Wire:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._socket.close()
+
+    def break_off(self) -> None:
+        """End every connection, with whatever is under way on it."""
+        for writer in list(self._open):
+            self._loop.call_soon_threadsafe(writer.transport.abort)
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -58,7 +64,10 @@ class Wire:
         except OSError:
             writer.close()
             return
+        ends = {writer, onward[1]}
+        self._open |= ends
         await asyncio.gather(self._carry(reader, onward[1]), self._carry(onward[0], writer))
+        self._open -= ends
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One direction: what is read is due after the delay, in order, and no faster than the line."""

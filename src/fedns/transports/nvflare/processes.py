@@ -41,9 +41,7 @@ HEARTBEAT_SECONDS = 2  # how soon a site that was there before its coordinator i
 UNHEARD_SECONDS = 10.0  # after which a heartbeat is sent again: one that was under way when a server ended is never answered
 GIVE_UP_SECONDS = 5.0  # a process that was stopped politely and is still there after this is killed
 
-# An answer that got no receipt is sent again for so long, and the server keeps every answer and a thread for as long: 65 s
-# as installed, which is thousands of them. What is lost for longer is asked for again by the coordinator.
-RESEND_SECONDS = 2.0
+PROGRESS_SECONDS = 120.0  # a message of which nothing has arrived for so long is given up
 LARGEST_FRAME = 16 << 20  # bytes of one gRPC message: NVFlare cuts what is longer into pieces of a megabyte
 
 SITE_COMPONENT = "fedns.transports.nvflare.client.SiteAnswers"
@@ -207,8 +205,7 @@ def _communication() -> dict[str, Any]:
     return {
         "allow_adhoc_conns": False,
         "streaming_max_blob_size": LARGEST_MESSAGE,
-        "streaming_retry_timeout": RESEND_SECONDS,
-        "streaming_retry_wait": RESEND_SECONDS / 4,
+        "streaming_ack_progress_timeout": PROGRESS_SECONDS,
         "grpc": {"options": lengths},
     }
 
