@@ -29,7 +29,7 @@ from fedns.federation.processes import ended_by_sigterm
 from fedns.federation.protocol.transport import Transport
 from fedns.runs.policy import Policy
 
-ROUNDS_SHOWN = (10, 20, 30, 50, 70, 100, 200, 300, 500, 700, 900)
+ROUNDS_SHOWN = (5, 10, 20, 30, 50, 70, 100, 200, 300, 500, 700, 900)
 HEAD = f"""
 {"":>48}{"coordinator":>22}{"engine":>22}{"largest of a site":>22}
  round  seconds a round  of the engine's processor{"  threads files     MB" * 3}"""
@@ -41,14 +41,16 @@ class Gauge(Watcher):
     def __init__(self, shown: set[int]) -> None:
         self.shown, self.most = shown, [(0, 0, 0)] * 3
         self.round, self.began = 0, time.perf_counter()
-        self.child, self.taken = 0, 0.0
+        self.child, self.sites, self.taken = 0, set[int](), 0.0
 
     def on_round(self, record, state) -> None:
         self.look(record.round)
 
     def look(self, round: int) -> None:
-        self.child = self.child or engine_child()
-        now_held = held(os.getpid()), held(self.child), largest_held(descendants(os.getpid()) - {self.child})
+        if not self.child:
+            self.child = engine_child()
+            self.sites = descendants(os.getpid()) - {self.child}
+        now_held = held(os.getpid()), held(self.child), tuple(map(max, zip(*map(held, self.sites), strict=True)))
         self.most = [tuple(map(max, *two)) for two in zip(self.most, now_held, strict=True)]
         if round not in self.shown:
             return
@@ -65,10 +67,6 @@ def held(process: int) -> tuple[int, int, int]:
     """Threads, open files and resident kilobytes."""
     values = dict(line.split(":", 1) for line in Path(f"/proc/{process}/status").read_text().splitlines())
     return int(values["Threads"]), len(list(Path(f"/proc/{process}/fd").iterdir())), int(values["VmRSS"].split()[0])
-
-
-def largest_held(processes: set[int]) -> tuple[int, ...]:
-    return tuple(map(max, zip(*map(held, processes), strict=True)))
 
 
 def processor_seconds(process: int) -> float:
@@ -106,7 +104,8 @@ def exchanges(transport: Transport, gauge: Gauge, sites: Sequence[str], rounds: 
     gauge.began = time.perf_counter()
     for round in range(1, rounds + 1):
         arrivals = list(transport.exchange(dict.fromkeys(sites, request), 300.0))
-        assert all(len(arrival.payload) == int(request) for arrival in arrivals), arrivals
+        failures = [arrival.failure for arrival in arrivals if len(arrival.payload) != int(request)]
+        assert not failures, failures
         gauge.look(round)
 
 
