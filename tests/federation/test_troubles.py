@@ -9,13 +9,15 @@ import re
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from benchmarks.wire import Wire
 from tests.federation.test_real_processes import numbers_of, start_coordinator
 from tests.processes import PATIENCE_SECONDS, wait_until
 
-from fedns.comparison.federation_demo import Demo, prepare, site_processes
-from fedns.federation.config import CREDENTIALS_FOLDER, EXPERIMENT_FILE
+from fedns.comparison.federation_demo import Demo, _simulated, prepare, site_processes
+from fedns.core.history import History
+from fedns.federation.config import CREDENTIALS_FOLDER, EXPERIMENT_FILE, read_experiment
 from fedns.federation.processes import free_port
 
 pytestmark = pytest.mark.nightly
@@ -119,6 +121,25 @@ def test_another_version_is_refused_at_once_and_both_are_named(engine, folder, t
         sites.__exit__(None, None, None)
     print(f"{engine}: another version is refused after {time.monotonic() - began:.0f} s, start included")
     assert status in (2, 7) and "0.0.9" in said and "0.1.0" in said and "same version at both ends" in said, said
+
+
+def test_sites_with_another_kind_of_processor_move_the_last_digits_at_most(engine, tmp_path, monkeypatch):
+    shards = prepare(Demo(engine, tmp_path / "f", sites=2))
+    file = experiment(tmp_path / "f", method="fednewton", rounds=5, gradient_tol=0.0)
+    with monkeypatch.context() as older:  # instructions of 2008, for the compiler and for BLAS
+        older.setenv("NUMBA_CPU_NAME", "nehalem")
+        older.setenv("OPENBLAS_CORETYPE", "Nehalem")
+        sites = site_processes(tmp_path / "f")
+        sites.__enter__()
+    try:
+        status, said = ended(start_coordinator(file))
+    finally:
+        sites.__exit__(None, None, None)
+    assert status == 1, said
+    there, here = History.load(file.parent / "run" / "history.jsonl"), _simulated(read_experiment(file), shards)
+    moved = float(np.abs(there.coefficients - here.coefficients).max())
+    print(f"{engine}: sites with another kind of processor move the coefficients by {moved:.1e} at most")
+    assert moved < 1e-12
 
 
 def test_what_is_written_while_waiting_and_in_a_run_without_trouble_is_little(engine, folder):

@@ -4,8 +4,8 @@ As installed a site sends an answer again and again until it has a receipt, and 
 a copy, and the server every answer and a thread. On a line on which an answer takes longer than the while, it never arrives.
 Here it is sent once: what is lost with a connection the server asks for again (`Relay`), and the site has it on its disk.
 
-At both ends what sends a message is part of a cycle, with the message and a buffer of a megabyte: it waits for Python's
-collector, which counts objects, not bytes, and so comes after hundreds of megabytes.
+At both ends what sends a message is part of a cycle, with the message and a buffer: it waits for Python's collector,
+which counts objects, not bytes, and so comes after hundreds of megabytes.
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ import threading
 import time
 from typing import Any
 
+from nvflare.fuel.f3.sfm import conn_manager
 from nvflare.fuel.f3.stream_cell import StreamCell
 from nvflare.fuel.f3.streaming.stream_types import StreamFuture
 
 COLLECT_SECONDS = 1.0
+FRAME_THREADS = 4
 
 
 def collect_often() -> None:
@@ -31,6 +33,11 @@ def collect_often() -> None:
 
     gc.freeze()
     threading.Thread(target=collect, name="fedns-collect", daemon=True).start()
+
+
+def take_frames_with_few_threads() -> None:
+    """Bound the threads that take in frames: there would be one more whenever none is idle, up to a hundred."""
+    conn_manager.FRAME_THREAD_POOL_SIZE = FRAME_THREADS
 
 
 def send_once() -> None:

@@ -42,7 +42,8 @@ UNHEARD_SECONDS = 10.0  # after which a heartbeat is sent again: one that was un
 GIVE_UP_SECONDS = 5.0  # a process that was stopped politely and is still there after this is killed
 
 PROGRESS_SECONDS = 120.0  # a message of which nothing has arrived for so long is given up
-LARGEST_FRAME = 16 << 20  # bytes of one gRPC message: NVFlare cuts what is longer into pieces of a megabyte
+LARGEST_FRAME = 16 << 20  # bytes of one gRPC message
+PIECE = 256 << 10  # bytes: what is longer is cut; NVFlare takes a buffer of this size for every message, however short
 
 SITE_COMPONENT = "fedns.transports.nvflare.client.SiteAnswers"
 SERVER_COMPONENT = "fedns.transports.nvflare.server.Relay"
@@ -205,6 +206,7 @@ def _communication() -> dict[str, Any]:
     return {
         "allow_adhoc_conns": False,
         "streaming_max_blob_size": LARGEST_MESSAGE,
+        "streaming_chunk_size": PIECE,
         "streaming_ack_progress_timeout": PROGRESS_SECONDS,
         "grpc": {"options": lengths},
     }

@@ -37,7 +37,7 @@ from fedns.federation.processes import EngineLost
 from fedns.federation.protocol.transport import Arrival, Transport
 from fedns.transports.nvflare.client import EXCHANGE, SESSION
 from fedns.transports.nvflare.incoming import CHANNEL, TOPIC, at_server, close_down
-from fedns.transports.nvflare.kept import collect_often
+from fedns.transports.nvflare.kept import collect_often, take_frames_with_few_threads
 from fedns.transports.nvflare.processes import CONSOLE, last_line, start_server, stop
 
 _LENGTHS = struct.Struct(">IQ")  # bytes of header and payload
@@ -177,6 +177,7 @@ class Relay(FLComponent):  # type: ignore[misc]
     def __init__(self, channel: int, host: str = "") -> None:
         super().__init__()
         close_down(at_server, host)
+        take_frames_with_few_threads()
         collect_often()
         # By this sites tell requests of this process from those of one before it: no clock is asked.
         self._session = secrets.token_hex(8)
