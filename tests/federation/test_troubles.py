@@ -34,9 +34,8 @@ def experiment(folder, **settings):
     file = folder / "coordinator" / EXPERIMENT_FILE
     text = file.read_text()
     for name, value in settings.items():
-        line, count = f"{name} = {json.dumps(value)}", 0
-        text, count = re.subn(rf"^(# )?{name} = .*$", line, text, count=1, flags=re.MULTILINE)
-        assert count == 1, name
+        text = re.sub(rf"^{name} = .*\n", "", text, flags=re.MULTILINE)
+        text = f"{name} = {json.dumps(value)}\n{text}"  # above the first table
     file.write_text(text)
     return file
 

@@ -34,6 +34,7 @@ from fedns.federation.reachable import Contact
 from fedns.transports.nvflare.logs import OWNER, log_settings
 
 PROJECT = "fedns"
+MOST_SITES = 10_000
 CONSOLE = "console.txt"  # beside the credentials: what the process printed, NVFlare's own log files beside it
 AUTHORITY_YEARS = 10
 REFUSED = 78  # exit status of a site whose service cannot be built (EX_CONFIG): starting it again would not help
@@ -135,7 +136,7 @@ def contact(credentials: Path) -> Contact:
 def start_server(credentials: Path, channel: int, host: str = "", listen_seconds: float = 600.0) -> subprocess.Popen[bytes]:
     """The NVFlare server of these credentials, with the relay talking over the inherited socket `channel`."""
     component = {"id": "fedns", "path": SERVER_COMPONENT, "args": {"channel": channel, "host": host}}
-    settings = {"max_num_clients": 10_000, "heart_beat_timeout": listen_seconds, "admin_storage": "transfer"}
+    settings = {"max_num_clients": MOST_SITES, "heart_beat_timeout": listen_seconds, "admin_storage": "transfer"}
     _configure(credentials, {"servers": [settings], "components": [component]})
     arguments = ["nvflare.private.fed.app.server.server_train", "-m", ".", "-s", "fed_server.json"]
     return _start(

@@ -21,6 +21,7 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,7 @@ from fedns.federation.protocol.transport import Arrival, Transport
 from fedns.transports.nvflare.client import EXCHANGE, SESSION
 from fedns.transports.nvflare.incoming import CHANNEL, TOPIC, at_server, close_down
 from fedns.transports.nvflare.kept import collect_often, take_frames_with_few_threads
-from fedns.transports.nvflare.processes import CONSOLE, last_line, start_server, stop
+from fedns.transports.nvflare.processes import CONSOLE, MOST_SITES, last_line, start_server, stop
 
 _LENGTHS = struct.Struct(">IQ")  # bytes of header and payload
 RECONNECT_SECONDS = 3.0  # NVFlare reconnects after one second; what has not come so long after was lost with its connection
@@ -182,6 +183,7 @@ class Relay(FLComponent):  # type: ignore[misc]
         # By this sites tell requests of this process from those of one before it: no clock is asked.
         self._session = secrets.token_hex(8)
         self._frames = _Frames(socket.socket(fileno=channel))
+        self._asking = ThreadPoolExecutor(MOST_SITES, "fedns-ask")  # NVFlare's call blocks until the site has answered
         self._pending: dict[tuple[str, int], tuple[Any, Signal]] = {}  # (site, exchange): its client, what gives it up
         self._away: set[str] = set()  # cells that were disconnected, and whose client has not spoken since
         self._lock = threading.Lock()
@@ -206,8 +208,7 @@ class Relay(FLComponent):  # type: ignore[misc]
                 if "roster" in header:
                     self._frames.send({"roster": self._connected()})
                 else:
-                    # A thread for each: NVFlare's call blocks until the site has answered.
-                    threading.Thread(target=self._ask, args=(header, payload), daemon=True).start()
+                    self._asking.submit(self._ask, header, payload)
         except BaseException:
             traceback.print_exc()  # os._exit would swallow it
             os._exit(1)
