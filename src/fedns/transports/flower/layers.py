@@ -12,10 +12,12 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
-from starlette.middleware.base import BaseHTTPMiddleware, _CachedRequest
+from starlette.middleware.base import BaseHTTPMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
+
+from fedns.transports.flower.turns import read_body
 
 _WITH_THREADS = (
     "fastapi.dependencies.utils",
@@ -41,20 +43,34 @@ async def _call(layer: BaseHTTPMiddleware, scope: Scope, receive: Receive, send:
     if scope["type"] != "http":
         await layer.app(scope, receive, send)
         return
-    request = _CachedRequest(scope, receive)
+    body = await read_body(receive)
 
     async def call_next(_: Request) -> Response:
-        response, body = Response(), bytearray()
+        response, content = Response(), bytearray()
 
         async def collect(event: Message) -> None:
             if event["type"] == "http.response.start":
                 response.status_code, response.raw_headers = event["status"], list(event["headers"])
             else:
-                body.extend(event.get("body", b""))
+                content.extend(event.get("body", b""))
 
-        await layer.app(scope, request.wrapped_receive, collect)
-        response.body = bytes(body)
+        await layer.app(scope, _again(body, receive), collect)
+        response.body = bytes(content)
         return response
 
-    response = await layer.dispatch_func(request, call_next)
-    await response(scope, request.wrapped_receive, send)
+    response = await layer.dispatch_func(Request(scope, _again(body, receive)), call_next)
+    await response(scope, receive, send)
+
+
+def _again(body: bytes, receive: Receive) -> Receive:
+    """What gives the body that was read already, and then what comes after it."""
+    given = False
+
+    async def once_more() -> Message:
+        nonlocal given
+        if given:
+            return await receive()
+        given = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return once_more

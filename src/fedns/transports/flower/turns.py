@@ -119,7 +119,7 @@ class Turns:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            body = await _read(receive)
+            body = await read_body(receive)
             push, pull, *parts = unpack_parts(BytesValue.FromString(body).value, 2)
             if push:
                 await self._push(scope, push, parts)
@@ -218,7 +218,8 @@ class Turns:
         return bytes(content)
 
 
-async def _read(receive: Receive) -> bytes:
+async def read_body(receive: Receive) -> bytes:
+    """All of a request's body; what there was of it where the connection has ended."""
     body, more = bytearray(), True
     while more:
         event = await receive()
