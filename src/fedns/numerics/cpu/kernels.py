@@ -11,7 +11,7 @@ from fedns.numerics.cpu import pointwise
 from fedns.numerics.cpu.dense import aligned, copy, padded
 from fedns.numerics.cpu.jit import exact_jit, jit
 from fedns.numerics.cpu.parts import in_parts
-from fedns.numerics.cpu.rows import add_combination, add_gram, add_sjlt_groups, margins, scaled_block
+from fedns.numerics.cpu.rows import add_combination, add_packed_gram, add_sjlt_groups, margins, scaled_block
 from fedns.numerics.cpu.sketching import add_columns, add_sampled, add_sjlt, add_srht
 from fedns.numerics.rng import sample_without_replacement
 
@@ -86,19 +86,18 @@ def _weigh(s, first, count, scale, slope, curvature):
 
 @jit
 def gradient_and_hessian(rows, y, s, totals, segments, low, high, points, loss, gradient, packed):
-    """Gradient and packed upper triangle of the Hessian of each client's mean loss."""
+    """Gradient of each client's mean loss; the upper triangle of its Hessian is added to `packed`."""
     features = points.shape[1]
     intercept = features > rows.num_columns
     z, slope, root = np.empty(_GRAM_ROWS), np.empty(_GRAM_ROWS), np.empty(_GRAM_ROWS)
     block = np.empty((_GRAM_ROWS, features))
     total = np.empty(padded(features))
-    hessian = np.empty((features, features))
+    product = np.empty((features, features))
     for segment in range(low, high):
         client = segments.client[segment]
         scale = 1.0 / totals[client]
         w = _own(points, client)
         total[:] = 0.0
-        hessian[:] = 0.0
         for first in range(segments.first[segment], segments.last[segment], _GRAM_ROWS):
             last = min(first + _GRAM_ROWS, segments.last[segment])
             count = last - first
@@ -106,13 +105,8 @@ def gradient_and_hessian(rows, y, s, totals, segments, low, high, points, loss, 
             pointwise.derivatives(loss, y, first, count, z, slope, root)
             _weigh(s, first, count, scale, slope, root)
             add_combination(rows, first, last, slope, intercept, total)
-            add_gram(rows, first, last, root, intercept, block, hessian)
+            add_packed_gram(rows, first, last, root, intercept, block, product, packed[segment])
         copy(total, 0, features, gradient[segment])
-        entry = 0
-        for a in range(features):
-            for b in range(a, features):
-                packed[segment, entry] = hessian[a, b]
-                entry += 1
 
 
 @jit
