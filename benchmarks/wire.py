@@ -53,8 +53,17 @@ class Wire:
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
-        self._loop.run_until_complete(asyncio.start_server(self._connect, sock=self._socket))
+        server = self._loop.run_until_complete(asyncio.start_server(self._connect, sock=self._socket))
         self._loop.run_forever()
+        server.close()
+        under_way = asyncio.all_tasks(self._loop)
+        for task in under_way:
+            task.cancel()
+        self._loop.run_until_complete(asyncio.gather(*under_way, return_exceptions=True))
+        for writer in self._open:
+            writer.transport.abort()
+        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        self._loop.close()
 
     async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while self.quality.down:

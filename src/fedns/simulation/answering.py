@@ -11,8 +11,12 @@ from fedns.core.clients import ClientMemory, Clients, Handler, Ids, messages_of
 from fedns.core.encoding import decode
 from fedns.core.messages import Message, Ragged
 from fedns.core.shards import Shards
+from fedns.numerics import parallel
 
 MEMORY_BUDGET_BYTES = 128 * 2**20
+# Replies are folded while they are in the cache. From 4 MiB on numpy asks for huge pages, which the system has to clear.
+_IN_CACHE_BYTES = 3_900_000
+_CLIENTS_PER_THREAD = 4
 
 
 class LocalClients:
@@ -46,7 +50,8 @@ class LocalClients:
         known = self._reply_bytes.get(handler.__name__)
         if known is None:  # as many as could send two Hessians each; where these are large, a few tell what others will need
             return max(16, self._budget // (16 * int(problem.num_features(self.shards.num_columns)) ** 2))
-        return max(1, self._budget // max(1, known))
+        few = max(_IN_CACHE_BYTES // max(1, known), _CLIENTS_PER_THREAD * parallel.thread_count())
+        return max(1, min(few, self._budget // max(1, known)))
 
     def _note_size(self, handler: Handler, batch: Message, clients: int) -> None:
         values = [getattr(batch, name) for name in batch.specs()]

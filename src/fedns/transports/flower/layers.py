@@ -19,12 +19,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from fedns.transports.flower.turns import read_body
 
-_WITH_THREADS = (
-    "fastapi.dependencies.utils",
-    "fastapi.routing",
-    "flwr.supercore.protobuf.routing",
-    "flwr.superlink.routers.fleet.node_auth",
-)
+_WITH_THREADS = ("fastapi.dependencies.utils", "fastapi.routing", "flwr.supercore.protobuf.routing")
 
 
 def flatten() -> None:
