@@ -59,24 +59,24 @@ class Wire:
         under_way = asyncio.all_tasks(self._loop)
         for task in under_way:
             task.cancel()
-        self._loop.run_until_complete(asyncio.gather(*under_way, return_exceptions=True))
         for writer in self._open:
             writer.transport.abort()
-        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        self._loop.run_until_complete(asyncio.gather(*under_way, return_exceptions=True))
         self._loop.close()
 
     async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while self.quality.down:
-            await asyncio.sleep(0.1)
-        try:
-            onward = await asyncio.open_connection(LOOPBACK, self._there)
-        except OSError:
-            writer.close()
-            return
-        ends = {writer, onward[1]}
-        self._open |= ends
-        await asyncio.gather(self._carry(reader, onward[1]), self._carry(onward[0], writer))
-        self._open -= ends
+        self._open.add(writer)
+        with suppress(asyncio.CancelledError):  # at the end of the wire
+            while self.quality.down:
+                await asyncio.sleep(0.1)
+            try:
+                onward = await asyncio.open_connection(LOOPBACK, self._there)
+            except OSError:
+                writer.close()
+                return
+            self._open.add(onward[1])
+            await asyncio.gather(self._carry(reader, onward[1]), self._carry(onward[0], writer))
+            self._open -= {writer, onward[1]}
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One direction: what is read is due after the delay, in order, and no faster than the line."""
