@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 
 from outages import descendants, engine_child
 
@@ -36,10 +37,10 @@ HEAD = f"""
 
 
 class Gauge(Watcher):
-    """Prints a line at chosen rounds: the most that each kind of process held since the line before."""
+    """Prints a line at chosen rounds: threads and files at most since the line before, and megabytes in the middle of it."""
 
     def __init__(self, shown: set[int]) -> None:
-        self.shown, self.most = shown, [(0, 0, 0)] * 3
+        self.shown, self.seen = shown, []
         self.round, self.began = 0, time.perf_counter()
         self.child, self.sites, self.taken = 0, set[int](), 0.0
 
@@ -51,16 +52,22 @@ class Gauge(Watcher):
             self.child = engine_child()
             self.sites = descendants(os.getpid()) - {self.child}
         now_held = held(os.getpid()), held(self.child), tuple(map(max, zip(*map(held, self.sites), strict=True)))
-        self.most = [tuple(map(max, *two)) for two in zip(self.most, now_held, strict=True)]
+        self.seen.append(now_held)
         if round not in self.shown:
             return
         now, taken, rounds = time.perf_counter(), processor_seconds(self.child), max(1, round - self.round)
         print(
             f"{round:>6}{(now - self.began) / rounds:>17.2f}{(taken - self.taken) / rounds:>21.3f}    "
-            + "".join(f"{threads:>9}{files:>6}{kilobytes / 1000:>7.0f}" for threads, files, kilobytes in self.most),
+            + "".join(map(summary, *self.seen)),
             flush=True,
         )
-        self.round, self.began, self.taken, self.most = round, now, taken, [(0, 0, 0)] * 3
+        self.round, self.began, self.taken, self.seen = round, now, taken, []
+
+
+def summary(*seen: tuple[int, int, int]) -> str:
+    """What one kind of process held over some rounds."""
+    threads, files, kilobytes = zip(*seen, strict=True)
+    return f"{max(threads):>9}{max(files):>6}{median(kilobytes) / 1000:>7.0f}"
 
 
 def held(process: int) -> tuple[int, int, int]:
