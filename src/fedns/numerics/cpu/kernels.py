@@ -11,7 +11,7 @@ from fedns.numerics.cpu import pointwise
 from fedns.numerics.cpu.dense import aligned, copy, padded
 from fedns.numerics.cpu.jit import exact_jit, jit
 from fedns.numerics.cpu.parts import in_parts
-from fedns.numerics.cpu.rows import add_combination, add_packed_gram, add_sjlt_groups, margins, scaled_block
+from fedns.numerics.cpu.rows import add_combination, add_packed_gram, add_sjlt_groups, margins, rows_at_once, scaled_block
 from fedns.numerics.cpu.sketching import add_columns, add_sampled, add_sjlt, add_srht
 from fedns.numerics.rng import sample_without_replacement
 
@@ -38,13 +38,14 @@ def _own(table, client):
 def losses_along(rows, y, s, totals, segments, low, high, points, directions, steps, loss, out):
     """out[segment, t] = sum_i s_i loss(y_i, x_i . (point + steps[t] direction)) / total weight of the client."""
     size = block_rows(points.shape[1], 1)
-    z, dz, at, value = np.empty(size), np.empty(size), np.empty(size), np.empty(size)
+    most = rows_at_once(rows, size)
+    z, dz, at, value = np.empty(most), np.empty(most), np.empty(most), np.empty(most)
     for segment in range(low, high):
         client = segments.client[segment]
         scale = 1.0 / totals[client]
         point, direction = _own(points, client), _own(directions, client)
-        for first in range(segments.first[segment], segments.last[segment], size):
-            last = min(first + size, segments.last[segment])
+        for first in range(segments.first[segment], segments.last[segment], most):
+            last = min(first + most, segments.last[segment])
             count = last - first
             margins(rows, first, last, point, z)
             margins(rows, first, last, direction, dz)
@@ -52,7 +53,15 @@ def losses_along(rows, y, s, totals, segments, low, high, points, directions, st
                 for i in range(count):
                     at[i] = z[i] + steps[t] * dz[i]
                 pointwise.values(loss, y, first, count, at, value)
-                out[segment, t] += scale * _weighted_total(s, first, count, value)
+                out[segment, t] = _add_losses(s, first, count, size, scale, value, out[segment, t])
+
+
+@jit
+def _add_losses(s, first, count, size, scale, values, total):
+    """total + scale sum_i s_i values[i], block by block of `size` rows."""
+    for start in range(0, count, size):
+        total += scale * _weighted_total(s, first + start, min(size, count - start), values[start:])
+    return total
 
 
 @jit
@@ -115,43 +124,46 @@ def value_and_gradient(rows, y, s, totals, segments, low, high, points, loss, va
     features = points.shape[1]
     intercept = features > rows.num_columns
     size = block_rows(features, 1)
-    z, slope, root = np.empty(size), np.empty(size), np.empty(size)
+    most = rows_at_once(rows, size)
+    z, slope, root = np.empty(most), np.empty(most), np.empty(most)
     total = np.empty(padded(features))
     for segment in range(low, high):
         client = segments.client[segment]
         scale = 1.0 / totals[client]
         w = _own(points, client)
         total[:] = 0.0
-        for first in range(segments.first[segment], segments.last[segment], size):
-            last = min(first + size, segments.last[segment])
+        for first in range(segments.first[segment], segments.last[segment], most):
+            last = min(first + most, segments.last[segment])
             count = last - first
             margins(rows, first, last, w, z)
             if value.size > 0:
                 pointwise.values(loss, y, first, count, z, slope)
-                value[segment] += scale * _weighted_total(s, first, count, slope)
+                value[segment] = _add_losses(s, first, count, size, scale, slope, value[segment])
             pointwise.derivatives(loss, y, first, count, z, slope, root)
             _weigh(s, first, count, scale, slope, root)
             if sums.size > 0:
-                _add_curvatures(first, count, root, norms, 1.0 if intercept else 0.0, sums[segment, 0])
+                _add_curvatures(first, count, size, root, norms, 1.0 if intercept else 0.0, sums[segment, 0])
             add_combination(rows, first, last, slope, intercept, total)
         copy(total, 0, features, gradient[segment])
 
 
 @jit
-def _add_curvatures(first, count, root, norms, constant, sums):
-    """sums += (sum d, sum d^2, sum d |x|^2), and the largest d |x|^2; d = root^2, and `constant` belongs to |x|^2."""
-    total, squares, trace, largest = 0.0, 0.0, 0.0, sums[3]
-    for i in range(count):
-        curvature = root[i] * root[i]
-        own = curvature * (norms[first + i] + constant)
-        total += curvature
-        squares += curvature * curvature
-        trace += own
-        largest = max(largest, own)
-    sums[0] += total
-    sums[1] += squares
-    sums[2] += trace
-    sums[3] = largest
+def _add_curvatures(first, count, size, root, norms, constant, sums):
+    """sums += (sum d, sum d^2, sum d |x|^2) of each block of `size` rows in turn, and the largest d |x|^2; d = root^2, and
+    `constant` belongs to |x|^2."""
+    for start in range(0, count, size):
+        total, squares, trace, largest = 0.0, 0.0, 0.0, sums[3]
+        for i in range(start, min(start + size, count)):
+            curvature = root[i] * root[i]
+            own = curvature * (norms[first + i] + constant)
+            total += curvature
+            squares += curvature * curvature
+            trace += own
+            largest = max(largest, own)
+        sums[0] += total
+        sums[1] += squares
+        sums[2] += trace
+        sums[3] = largest
 
 
 @jit
@@ -160,14 +172,15 @@ def curvatures_along(rows, y, s, totals, segments, low, high, points, directions
     features = points.shape[1]
     intercept = features > rows.num_columns
     size = block_rows(features, 1)
-    z, dz, at, slope, root = np.empty(size), np.empty(size), np.empty(size), np.empty(size), np.empty(size)
+    most = rows_at_once(rows, size)
+    z, dz, at, slope, root = np.empty(most), np.empty(most), np.empty(most), np.empty(most), np.empty(most)
     dz[:] = 0.0
     for segment in range(low, high):
         client = segments.client[segment]
         scale = 1.0 / totals[client]
         point, direction = _own(points, client), _own(directions, client)
-        for first in range(segments.first[segment], segments.last[segment], size):
-            last = min(first + size, segments.last[segment])
+        for first in range(segments.first[segment], segments.last[segment], most):
+            last = min(first + most, segments.last[segment])
             count = last - first
             margins(rows, first, last, point, z)
             if steps.any():
@@ -177,7 +190,7 @@ def curvatures_along(rows, y, s, totals, segments, low, high, points, directions
                     at[i] = z[i] + steps[t] * dz[i]
                 pointwise.derivatives(loss, y, first, count, at, slope, root)
                 _weigh(s, first, count, scale, slope, root)
-                _add_curvatures(first, count, root, norms, 1.0 if intercept else 0.0, sums[segment, t])
+                _add_curvatures(first, count, size, root, norms, 1.0 if intercept else 0.0, sums[segment, t])
 
 
 @jit
@@ -185,7 +198,7 @@ def hessian_times(rows, y, s, totals, segments, low, high, points, loss, vectors
     """out[segment, v] = H vectors[client, v] for the Hessian H of each client's mean loss, which is not formed."""
     features = points.shape[1]
     intercept = features > rows.num_columns
-    size = block_rows(features, 1)
+    size = rows_at_once(rows, block_rows(features, 1))
     z, slope, curvature = np.empty(size), np.empty(size), np.empty(size)
     sums = np.empty((vectors.shape[1], padded(features)))
     for segment in range(low, high):

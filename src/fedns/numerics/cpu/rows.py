@@ -18,6 +18,12 @@ from fedns.numerics.cpu.jit import REORDER
 from fedns.numerics.rows import DenseRows
 
 
+def rows_at_once(rows, size):
+    """How many rows a kernel takes at a time, a multiple of `size`: more than that where they have few entries, since each
+    call of a formula costs as much as some fifty rows."""
+    raise NotImplementedError("compiled code only")
+
+
 def margins(rows, first, last, w, z):
     """z[i] = x_i . w for rows first:last, plus the intercept w[columns] where w is longer than a row."""
     raise NotImplementedError("compiled code only")
@@ -61,12 +67,28 @@ def add_gram(rows, first, last, coefficients, intercept, block, gram):
     raise NotImplementedError("compiled code only")
 
 
+_MOST_ROWS, _MOST_ENTRIES = 1024, 10_000  # of compressed rows that stay in the second-level cache
+
+
 def _body(stub: Any) -> Any:
     return overload(stub, jit_options={"fastmath": set(REORDER), "error_model": "numpy"})
 
 
 def _is_dense(rows: Any) -> bool:
     return getattr(rows, "instance_class", None) is DenseRows
+
+
+@_body(rows_at_once)
+def _rows_at_once(rows, size):
+    if _is_dense(rows):
+        return lambda rows, size: size
+
+    def sparse(rows, size):
+        stored = rows.indptr.size - 1
+        entries = 1 + (rows.indptr[stored] - rows.indptr[0]) // max(1, stored)
+        return size * max(1, min(_MOST_ROWS, _MOST_ENTRIES // entries) // size)
+
+    return sparse
 
 
 @_body(margins)
