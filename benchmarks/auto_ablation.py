@@ -18,7 +18,7 @@ import numpy as np
 from auto import CASES, shards_of
 
 import fedns
-from fedns.algorithms.auto import exchanges, rules, turn
+from fedns.algorithms.auto import exchanges, metric, rules, turn
 from fedns.core import encoding
 
 ROUNDS, GAP = 150, 1e-10
@@ -74,7 +74,7 @@ def ablations() -> dict[str, list[Any]]:
         "the entropy coder": [patch.object(encoding, "coded_bytes", fixed_length_bytes)],
         "scaled columns": [flat, flat_here],
         "BFGS pairs": [patch.object(turn_class, "remember_pair", lambda self: None)],
-        "averaged sketches": [patch.object(turn, "FORGETTING", 0.0)],
+        "averaged sketches": [patch.object(metric, "FORGETTING", 0.0)],
         "asking again": [patch.object(rules, "MEAGRE", np.inf), patch.object(rules, "STALLED", np.inf)],
         "clients' own Hessians": [patch.object(rules, "FEW_SITES", 0)],
         "the bound on a step": [patch.object(turn_class, "_within_reason", lambda self, step: step)],

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import scipy.linalg
 
-from fedns.algorithms.auto.exchanges import (
-    BackRequest,
-    ClientHalf,
-    Move,
-    ScalesRequest,
-    Vector,
-    column_scales,
-    losses_back,
-)
+from fedns.algorithms.auto.exchanges import ClientHalf, column_scales, losses_back
 from fedns.algorithms.auto.folding import answers, mean_of_coded, mean_of_squares, rounding_noise, sketched_gram
-from fedns.algorithms.auto.roots import ROOT_BITS, SINGULAR, mean_of_roots
-from fedns.algorithms.auto.rounding import FINE_BITS, MOST_EXPONENT, FloatArray, exponents_of, products_of, round_to_nearest
+from fedns.algorithms.auto.messages import BackRequest, Move, ScalesRequest, Vector
+from fedns.algorithms.auto.metric import Metric, Solver
+from fedns.algorithms.auto.roots import ROOT_BITS, mean_of_roots
+from fedns.algorithms.auto.rounding import FINE_BITS, MOST_EXPONENT, FloatArray, exponents_of, round_to_nearest
 from fedns.algorithms.auto.rules import PRODUCT_BITS, SLOW, Rules
 from fedns.algorithms.auto.state import AutoState, Source
 from fedns.algorithms.lbfgs import inverse_times
@@ -28,7 +20,6 @@ from fedns.core.algorithm import Outcome
 from fedns.core.clients import Handler
 from fedns.core.cohort import Cohort
 from fedns.core.reducers import Reducer, mean
-from fedns.numerics.linalg import pack_symmetric, unpack_symmetric
 from fedns.problems.problem import Problem
 
 ARMIJO = 0.1
@@ -37,9 +28,7 @@ ENOUGH = 0.3  # of the decrement left by a direction: no further product
 ASTRAY = 0.1  # a step that was shortened to less
 SURPRISE = 100.0  # times the last round's promise
 MEMORY = 30  # pairs of moves and gradient changes
-FORGETTING = 0.5  # the weight of the last sketch beside a new one
 BACK = 0.5 ** np.arange(1.0, 12.0)  # fractions of a step that went too far
-Solver = Callable[[FloatArray], FloatArray]
 
 
 class Turn:
@@ -53,8 +42,7 @@ class Turn:
         self.w, self.gradient, self.loss = state.coefficients, state.gradient, float(state.loss)
         self.exponents = state.exponents
         self.moves, self.changes = state.moves, state.changes
-        self.metric, self.metric_weight = state.metric, float(state.metric_weight)
-        self.metric_noise = float(state.metric_noise)
+        self.metric = Metric(state.metric, float(state.metric_weight), float(state.metric_noise))
         self.diagonal = problem.penalty_diagonal(self.w.size)
         self.missed, self.step_size, self.shortened = bool(state.missed), 1.0, 1.0
         self.looks, self.vectors = 0, 0
@@ -122,19 +110,12 @@ class Turn:
 
     def _learn_curvature(self, found: list[Any], share: float, present: float) -> None:
         if self.source == Source.SKETCH:
-            kept = FORGETTING * self.metric if self.metric.size else 0.0
-            self.metric = kept + found[0] / (share * present)
-            self.metric_weight = FORGETTING * self.metric_weight + 1.0
-            return
-        if self.source == Source.ROOT:  # it has the penalty in it
-            self.metric, self.metric_weight = found[0] / (share * present) - pack_symmetric(np.diag(self.diagonal)), 1.0
-            self.metric_noise = max(SINGULAR, float(np.min(self.diagonal / self.scales**2)))
-            return
-        self.metric = (self.metric if self.metric.size else 0.0) + found[0] * products_of(self.scales)
-        self.metric_weight, self.metric_noise = 1.0, 0.0
-        if self.source == Source.HESSIAN:
-            # A symmetric matrix of rounding errors of variance up to unit^2 / 4 has eigenvalues up to unit sqrt(M).
-            self.metric_noise = float(np.sqrt(share * found[1] * self.w.size))
+            self.metric = self.metric.averaged_with(found[0] / (share * present))
+        elif self.source == Source.ROOT:
+            self.metric = Metric.of_roots(found[0] / (share * present), self.diagonal, self.scales)
+        else:
+            noise = share * found[1] if self.source == Source.HESSIAN else 0.0
+            self.metric = self.metric.moved_by(found[0], noise, self.scales)
 
     def step_back_if_needed(self) -> None:
         """Where the last step went uphill, back along it to a point that has enough decrease."""
@@ -181,7 +162,7 @@ class Turn:
         source, rows, words = self.rules.next_source(state, self.asks, contraction, self.w.size, astray)
         changed = source != self.source
         if changed and source == Source.HESSIAN:
-            self.metric, self.metric_weight = np.zeros(0), 0.0
+            self.metric = Metric()
         slow = int(state.slow_rounds) + 1 if contraction > SLOW and not changed else 0
         following = replace(
             state,
@@ -197,9 +178,9 @@ class Turn:
             slope=np.float64(slope),
             moves=self.moves,
             changes=self.changes,
-            metric=self.metric,
-            metric_weight=np.float64(self.metric_weight),
-            metric_noise=np.float64(self.metric_noise),
+            metric=self.metric.packed,
+            metric_weight=np.float64(self.metric.weight),
+            metric_noise=np.float64(self.metric.noise),
             source=np.int32(source),
             rows=np.int32(rows),
             curvatures=np.int32(0 if changed else state.curvatures + int(self.asks)),
@@ -281,9 +262,9 @@ class Turn:
 
     def _start(self) -> Solver:
         """The metric's inverse, applied by the server or by the clients."""
-        if self.source == Source.LOCAL or not self.metric.size:
+        if self.source == Source.LOCAL or not self.metric.packed.size:
             return self._solved_by_clients
-        return self._solved_here()
+        return self.metric.solver(self.scales, self.diagonal, sketched=self.source == Source.SKETCH)
 
     def _solved_by_clients(self, vector: FloatArray) -> FloatArray:
         request = self._vector(vector / self.scales, self.rules.direction_bits)
@@ -301,14 +282,3 @@ class Turn:
         rounded, unit = round_to_nearest(vector, STEP_BITS)
         self.vectors += 1
         return Vector(rounded, np.float32(unit), np.uint8(bits), np.uint8(self.vectors))
-
-    def _solved_here(self) -> Solver:
-        scales, size = self.scales, self.w.size
-        hessian = unpack_symmetric(self.metric / self.metric_weight, size) / np.outer(scales, scales)
-        hessian[np.diag_indices(size)] += self.diagonal / scales**2
-        if self.source != Source.SKETCH:  # no direction is believed to have less curvature than rounding may have left
-            values, vectors = np.linalg.eigh(hessian)
-            values = np.maximum(values, min(self.metric_noise, values[-1]))
-            return lambda vector: vectors @ ((vectors.T @ (vector / scales)) / values) / scales
-        factor = scipy.linalg.cho_factor(hessian, check_finite=False)
-        return lambda vector: scipy.linalg.cho_solve(factor, vector / scales, check_finite=False) / scales
