@@ -16,13 +16,14 @@ from fedns.algorithms.auto.messages import (
     BackRequest,
     Change,
     ChangeAndHessian,
-    ChangeAndRoot,
     ChangeAndSketch,
     ColumnScales,
     ExactChange,
+    HessianRoot,
     LossesBack,
     Move,
     Product,
+    RootRequest,
     ScalesRequest,
     Solved,
     Vector,
@@ -62,8 +63,8 @@ class ClientHalf:
     hessian_bits: int = 10
 
     def handlers(self) -> tuple[Handler, ...]:
-        changes = (self.change, self.change_and_sketch, self.change_and_hessian, self.change_and_root, self.change_exactly)
-        return (column_scales, *changes, self.solve, self.multiply, losses_back)
+        changes = (self.change, self.change_and_sketch, self.change_and_hessian, self.change_exactly)
+        return (column_scales, *changes, self.root, self.solve, self.multiply, losses_back)
 
     @on_client(Move, Change)
     def change(self, problem: Problem, clients: Clients, request: Move) -> Change:
@@ -100,21 +101,20 @@ class ClientHalf:
         change = self._change(problem, clients, request, w, scales)
         return ChangeAndHessian(**change, hessian_unit=unit, packed_hessian=rounded)
 
-    @on_client(Move, ChangeAndRoot)
-    def change_and_root(self, problem: Problem, clients: Clients, request: Move) -> ChangeAndRoot:
-        w, scales = _moved(clients, request)
-        _, packed = problem.gradient_and_hessian(w, clients.shards)
-        features = w.shape[-1]
+    @on_client(RootRequest, HessianRoot)
+    def root(self, problem: Problem, clients: Clients, request: RootRequest) -> HessianRoot:
+        features = problem.num_features(clients.shards.num_columns)
+        w, scales = clients.recall("auto_point", features), _scales(clients, features)
+        _, packed = problem.gradient_and_hessian(_common(w), clients.shards)
         diagonal = np.diag(problem.penalty_diagonal(features) / scales[0] ** 2)
-        draws = uniforms(clients.keys(f"auto root {request.attempt}"), packed.shape[1])
+        draws = uniforms(clients.keys("auto root"), packed.shape[1])
         hessians = packed / products_of(scales)
         roots = parallel.map_clients(
-            lambda j: rounded_root(unpack_symmetric(hessians[j], features) + diagonal, draws[j]),
+            lambda j: rounded_root(unpack_symmetric(hessians[j], features) + diagonal, draws[j], int(request.bits)),
             len(hessians),
         )
         order, exponents, entries = (np.array(part) for part in zip(*roots, strict=True))
-        change = self._change(problem, clients, request, w, scales)
-        return ChangeAndRoot(**change, order=order, exponents=exponents, entries=entries)
+        return HessianRoot(order=order, exponents=exponents, entries=entries)
 
     @on_client(Move, ExactChange)
     def change_exactly(self, problem: Problem, clients: Clients, request: Move) -> ExactChange:
@@ -216,4 +216,9 @@ def _moved(clients: Clients, request: Move) -> tuple[FloatArray, FloatArray]:
         w = np.tile(request.point, (clients.ids.size, 1))
     clients.remember("auto_point", w)
     clients.remember("auto_step", step)
-    return (w[0] if (w == w[0]).all() else w), scales
+    return _common(w), scales
+
+
+def _common(w: FloatArray) -> FloatArray:
+    """The clients' points, one vector where all are at the same."""
+    return np.asarray(w[0] if (w == w[0]).all() else w)

@@ -69,8 +69,18 @@ class ChangeAndHessian(Change):
     packed_hessian: Payload = wire("entries", dtype="coded", discloses="hessian")
 
 
-class ChangeAndRoot(Change):
-    """The same, and the triangular root of the Hessian, penalty included."""
+class RootRequest(Message):
+    """The server asks for the root of the Hessian where a client is."""
+
+    compact: ClassVar[bool] = True
+
+    bits: Payload = wire(dtype="uint8")  # of the diagonal, below its leading one
+
+
+class HessianRoot(Message):
+    """The triangular root of a client's Hessian, penalty included."""
+
+    compact: ClassVar[bool] = True
 
     order: Payload = wire("features", dtype="coded", discloses="hessian")
     exponents: Payload = wire("features", dtype="coded", discloses="hessian")

@@ -15,7 +15,7 @@ from fedns.core.cohort import Cohort
 from fedns.core.errors import ConfigError
 from fedns.problems.problem import Problem
 
-BITS = {"bytes": (6, 10, 8), "balanced": (7, 14, 10), "rounds": (8, 16, 12)}  # of a sketch, a Hessian, a direction
+BITS = {"bytes": (6, 10, 8), "balanced": (7, 14, 8), "rounds": (8, 16, 12)}  # of a sketch, a Hessian, a direction
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Auto(Algorithm):
 
     def init(self, problem: Problem, cohort: Cohort) -> AutoState:
         rules, clients = self.rules, cohort.num_clients
-        source = rules.source(cohort.num_features, clients, problem.loss.curvature_is_constant)
+        source = rules.source(cohort.num_features, cohort.total_weights, problem.loss.curvature_is_constant)
         return first_state(cohort, source, rules.rows(clients))
 
     def round(self, problem: Problem, state: AutoState, cohort: Cohort) -> Outcome:

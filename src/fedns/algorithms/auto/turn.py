@@ -9,7 +9,7 @@ import numpy as np
 
 from fedns.algorithms.auto.exchanges import ClientHalf, column_scales, losses_back
 from fedns.algorithms.auto.folding import answers, mean_of_coded, mean_of_squares, rounding_noise, sketched_gram
-from fedns.algorithms.auto.messages import BackRequest, Move, ScalesRequest, Vector
+from fedns.algorithms.auto.messages import BackRequest, Move, RootRequest, ScalesRequest, Vector
 from fedns.algorithms.auto.metric import Metric, Solver
 from fedns.algorithms.auto.roots import ROOT_BITS, mean_of_roots
 from fedns.algorithms.auto.rounding import FINE_BITS, MOST_EXPONENT, FloatArray, exponents_of, round_to_nearest
@@ -45,7 +45,7 @@ class Turn:
         self.metric = Metric(state.metric, float(state.metric_weight), float(state.metric_noise))
         self.diagonal = problem.penalty_diagonal(self.w.size)
         self.missed, self.step_size, self.shortened = bool(state.missed), 1.0, 1.0
-        self.looks, self.vectors = 0, 0
+        self.looks, self.vectors, self.left = 0, 0, 0.0
 
     @property
     def scales(self) -> FloatArray:
@@ -97,25 +97,33 @@ class Turn:
     def _asked_for(self, asks: bool) -> tuple[Handler, tuple[Reducer, ...]]:
         """What the clients are asked for, and how their gradients and curvatures are added up."""
         client, gradient = self.client, mean_of_coded("gradient", "unit")
-        if not asks:
+        if not asks or self.source in (Source.ROOT, Source.SOME):
             return client.change, (gradient,)
         if self.source == Source.EXACT:
             return client.change_exactly, (mean("gradient"), mean("packed_hessian"))
         if self.source == Source.HESSIAN:
             noise = rounding_noise("hessian_unit")
             return client.change_and_hessian, (gradient, mean_of_coded("packed_hessian", "hessian_unit"), noise)
-        if self.source == Source.ROOT:
-            return client.change_and_root, (gradient, mean_of_roots(self.scales))
         return client.change_and_sketch, (gradient, sketched_gram(self.scales))
 
     def _learn_curvature(self, found: list[Any], share: float, present: float) -> None:
         if self.source == Source.SKETCH:
             self.metric = self.metric.averaged_with(found[0] / (share * present))
-        elif self.source == Source.ROOT:
-            self.metric = Metric.of_roots(found[0] / (share * present), self.diagonal, self.scales)
+        elif self.source in (Source.ROOT, Source.SOME):
+            self._ask_for_roots()
         else:
             noise = share * found[1] if self.source == Source.HESSIAN else 0.0
             self.metric = self.metric.moved_by(found[0], noise, self.scales)
+
+    def _ask_for_roots(self) -> None:
+        """The roots of all clients' Hessians, or those of some, averaged with what others have sent before."""
+        cohort = self.cohort
+        if self.source == Source.SOME:
+            cohort = cohort.part(self.rules.senders(cohort.weights, self.w.size, int(self.state.curvatures)))
+        (gram,) = cohort.ask(self.client.root, RootRequest(np.uint8(ROOT_BITS))).fold(mean_of_roots(self.scales))
+        fresh = Metric.of_roots(gram, self.diagonal, self.scales)
+        averaged = self.metric.averaged_with(fresh.packed)._replace(noise=fresh.noise)
+        self.metric = averaged if self.source == Source.SOME else fresh
 
     def step_back_if_needed(self) -> None:
         """Where the last step went uphill, back along it to a point that has enough decrease."""
@@ -153,7 +161,7 @@ class Turn:
 
     def next_step(self) -> Outcome:
         state, gradient = self.state, self.full_gradient
-        if self.asks and self.source != Source.SKETCH:  # what older pairs know a Hessian knows better
+        if self.asks and self.source not in (Source.SKETCH, Source.SOME):  # what older pairs know a Hessian knows better
             self.moves, self.changes = self.moves[:0], self.changes[:0]
         rounded, unit, taken = self._rounded(self._within_reason(self._direction(gradient)))
         slope = float(gradient @ taken)
@@ -188,6 +196,7 @@ class Turn:
             decrement=np.float64(-slope),
             contraction=np.float64(contraction),
             slow_rounds=np.int32(slow),
+            left=np.float64(self.left),
             missed=np.uint8(self.missed or self.source == Source.EXACT),
         )
         diagnostics = {
@@ -204,6 +213,7 @@ class Turn:
             Source.EXACT: "asked for the Hessians in full",
             Source.HESSIAN: f"asked for Hessians in {self.client.hessian_bits} bits",
             Source.ROOT: f"asked for the roots of Hessians in {ROOT_BITS} bits",
+            Source.SOME: f"asked some clients for the roots of their Hessians in {ROOT_BITS} bits",
             Source.SKETCH: f"sketched {int(self.state.rows)} rows at a client of mean weight",
             Source.LOCAL: "asked clients to solve",
         }[self.source]
@@ -229,8 +239,10 @@ class Turn:
             step = -inverse_times(self.moves, self.changes, gradient, start)
             if self.source == Source.LOCAL:  # where clients solve, what is left would cost an exchange to know
                 break
-            left = gradient + product
-            if left @ inverse_times(self.moves, self.changes, left, start) < ENOUGH * -(gradient @ step):
+            rest = gradient + product
+            left, promised = rest @ inverse_times(self.moves, self.changes, rest, start), -(gradient @ step)
+            self.left = max(self.left, float(left / promised) if promised > 0 else 1.0)
+            if left < ENOUGH * promised:
                 break
         if gradient @ step >= 0:  # rounding noise in the pairs: begin anew
             self.moves, self.changes = self.moves[:0], self.changes[:0]
@@ -268,7 +280,8 @@ class Turn:
 
     def _solved_by_clients(self, vector: FloatArray) -> FloatArray:
         request = self._vector(vector / self.scales, self.rules.direction_bits)
-        (total,) = self.cohort.ask(self.client.solve, request).fold(mean_of_coded("solution", "unit"))
+        solvers = self.cohort.part(self.rules.solvers(self.cohort.weights, len(self.moves)))
+        (total,) = solvers.ask(self.client.solve, request).fold(mean_of_coded("solution", "unit"))
         return np.asarray(total / self.scales)
 
     def product(self, step: FloatArray) -> tuple[FloatArray, FloatArray]:
