@@ -34,7 +34,7 @@ OWNERS = {
     "matplotlib": {"reporting/plots.py"},
     "cupy": {path.relative_to(ROOT).as_posix() for path in (ROOT / "numerics/gpu").glob("*.py")},
     "distributed": {"simulation/cluster.py"},
-    "llvmlite": {f"numerics/cpu/{part}.py" for part in ("formulas", "pointwise", "simd")},
+    "llvmlite": {f"numerics/cpu/{part}.py" for part in ("formulas", "parts", "pointwise", "simd")},
     "flwr": {f"transports/flower/{part}.py" for part in ("client", "connection", "door", "server", "superlink", "turns")},
     "nvflare": {f"transports/nvflare/{part}.py" for part in ("client", "incoming", "kept", "processes", "server")},
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -39,11 +39,11 @@ class Task:
 
     @cached_property
     def layouts(self) -> dict[str, Any]:
-        """The rows dense and compressed: whatever a contender is faster with counts."""
+        """The rows dense and compressed, as they come first: whatever a contender is faster with counts."""
         rows = self.shards.rows
         if isinstance(rows, SparseRows):
             compressed = scipy.sparse.csr_matrix((rows.data, rows.indices, rows.indptr), shape=rows.shape, dtype=np.float64)
-            return {"dense": compressed.toarray(), "compressed": compressed}
+            return {"compressed": compressed, "dense": compressed.toarray()}
         return {"dense": rows.values, "compressed": scipy.sparse.csr_matrix(rows.values)}
 
     def gap(self, coefficients: FloatArray) -> float:
@@ -75,8 +75,9 @@ class Contender:
     package: str  # as the package index calls it
     module: str  # which import tells whether it is there
     prepare: Callable[[Task, Any], Attempt]
-    efforts: Sequence[Any] = tuple(10.0**-e for e in range(1, 15))  # rising; the first that reaches the gap is timed
+    efforts: tuple[Any, ...] = tuple(10.0**-e for e in range(1, 15))  # rising; the first that reaches the gap is timed
     layouts: tuple[str, ...] = ("dense", "compressed")
     limit_seconds: float = 8.0  # for one attempt
     warm_up: Any = 0.1  # the effort of a first attempt that compiles what has to be; None where nothing has
     note: str = ""
+    only_on: tuple[str, ...] = ()  # the data sets that it is run on; all where none is named

@@ -122,11 +122,11 @@ OURS = (
 )
 PEERS = (
     Contender(
-        "Flower FedAvg", "flwr", "flwr", _flower, (3, 10, 30, 100), ("dense",), warm_up=3,
+        "Flower FedAvg", "flwr", "flwr", _flower, (10, 100), ("dense",), warm_up=3,
         note="its example's settings, up to 100 rounds"
     ),
     Contender(
         "NVFlare Newton", "nvflare", "nvflare", _nvflare, (NVFLARE_ROUNDS,), ("dense",), NVFLARE_LIMIT_SECONDS, warm_up=None,
-        note=f"{NVFLARE_SITES} sites; bytes of the arrays alone",
+        note=f"{NVFLARE_SITES} sites; bytes of the arrays alone", only_on=("phishing", "a9a"),
     ),
 )  # fmt: skip

@@ -189,7 +189,9 @@ def test_settings_out_of_range_are_refused(settings):
         FedProx(proximal=-1.0)
 
 
-@pytest.mark.parametrize(("name", "clients", "measured"), [("phishing", 40, 3e-6), ("a9a", 80, 8e-5)])
+@pytest.mark.parametrize(
+    ("name", "clients", "measured"), [("phishing", 40, 3e-6), pytest.param("a9a", 80, 8e-5, marks=pytest.mark.nightly)]
+)
 def test_measured_gap_after_60_rounds(name, clients, measured, real_data):
     dataset = real_data(name)
     problem = fedns.Problem(penalty=fedns.Ridge(1e-3))

@@ -84,7 +84,11 @@ def test_settings_out_of_range_are_refused(settings):
 
 @pytest.mark.parametrize(
     ("name", "clients", "how", "measured"),
-    [("phishing", 40, "iid", 7e-5), ("a9a", 80, "iid", 4e-3), ("phishing", 40, "sorted", 0.3)],
+    [
+        ("phishing", 40, "iid", 7e-5),
+        pytest.param("a9a", 80, "iid", 4e-3, marks=pytest.mark.nightly),
+        ("phishing", 40, "sorted", 0.3),
+    ],
 )
 def test_measured_plateaus(name, clients, how, measured, real_data):
     dataset = real_data(name)

@@ -172,7 +172,12 @@ def test_wrong_settings_are_refused(settings):
 
 @pytest.mark.parametrize(
     ("name", "clients", "pairs", "rounds", "numbers"),
-    [("phishing", 40, 3, 16, 4624), ("phishing", 40, 17, 6, 7530), ("a9a", 80, 3, 51, 25959), ("a9a", 80, 30, 9, 34713)],
+    [
+        ("phishing", 40, 3, 16, 4624),
+        ("phishing", 40, 17, 6, 7530),
+        pytest.param("a9a", 80, 3, 51, 25959, marks=pytest.mark.nightly),
+        ("a9a", 80, 30, 9, 34713),
+    ],
 )
 def test_rounds_on_real_data(real_data, name, clients, pairs, rounds, numbers):
     problem, dataset = fedns.Problem(penalty=fedns.Ridge(1e-3)), real_data(name)

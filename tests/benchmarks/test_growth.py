@@ -41,5 +41,5 @@ def test_a_method_that_grows_too_fast_is_named(capsys):
 
 def test_costs_are_those_of_a_round():
     shards = growth.Shape(rows=60, clients=3, columns=4).shards()
-    assert growth.seconds(fedns.FedNewton(), shards) > 0
+    assert growth.seconds([(fedns.FedNewton(), shards)])[0] > 0
     assert growth.peak_bytes(fedns.FedNewton(), shards) > 8 * 3 * 10  # three packed Hessians

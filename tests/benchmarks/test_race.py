@@ -45,12 +45,22 @@ def test_solvers_of_the_same_objective_reach_the_gap(one, task):
     assert (result.exchanges is not None) == (one.package == "fedns")
 
 
-def test_the_least_effort_that_reaches_the_gap_is_timed(task):
+@pytest.mark.parametrize("begin", [0, 4, 13])
+def test_the_least_effort_that_reaches_the_gap_is_timed_wherever_the_search_begins(begin, task):
     best = task.optimum.coefficients
     one = contender(lambda tolerance: Fit(best + tolerance, seconds=1.0 / tolerance))
-    result = entered(one, task, 1e-10)
+    result = entered(one, task, 1e-10, begin)
     assert (result.effort, result.seconds) == pytest.approx((1e-5, 1e5))
     assert raced([replace(result, seconds=0.5, attempt=lambda _: Fit(best, seconds=0.25))], turns=2)[0].seconds == 0.25
+
+
+def test_who_is_far_behind_takes_no_turns(task):
+    first, last = (
+        Result(contender(None), seconds=seconds, attempt=lambda _: Fit(np.zeros(5), seconds=0.1)) for seconds in (1, 6)
+    )
+    assert [
+        result.seconds for result in raced([first, replace(last, contender=replace(last.contender, name="last"))], 1)
+    ] == [0.1, 6]
 
 
 def test_what_does_not_get_there_says_so(task):
@@ -61,6 +71,7 @@ def test_what_does_not_get_there_says_so(task):
         == "over 0.1 s, at inf"
     )
     assert cell(entered(Contender("none", "none", "no_such_module", task.gap), task, 1e-10)) == "not installed"
+    assert cell(entered(contender(lambda _: Fit(np.zeros(5)), only_on=("w8a",)), task, 1e-10)) == "not run"
 
     def fails(_):
         raise ValueError("singular\nmatrix")

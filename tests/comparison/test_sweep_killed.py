@@ -80,13 +80,13 @@ def undisturbed(config):
     return rounds_on_disk(folder)
 
 
-def test_killed_at_random_points(config, undisturbed):
-    folder = config.parent / "killed"
+@pytest.mark.parametrize("points", [2, pytest.param(8, marks=pytest.mark.nightly)])
+def test_killed_at_random_points(points, config, undisturbed):
+    folder = config.parent / f"killed-{points}"
     total = sum(map(len, undisturbed.values()))
     draw = random.Random(7)
-    points = sorted(draw.sample(range(1, total), 4))
     kills, ended = 0, {}
-    for point in points:
+    for point in sorted(draw.sample(range(1, total), points)):
         process = start(config, folder)
         kills += kill_after(process, folder, point)
         # What has ended must still be there later, to the last digit of its seconds: it was not run again.
@@ -96,7 +96,7 @@ def test_killed_at_random_points(config, undisturbed):
     process = start(config, folder)
     _, said = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 0, said
-    assert kills >= 2
+    assert kills >= points // 2
     after = ended_on_disk(folder)
     assert ended and all(after[run] == lines for run, lines in ended.items())
     again = rounds_on_disk(folder)

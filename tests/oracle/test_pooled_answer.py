@@ -16,13 +16,16 @@ CASES = {  # name: clients, scaling, sketch size
 }
 
 
-@pytest.fixture(params=CASES)
-def case(request, real_data):
-    clients, scaling, size = CASES[request.param]
-    x, y = real_data(request.param)
+LONG = ("w8a", "covtype")
+
+
+@pytest.fixture
+def case(name, real_data):
+    clients, scaling, size = CASES[name]
+    x, y = real_data(name)
     every = max(1, len(y) // 150_000)  # covtype has half a million rows, most of them for scikit-learn to wait for
     shards, _ = fedns.scale(fedns.split(x[::every], y[::every], clients=clients, how="iid", seed=0), scaling)
-    return request.param, shards, size
+    return shards, size
 
 
 def scikit_learn(shards, intercept):
@@ -40,9 +43,16 @@ def scikit_learn(shards, intercept):
     return np.r_[model.coef_[0], model.intercept_] if intercept else model.coef_[0]
 
 
-@pytest.mark.parametrize("intercept", [False, True])
-def test_optimum_and_every_converged_method_equal_scikit_learn(case, intercept):
-    name, shards, size = case
+@pytest.mark.parametrize(
+    ("name", "intercept"),
+    [
+        pytest.param(name, intercept, marks=pytest.mark.nightly if name in LONG and not intercept else ())
+        for name in CASES
+        for intercept in (False, True)
+    ],
+)
+def test_optimum_and_every_converged_method_equal_scikit_learn(case, name, intercept):
+    shards, size = case
     problem = fedns.Problem(penalty=fedns.Ridge(STRENGTH), intercept=intercept)
     expected = scikit_learn(shards, intercept)
     optimum = fedns.pooled_optimum(problem, shards)

@@ -31,8 +31,14 @@ def test_fednewton(name, real_data):
     assert abs(mean_rounds(real_data(name), name, fedns.FedNewton(), "iid", seeds=2) - EXPECTED[name][0]) <= 1
 
 
-@pytest.mark.parametrize("name", SETTINGS)
-@pytest.mark.parametrize("kind", SKETCHES)
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        pytest.param(name, kind, marks=pytest.mark.nightly if name == "a9a" and kind != "srht" else ())
+        for name in SETTINGS
+        for kind in SKETCHES
+    ],
+)
 def test_fedns_with_every_sketch_iid_and_sorted_by_label(name, kind, real_data):
     method = fedns.FedNS(SKETCHES[kind](SETTINGS[name][1]))
     iid = mean_rounds(real_data(name), name, method, "iid")

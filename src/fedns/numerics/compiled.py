@@ -13,9 +13,6 @@ COMPILED = find_spec("numba") is not None
 
 jit: Any
 plain_jit: Any
-parallel_jit: Any
-prange: Any
-on_threads: Any
 
 
 def _as_written(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -29,17 +26,9 @@ def _as_written(function: Callable[..., Any]) -> Callable[..., Any]:
     return quiet
 
 
-def _called(kernel: Any, *arguments: Any) -> None:
-    kernel(*arguments)
-
-
 if COMPILED:
-    import numba
-
     from fedns.numerics.cpu import jit as compilers
 
-    jit, parallel_jit, on_threads = compilers.jit, compilers.parallel_jit, compilers.on_threads
-    plain_jit, prange = compilers.compiler(), numba.prange
+    jit, plain_jit = compilers.jit, compilers.compiler()
 else:
-    jit = plain_jit = parallel_jit = _as_written
-    prange, on_threads = range, _called
+    jit = plain_jit = _as_written

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from scipy.linalg import lapack
 from threadpoolctl import ThreadpoolController
 
-from fedns.numerics.compiled import COMPILED, jit, on_threads, parallel_jit, plain_jit, prange
+from fedns.numerics import parallel
+from fedns.numerics.compiled import COMPILED, jit, plain_jit
 
 FloatArray = NDArray[np.float64]
 _GRAM_ROWS = 256  # enough for an efficient product, few enough that several threads find work
@@ -39,14 +40,7 @@ def _weighted_gram_of(rows, weights, first, last, out):
         root = np.sqrt(weights[i])
         for c in range(rows.shape[1]):
             scaled[i - first, c] = root * rows[i, c]
-    out[:] = np.dot(scaled.T, scaled)
-
-
-@parallel_jit
-def _weighted_grams(rows, weights, out):
-    for block in prange(out.shape[0]):
-        first = block * _GRAM_ROWS
-        _weighted_gram_of(rows, weights, first, min(first + _GRAM_ROWS, rows.shape[0]), out[block])
+    np.dot(scaled.T, scaled, out)
 
 
 def weighted_gram(rows: FloatArray, weights: FloatArray) -> FloatArray:
@@ -55,11 +49,19 @@ def weighted_gram(rows: FloatArray, weights: FloatArray) -> FloatArray:
         scaled = rows * np.sqrt(weights)[:, None]
         return np.asarray(scaled.T @ scaled)
     blocks = np.empty((-(-len(rows) // _GRAM_ROWS), rows.shape[1], rows.shape[1]))
-    worth_it = rows.size * rows.shape[1] > _LEAST_FOR_THREADS
-    on_threads(_weighted_grams, rows, weights, blocks, parts=len(blocks) if worth_it else 1)
+
+    def add_block(block: int) -> None:
+        first = block * _GRAM_ROWS
+        _weighted_gram_of(rows, weights, first, min(first + _GRAM_ROWS, len(rows)), blocks[block])
+
+    if rows.size * rows.shape[1] > _LEAST_FOR_THREADS:
+        parallel.map_clients(add_block, len(blocks))
+    else:
+        for block in range(len(blocks)):
+            add_block(block)
     total: FloatArray = blocks[0]
-    for block in blocks[1:]:
-        total += block
+    for product in blocks[1:]:
+        total += product
     return total
 
 

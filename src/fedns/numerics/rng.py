@@ -39,13 +39,19 @@ def random_bits(key0, key1, index):
 @jit
 def sample_without_replacement(key0, key1, population, count):
     """Floyd's algorithm: `count` distinct numbers below `population`, uniformly, in increasing order."""
+    chosen = np.empty(count, np.int64)
     if count * count > population:
         taken = np.zeros(population, np.uint8)
         for j in range(population - count, population):
             t = _below(key0, key1, j)
             taken[j if taken[t] else t] = 1
-        return np.flatnonzero(taken)
-    chosen = np.empty(count, np.int64)  # a few numbers are kept in order at less cost than a mark for each candidate
+        found = 0
+        for number in range(population):
+            if taken[number]:
+                chosen[found] = number
+                found += 1
+        return chosen
+    # A few numbers are kept in order at less cost than a mark for each candidate.
     for drawn in range(count):
         j = population - count + drawn
         t = _below(key0, key1, j)

@@ -4,7 +4,8 @@ import numpy as np
 import scipy.linalg
 from scipy.linalg import lapack
 
-from fedns.numerics.compiled import jit, on_threads, parallel_jit, prange
+from fedns.numerics import parallel
+from fedns.numerics.compiled import jit
 from fedns.numerics.linalg import FloatArray, unpack_symmetric
 
 _SAMPLE = 1024
@@ -25,17 +26,16 @@ def add_low_rank(packed, values, vectors, scale):
             entry += features - a
 
 
-@parallel_jit
-def _add_low_ranks(packed, cuts, scales, values, vectors):
-    """packed += scales[j] times the matrix of each j in turn, for rows cuts[part] : cuts[part + 1] in every part."""
+@jit
+def _add_to_rows(packed, first, last, scales, values, vectors):
+    """packed += scales[j] times the matrix of each j in turn, in some of its rows."""
     features = vectors.shape[2]
-    for part in prange(cuts.size - 1):
-        for a in range(cuts[part], cuts[part + 1]):
-            entry = a * features - a * (a - 1) // 2
-            row = packed[entry : entry + features - a]
-            for j in range(values.shape[0]):
-                for r in range(values.shape[1]):
-                    _add_multiple(row, scales[j] * values[j, r] * vectors[j, r, a], vectors[j, r, a:])
+    for a in range(first, last):
+        entry = a * features - a * (a - 1) // 2
+        row = packed[entry : entry + features - a]
+        for j in range(values.shape[0]):
+            for r in range(values.shape[1]):
+                _add_multiple(row, scales[j] * values[j, r] * vectors[j, r, a], vectors[j, r, a:])
 
 
 def add_low_ranks(packed: FloatArray, scales: FloatArray, values: FloatArray, vectors: FloatArray) -> None:
@@ -43,7 +43,11 @@ def add_low_ranks(packed: FloatArray, scales: FloatArray, values: FloatArray, ve
     features = vectors.shape[2]
     # Parts of about the same number of entries: those from row a on are to those of all as (1 - a / features)^2.
     cuts = np.rint(features * (1.0 - np.sqrt(1.0 - np.arange(_ROW_PARTS + 1) / _ROW_PARTS))).astype(np.int64)
-    on_threads(_add_low_ranks, packed, cuts, scales, values, vectors, parts=_ROW_PARTS)
+
+    def add_part(part: int) -> None:
+        _add_to_rows(packed, cuts[part], cuts[part + 1], scales, values, vectors)
+
+    parallel.map_clients(add_part, _ROW_PARTS)
 
 
 @jit
@@ -113,7 +117,8 @@ def _lanczos(packed, features, longest):
             wait = int(missing / rate) + 2 if rate > 0.0 and missing < rate * size else size
             check, checked, before = size + max(4, wait), size, relative
         if k + 1 < longest:
-            basis[k + 1] = product / beta[k]
+            for c in range(features):
+                basis[k + 1, c] = product[c] / beta[k]
     return 0.0, basis[0], False
 
 

@@ -11,8 +11,12 @@ from fedns.core.clients import ClientMemory, Clients, Handler, Ids, messages_of
 from fedns.core.encoding import decode
 from fedns.core.messages import Message, Ragged
 from fedns.core.shards import Shards
+from fedns.numerics import parallel
 
 MEMORY_BUDGET_BYTES = 128 * 2**20
+# Replies are folded while they are in the cache. From 4 MiB on numpy asks for huge pages, which the system has to clear.
+_IN_CACHE_BYTES = 3_900_000
+_CLIENTS_PER_THREAD = 4
 
 
 class LocalClients:
@@ -27,6 +31,7 @@ class LocalClients:
         self._chunk_clients = chunk_clients
         self._budget = memory_budget_bytes
         self._reply_bytes: dict[str, int] = {}  # the largest reply of one client seen so far, per handler
+        self._ragged: set[str] = set()  # the handlers whose replies have rows, as many as a client has or wants
 
     def answer(self, problem: Any, seed: int, handler: Handler, frame: bytes, ids: Ids) -> Iterator[tuple[Ids, Message]]:
         """The replies of these clients to an encoded request, a chunk at a time."""
@@ -46,9 +51,14 @@ class LocalClients:
         known = self._reply_bytes.get(handler.__name__)
         if known is None:  # as many as could send two Hessians each; where these are large, a few tell what others will need
             return max(16, self._budget // (16 * int(problem.num_features(self.shards.num_columns)) ** 2))
-        return max(1, self._budget // max(1, known))
+        most = self._budget // max(1, known)
+        if handler.__name__ not in self._ragged:  # rows would have to be put together again, for a product of many
+            most = min(most, max(_IN_CACHE_BYTES // max(1, known), _CLIENTS_PER_THREAD * parallel.thread_count()))
+        return max(1, most)
 
     def _note_size(self, handler: Handler, batch: Message, clients: int) -> None:
         values = [getattr(batch, name) for name in batch.specs()]
         size = sum(v.values.nbytes if isinstance(v, Ragged) else np.asarray(v).nbytes for v in values) // clients
+        if any(isinstance(value, Ragged) for value in values):
+            self._ragged.add(handler.__name__)
         self._reply_bytes[handler.__name__] = max(size, self._reply_bytes.get(handler.__name__, 0))

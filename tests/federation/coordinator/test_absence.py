@@ -53,7 +53,9 @@ def gap(federation, history, shards):
 
 
 @pytest.mark.parametrize("seeds", [range(10), pytest.param(range(10, 100), marks=pytest.mark.nightly)], ids=["10", "90"])
-@pytest.mark.parametrize("fraction", [0.1, 0.3, 0.5])
+@pytest.mark.parametrize(
+    "fraction", [pytest.param(0.1, marks=pytest.mark.nightly), 0.3, pytest.param(0.5, marks=pytest.mark.nightly)]
+)
 def test_reusing_the_last_curvature_reaches_the_optimum_of_all_sites(fraction, seeds, tmp_path):
     shards, rounds = unlike_sites(), {0.1: 12, 0.3: 20, 0.5: 40}[fraction]
     gaps = []

@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 FEW, MANY = 5, 13  # kills in each of the runs below: 25 in all, and more than a hundred at night
-NIGHTLY = ("auto:prefer=balanced", "auto:prefer=rounds", "scaffold", "fednlbc")
+NIGHTLY = ("qfednew", "shed", "auto:prefer=balanced", "auto:prefer=rounds", "scaffold", "fednlbc")
 
 
 def coordinator(folder, method, steps):
@@ -30,7 +30,7 @@ def coordinator(folder, method, steps):
 @pytest.mark.parametrize("kills", [FEW, pytest.param(MANY, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize(
     "method",
-    ["fedndes", "fednl", "qfednew", "shed", "auto", *(pytest.param(name, marks=pytest.mark.nightly) for name in NIGHTLY)],
+    ["fedndes", "fednl", "auto", *(pytest.param(name, marks=pytest.mark.nightly) for name in NIGHTLY)],
 )
 def test_killed_at_random_points_and_resumed_is_the_same_to_the_last_bit(method, kills, tmp_path):
     undisturbed = coordinator(tmp_path / "undisturbed", method, [])

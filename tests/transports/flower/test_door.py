@@ -16,6 +16,7 @@ import pytest
 pytest.importorskip("flwr", reason="the Flower engine needs flwr: pip install 'fedns[flower]'")
 
 import httpx
+from flwr.proto.fleet_pb2 import PullMessagesRequest, PushMessagesRequest
 
 from fedns.federation.processes import free_port
 from fedns.transports.flower import client, connection
@@ -130,14 +131,40 @@ def test_an_answer_that_is_too_long_costs_its_site_alone(
             assert arrivals["north"].failure in ("north did not answer within 3 s", "north is not connected")
             assert len(arrivals["south"].payload) == 100
             lengths["north"] = LARGEST
-            _await(transport, set(lengths))
-            arrivals = {arrival.site: arrival for arrival in transport.exchange({"north": b"?"}, 20)}
-            assert len(arrivals["north"].payload) == LARGEST
+            deadline = time.monotonic() + 60
+            while "connected" in (arrival := next(iter(transport.exchange({"north": b"?"}, 20)))).failure:
+                assert time.monotonic() < deadline  # it leaves and comes back after the refusal
+                time.sleep(0.05)
+            assert len(arrival.payload) == LARGEST
         finally:
             stop.set()
             for site in sites:
                 site.join()
     assert any("the answer is longer than it takes" in record.getMessage() for record in caplog.records)
+
+
+def test_a_site_cannot_take_anothers_turn(tmp_path: Path) -> None:
+    """Its own key signs the turn, and the requests in it name another's node: nothing is handed out, nothing taken."""
+    port = free_port()
+    provision(tmp_path, ["north", "south"], f"127.0.0.1:{port}")
+    north, south = (SiteCredentials.load(tmp_path / "sites" / name) for name in ("north", "south"))
+    with (
+        open_transport(CoordinatorCredentials.load(tmp_path / "coordinator"), tmp_path / "run", port) as transport,
+        connection.Connection.open(north, 60) as honest,
+        connection.Connection.open(south, 60) as thief,
+    ):
+        asking = threading.Thread(target=lambda: list(transport.exchange({"north": b"for north alone"}, 5)))
+        asking.start()
+        try:
+            for pull, push in ((PullMessagesRequest(node=honest.node), None), (None, PushMessagesRequest(node=honest.node))):
+                with pytest.raises(httpx.HTTPStatusError) as refused:
+                    thief.client.turn(*(one.SerializeToString() if one else b"" for one in (pull, push)), [])
+                assert refused.value.response.status_code == 401
+            assert thief.client.turn(PullMessagesRequest(node=thief.node).SerializeToString(), b"", []) == [b"", b""]
+            question = honest.client.turn(PullMessagesRequest(node=honest.node).SerializeToString(), b"", [])
+            assert b"for north alone" in question[1]
+        finally:
+            asking.join()
 
 
 def _await(transport: FlowerTransport, sites: set[str]) -> None:

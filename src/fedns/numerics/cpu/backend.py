@@ -11,9 +11,9 @@ import numpy as np
 from fedns.numerics import parallel
 from fedns.numerics.backend import SJLT, Batch, FloatArray, IntArray, Keys, LocalSteps, SketchPlan
 from fedns.numerics.cpu import kernels, pointwise
-from fedns.numerics.cpu.jit import on_threads
 from fedns.numerics.cpu.local_steps import minibatch_steps
 from fedns.numerics.cpu.narrow import groups_address
+from fedns.numerics.cpu.parts import launch
 from fedns.numerics.cpu.pointwise import loss_code
 from fedns.numerics.cpu.sketching import sketch_code
 from fedns.numerics.formulas import Formulas
@@ -163,7 +163,7 @@ def _launch(kernel: Any, batch: Batch, segments: Segments, row_cost: int, *after
     for run in in_memory(batch.rows, segments):
         cuts = parallel.part_cuts(run.own, row_cost) + run.low
         own = (array[run.first : run.last] if array is norms else array for array in after)
-        on_threads(kernel, *data_of(batch, run), run.segments, cuts, *own, parts=cuts.size - 1)
+        launch(kernel, cuts, *data_of(batch, run), run.segments, *own)
 
 
 def for_each_part(batch: Batch, segments: Segments, work: Callable[[Run, int, int], None], row_cost: int) -> None:

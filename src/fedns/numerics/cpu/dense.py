@@ -30,6 +30,13 @@ def aligned(rows, columns):
 
 
 @jit
+def copy(source, start, count, target):
+    """target[i] = source[start + i]. An assignment to a slice takes seconds to compile: it can say which lengths differ."""
+    for i in range(count):
+        target[i] = source[start + i]
+
+
+@jit
 def dense_margins(flat, columns, first, last, w, z):
     """z[i] = x_i . w. This is the pass that fetches the block: strictly in the order of memory, it runs as fast as a
     plain sum, while taking several rows at a time halves the speed."""
@@ -145,11 +152,10 @@ def dense_add_srht(flat, columns, position, first, last, slopes, signed, interce
         flat[first * columns :], columns, position, slopes, signed, intercept, total, whole, chosen, inner, sketch
     )
     if whole < count:
-        rest = np.zeros((2, inner))
-        rest[0, : count - whole] = slopes[whole:count]
-        rest[1, : count - whole] = signed[whole:count]
-        tail = np.zeros(inner * columns, flat.dtype)
-        tail[: (count - whole) * columns] = flat[(first + whole) * columns : last * columns]
+        rest, tail = np.zeros((2, inner)), np.zeros(inner * columns, flat.dtype)
+        copy(slopes, whole, count - whole, rest[0])
+        copy(signed, whole, count - whole, rest[1])
+        copy(flat, (first + whole) * columns, (count - whole) * columns, tail)
         _add_whole_blocks(tail, columns, position + whole, rest[0], rest[1], intercept, total, inner, chosen, inner, sketch)
 
 
@@ -181,8 +187,8 @@ def _add_whole_blocks(flat, columns, position, slopes, signed, intercept, total,
                 rows = simd.load_strip(flat, i * columns + v, columns, lanes, _SIXTEEN)
                 if intercept and v + 8 > columns:
                     rows = simd.add_to_each(rows, simd.unit(columns - v))
-                simd.store_row(cells, 8 * (i - start), simd.scaled_hadamard(rows, signed, i))
                 t = simd.combine(rows, slopes, i, t)
+                simd.store_row(cells, 8 * (i - start), simd.scaled_hadamard(rows, signed, i))
             simd.store(total, v, t)
             if inner > 16 and not alone:
                 for b in range(blocks):

@@ -104,12 +104,16 @@ def call(typing_context, address, arguments):
 
     def generate(context, builder, signature, values):
         kinds = [types.unliteral(kind) for kind in signature.args[1]]
-        function_type = context.call_conv.get_function_type(types.none, kinds)
-        function = builder.inttoptr(values[0], function_type.as_pointer())
-        parts = cgutils.unpack_tuple(builder, values[1])
-        status, _ = context.call_conv.call_function(builder, function, types.none, kinds, parts)
-        with cgutils.if_unlikely(builder, status.is_error):
-            context.call_conv.return_status_propagate(builder, status)
+        call_at(context, builder, values[0], kinds, cgutils.unpack_tuple(builder, values[1]))
         return context.get_dummy_value()
 
     return types.void(types.int64, arguments), generate
+
+
+def call_at(context: Any, builder: Any, address: Any, kinds: list[Any], values: list[Any]) -> None:
+    """The same for other intrinsics: the arguments by their types and values."""
+    function_type = context.call_conv.get_function_type(types.none, kinds)
+    function = builder.inttoptr(address, function_type.as_pointer())
+    status, _ = context.call_conv.call_function(builder, function, types.none, kinds, values)
+    with cgutils.if_unlikely(builder, status.is_error):
+        context.call_conv.return_status_propagate(builder, status)

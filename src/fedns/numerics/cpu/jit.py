@@ -24,6 +24,8 @@ def compiler(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     read, changed and written: two processes at once could make it name the wrong file.
     """
 
+    options["no_cfunc_wrapper"] = True  # C calls none of them
+
     def decorate(function: Callable[..., Any]) -> Any:
         kernel = njit(cache=True, nogil=True, **options)(function)
         compile_here, lock = kernel.compile, f"{function.__module__}.{function.__qualname__}"

@@ -5,13 +5,13 @@ Coefficients are a table with one row for all clients, or a row for each.
 """
 
 import numpy as np
-from numba import prange
 
 from fedns.numerics.backend import COLUMNS, ROW_SAMPLING, SJLT, SRHT
 from fedns.numerics.cpu import pointwise
-from fedns.numerics.cpu.dense import aligned, padded
-from fedns.numerics.cpu.jit import exact_jit, jit, parallel_jit
-from fedns.numerics.cpu.rows import add_combination, add_gram, add_sjlt_groups, margins, scaled_block
+from fedns.numerics.cpu.dense import aligned, copy, padded
+from fedns.numerics.cpu.jit import exact_jit, jit
+from fedns.numerics.cpu.parts import in_parts
+from fedns.numerics.cpu.rows import add_combination, add_packed_gram, add_sjlt_groups, margins, rows_at_once, scaled_block
 from fedns.numerics.cpu.sketching import add_columns, add_sampled, add_sjlt, add_srht
 from fedns.numerics.rng import sample_without_replacement
 
@@ -38,13 +38,14 @@ def _own(table, client):
 def losses_along(rows, y, s, totals, segments, low, high, points, directions, steps, loss, out):
     """out[segment, t] = sum_i s_i loss(y_i, x_i . (point + steps[t] direction)) / total weight of the client."""
     size = block_rows(points.shape[1], 1)
-    z, dz, at, value = np.empty(size), np.empty(size), np.empty(size), np.empty(size)
+    most = rows_at_once(rows, size)
+    z, dz, at, value = np.empty(most), np.empty(most), np.empty(most), np.empty(most)
     for segment in range(low, high):
         client = segments.client[segment]
         scale = 1.0 / totals[client]
         point, direction = _own(points, client), _own(directions, client)
-        for first in range(segments.first[segment], segments.last[segment], size):
-            last = min(first + size, segments.last[segment])
+        for first in range(segments.first[segment], segments.last[segment], most):
+            last = min(first + most, segments.last[segment])
             count = last - first
             margins(rows, first, last, point, z)
             margins(rows, first, last, direction, dz)
@@ -52,7 +53,15 @@ def losses_along(rows, y, s, totals, segments, low, high, points, directions, st
                 for i in range(count):
                     at[i] = z[i] + steps[t] * dz[i]
                 pointwise.values(loss, y, first, count, at, value)
-                out[segment, t] += scale * _weighted_total(s, first, count, value)
+                out[segment, t] = _add_losses(s, first, count, size, scale, value, out[segment, t])
+
+
+@jit
+def _add_losses(s, first, count, size, scale, values, total):
+    """total + scale sum_i s_i values[i], block by block of `size` rows."""
+    for start in range(0, count, size):
+        total += scale * _weighted_total(s, first + start, min(size, count - start), values[start:])
+    return total
 
 
 @jit
@@ -86,19 +95,18 @@ def _weigh(s, first, count, scale, slope, curvature):
 
 @jit
 def gradient_and_hessian(rows, y, s, totals, segments, low, high, points, loss, gradient, packed):
-    """Gradient and packed upper triangle of the Hessian of each client's mean loss."""
+    """Gradient of each client's mean loss; the upper triangle of its Hessian is added to `packed`."""
     features = points.shape[1]
     intercept = features > rows.num_columns
     z, slope, root = np.empty(_GRAM_ROWS), np.empty(_GRAM_ROWS), np.empty(_GRAM_ROWS)
     block = np.empty((_GRAM_ROWS, features))
     total = np.empty(padded(features))
-    hessian = np.empty((features, features))
+    product = np.empty((features, features))
     for segment in range(low, high):
         client = segments.client[segment]
         scale = 1.0 / totals[client]
         w = _own(points, client)
         total[:] = 0.0
-        hessian[:] = 0.0
         for first in range(segments.first[segment], segments.last[segment], _GRAM_ROWS):
             last = min(first + _GRAM_ROWS, segments.last[segment])
             count = last - first
@@ -106,13 +114,8 @@ def gradient_and_hessian(rows, y, s, totals, segments, low, high, points, loss, 
             pointwise.derivatives(loss, y, first, count, z, slope, root)
             _weigh(s, first, count, scale, slope, root)
             add_combination(rows, first, last, slope, intercept, total)
-            add_gram(rows, first, last, root, intercept, block, hessian)
-        gradient[segment] = total[:features]
-        entry = 0
-        for a in range(features):
-            for b in range(a, features):
-                packed[segment, entry] = hessian[a, b]
-                entry += 1
+            add_packed_gram(rows, first, last, root, intercept, block, product, packed[segment])
+        copy(total, 0, features, gradient[segment])
 
 
 @jit
@@ -121,43 +124,46 @@ def value_and_gradient(rows, y, s, totals, segments, low, high, points, loss, va
     features = points.shape[1]
     intercept = features > rows.num_columns
     size = block_rows(features, 1)
-    z, slope, root = np.empty(size), np.empty(size), np.empty(size)
+    most = rows_at_once(rows, size)
+    z, slope, root = np.empty(most), np.empty(most), np.empty(most)
     total = np.empty(padded(features))
     for segment in range(low, high):
         client = segments.client[segment]
         scale = 1.0 / totals[client]
         w = _own(points, client)
         total[:] = 0.0
-        for first in range(segments.first[segment], segments.last[segment], size):
-            last = min(first + size, segments.last[segment])
+        for first in range(segments.first[segment], segments.last[segment], most):
+            last = min(first + most, segments.last[segment])
             count = last - first
             margins(rows, first, last, w, z)
             if value.size > 0:
                 pointwise.values(loss, y, first, count, z, slope)
-                value[segment] += scale * _weighted_total(s, first, count, slope)
+                value[segment] = _add_losses(s, first, count, size, scale, slope, value[segment])
             pointwise.derivatives(loss, y, first, count, z, slope, root)
             _weigh(s, first, count, scale, slope, root)
             if sums.size > 0:
-                _add_curvatures(first, count, root, norms, 1.0 if intercept else 0.0, sums[segment, 0])
+                _add_curvatures(first, count, size, root, norms, 1.0 if intercept else 0.0, sums[segment, 0])
             add_combination(rows, first, last, slope, intercept, total)
-        gradient[segment] = total[:features]
+        copy(total, 0, features, gradient[segment])
 
 
 @jit
-def _add_curvatures(first, count, root, norms, constant, sums):
-    """sums += (sum d, sum d^2, sum d |x|^2), and the largest d |x|^2; d = root^2, and `constant` belongs to |x|^2."""
-    total, squares, trace, largest = 0.0, 0.0, 0.0, sums[3]
-    for i in range(count):
-        curvature = root[i] * root[i]
-        own = curvature * (norms[first + i] + constant)
-        total += curvature
-        squares += curvature * curvature
-        trace += own
-        largest = max(largest, own)
-    sums[0] += total
-    sums[1] += squares
-    sums[2] += trace
-    sums[3] = largest
+def _add_curvatures(first, count, size, root, norms, constant, sums):
+    """sums += (sum d, sum d^2, sum d |x|^2) of each block of `size` rows in turn, and the largest d |x|^2; d = root^2, and
+    `constant` belongs to |x|^2."""
+    for start in range(0, count, size):
+        total, squares, trace, largest = 0.0, 0.0, 0.0, sums[3]
+        for i in range(start, min(start + size, count)):
+            curvature = root[i] * root[i]
+            own = curvature * (norms[first + i] + constant)
+            total += curvature
+            squares += curvature * curvature
+            trace += own
+            largest = max(largest, own)
+        sums[0] += total
+        sums[1] += squares
+        sums[2] += trace
+        sums[3] = largest
 
 
 @jit
@@ -166,14 +172,15 @@ def curvatures_along(rows, y, s, totals, segments, low, high, points, directions
     features = points.shape[1]
     intercept = features > rows.num_columns
     size = block_rows(features, 1)
-    z, dz, at, slope, root = np.empty(size), np.empty(size), np.empty(size), np.empty(size), np.empty(size)
+    most = rows_at_once(rows, size)
+    z, dz, at, slope, root = np.empty(most), np.empty(most), np.empty(most), np.empty(most), np.empty(most)
     dz[:] = 0.0
     for segment in range(low, high):
         client = segments.client[segment]
         scale = 1.0 / totals[client]
         point, direction = _own(points, client), _own(directions, client)
-        for first in range(segments.first[segment], segments.last[segment], size):
-            last = min(first + size, segments.last[segment])
+        for first in range(segments.first[segment], segments.last[segment], most):
+            last = min(first + most, segments.last[segment])
             count = last - first
             margins(rows, first, last, point, z)
             if steps.any():
@@ -183,7 +190,7 @@ def curvatures_along(rows, y, s, totals, segments, low, high, points, directions
                     at[i] = z[i] + steps[t] * dz[i]
                 pointwise.derivatives(loss, y, first, count, at, slope, root)
                 _weigh(s, first, count, scale, slope, root)
-                _add_curvatures(first, count, root, norms, 1.0 if intercept else 0.0, sums[segment, t])
+                _add_curvatures(first, count, size, root, norms, 1.0 if intercept else 0.0, sums[segment, t])
 
 
 @jit
@@ -191,7 +198,7 @@ def hessian_times(rows, y, s, totals, segments, low, high, points, loss, vectors
     """out[segment, v] = H vectors[client, v] for the Hessian H of each client's mean loss, which is not formed."""
     features = points.shape[1]
     intercept = features > rows.num_columns
-    size = block_rows(features, 1)
+    size = rows_at_once(rows, block_rows(features, 1))
     z, slope, curvature = np.empty(size), np.empty(size), np.empty(size)
     sums = np.empty((vectors.shape[1], padded(features)))
     for segment in range(low, high):
@@ -210,7 +217,8 @@ def hessian_times(rows, y, s, totals, segments, low, high, points, loss, vectors
                 for i in range(count):
                     z[i] *= curvature[i]
                 add_combination(rows, first, last, z, intercept, sums[v])
-        out[segment] = sums[:, :features]
+        for v in range(own.shape[0]):
+            copy(sums[v], 0, features, out[segment, v])
 
 
 @jit
@@ -274,47 +282,39 @@ def gradient_and_sketch(rows, y, s, totals, segments, low, high, points, loss, g
             else:
                 scaled_block(rows, first, last, root, intercept, block)
                 add_columns(first - begin, count, features, plan, key0, key1, block, sketch)
-        gradient[segment] = total[:features]
-        table[starts[segment] : starts[segment + 1]] = sketch[:, :features]
+        copy(total, 0, features, gradient[segment])
+        for r in range(sketch.shape[0]):
+            copy(sketch[r], 0, features, table[starts[segment] + r])
 
 
-@parallel_jit
-def losses_along_in_parts(rows, y, s, totals, segments, cuts, points, directions, steps, loss, out):
-    for part in prange(cuts.size - 1):
-        low, high = cuts[part], cuts[part + 1]
-        losses_along(rows, y, s, totals, segments, low, high, points, directions, steps, loss, out)
+@jit
+def losses_along_in_parts(starter, cuts, rows, y, s, totals, segments, points, directions, steps, loss, out):
+    in_parts(starter, losses_along, cuts, (rows, y, s, totals, segments), (points, directions, steps, loss, out))
 
 
-@parallel_jit
-def value_and_gradient_in_parts(rows, y, s, totals, segments, cuts, points, loss, value, gradient, norms, sums):
-    for part in prange(cuts.size - 1):
-        low, high = cuts[part], cuts[part + 1]
-        value_and_gradient(rows, y, s, totals, segments, low, high, points, loss, value, gradient, norms, sums)
+@jit
+def value_and_gradient_in_parts(starter, cuts, rows, y, s, totals, segments, points, loss, value, gradient, norms, sums):
+    in_parts(starter, value_and_gradient, cuts, (rows, y, s, totals, segments), (points, loss, value, gradient, norms, sums))
 
 
-@parallel_jit
-def curvatures_along_in_parts(rows, y, s, totals, segments, cuts, points, directions, steps, loss, norms, sums):
-    for part in prange(cuts.size - 1):
-        low, high = cuts[part], cuts[part + 1]
-        curvatures_along(rows, y, s, totals, segments, low, high, points, directions, steps, loss, norms, sums)
+@jit
+def curvatures_along_in_parts(starter, cuts, rows, y, s, totals, segments, points, directions, steps, loss, norms, sums):
+    in_parts(starter, curvatures_along, cuts, (rows, y, s, totals, segments), (points, directions, steps, loss, norms, sums))
 
 
-@parallel_jit
-def gradient_and_hessian_in_parts(rows, y, s, totals, segments, cuts, points, loss, gradient, packed):
-    for part in prange(cuts.size - 1):
-        low, high = cuts[part], cuts[part + 1]
-        gradient_and_hessian(rows, y, s, totals, segments, low, high, points, loss, gradient, packed)
+@jit
+def gradient_and_hessian_in_parts(starter, cuts, rows, y, s, totals, segments, points, loss, gradient, packed):
+    in_parts(starter, gradient_and_hessian, cuts, (rows, y, s, totals, segments), (points, loss, gradient, packed))
 
 
-@parallel_jit
-def hessian_times_in_parts(rows, y, s, totals, segments, cuts, points, loss, vectors, out):
-    for part in prange(cuts.size - 1):
-        low, high = cuts[part], cuts[part + 1]
-        hessian_times(rows, y, s, totals, segments, low, high, points, loss, vectors, out)
+@jit
+def hessian_times_in_parts(starter, cuts, rows, y, s, totals, segments, points, loss, vectors, out):
+    in_parts(starter, hessian_times, cuts, (rows, y, s, totals, segments), (points, loss, vectors, out))
 
 
-@parallel_jit
-def gradient_and_sketch_in_parts(rows, y, s, totals, segments, cuts, points, loss, gradient, plan, keys, table, starts):
-    for part in prange(cuts.size - 1):
-        low, high = cuts[part], cuts[part + 1]
-        gradient_and_sketch(rows, y, s, totals, segments, low, high, points, loss, gradient, plan, keys, table, starts)
+@jit
+def gradient_and_sketch_in_parts(
+    starter, cuts, rows, y, s, totals, segments, points, loss, gradient, plan, keys, table, starts
+):
+    after = (points, loss, gradient, plan, keys, table, starts)
+    in_parts(starter, gradient_and_sketch, cuts, (rows, y, s, totals, segments), after)

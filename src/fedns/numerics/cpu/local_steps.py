@@ -3,7 +3,7 @@
 import numpy as np
 
 from fedns.numerics.cpu import pointwise
-from fedns.numerics.cpu.dense import padded
+from fedns.numerics.cpu.dense import copy, padded
 from fedns.numerics.cpu.jit import jit
 from fedns.numerics.cpu.rows import add_combination, margins
 from fedns.numerics.rng import random_bits
@@ -46,7 +46,7 @@ def minibatch_steps(
         client, begin, population = segments.client[segment], segments.begin[segment], segments.size[segment]
         start = points[client if points.shape[0] > 1 else 0]
         u = out[client]
-        u[:] = start
+        copy(start, 0, features, u)
         order = np.empty(population, np.int64)
         position, epoch = population, 0
         for _ in range(steps[client]):

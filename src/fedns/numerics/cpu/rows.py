@@ -18,6 +18,12 @@ from fedns.numerics.cpu.jit import REORDER
 from fedns.numerics.rows import DenseRows
 
 
+def rows_at_once(rows, size):
+    """How many rows a kernel takes at a time, a multiple of `size`: more than that where they have few entries, since each
+    call of a formula costs as much as some fifty rows."""
+    raise NotImplementedError("compiled code only")
+
+
 def margins(rows, first, last, w, z):
     """z[i] = x_i . w for rows first:last, plus the intercept w[columns] where w is longer than a row."""
     raise NotImplementedError("compiled code only")
@@ -51,9 +57,17 @@ def scaled_block(rows, first, last, coefficients, intercept, block):
     raise NotImplementedError("compiled code only")
 
 
+def add_packed_gram(rows, first, last, coefficients, intercept, block, product, packed):
+    """packed += the upper triangle, row by row, of sum_i coefficients[i]^2 x_i x_i'; block and product are scratch space."""
+    raise NotImplementedError("compiled code only")
+
+
 def add_gram(rows, first, last, coefficients, intercept, block, gram):
     """gram += sum_i coefficients[i]^2 x_i x_i', its upper triangle at least; block is scratch space."""
     raise NotImplementedError("compiled code only")
+
+
+_MOST_ROWS, _MOST_ENTRIES = 1024, 10_000  # of compressed rows that stay in the second-level cache
 
 
 def _body(stub: Any) -> Any:
@@ -62,6 +76,19 @@ def _body(stub: Any) -> Any:
 
 def _is_dense(rows: Any) -> bool:
     return getattr(rows, "instance_class", None) is DenseRows
+
+
+@_body(rows_at_once)
+def _rows_at_once(rows, size):
+    if _is_dense(rows):
+        return lambda rows, size: size
+
+    def sparse(rows, size):
+        stored = rows.indptr.size - 1
+        entries = 1 + (rows.indptr[stored] - rows.indptr[0]) // max(1, stored)
+        return size * max(1, min(_MOST_ROWS, _MOST_ENTRIES // entries) // size)
+
+    return sparse
 
 
 @_body(margins)
@@ -198,6 +225,51 @@ def _scaled_block(rows, first, last, coefficients, intercept, block):
                 target[np.uint32(rows.indices[e])] = s * rows.data[e]
             if intercept:
                 target[rows.num_columns] = s
+
+    return sparse
+
+
+@_body(add_packed_gram)
+def _add_packed_gram(rows, first, last, coefficients, intercept, block, product, packed):
+    if _is_dense(rows):
+
+        def dense(rows, first, last, coefficients, intercept, block, product, packed):
+            scaled_block(rows, first, last, coefficients, intercept, block)
+            part = block[: last - first]
+            np.dot(part.T, part, product)
+            entry = 0
+            for a in range(product.shape[0]):
+                for b in range(a, product.shape[0]):
+                    packed[entry + b - a] += product[a, b]
+                entry += product.shape[0] - a
+
+        return dense
+
+    def sparse(rows, first, last, coefficients, intercept, block, product, packed):
+        # Each row is widened once, an intercept being its last entry, and multiplied by two of its entries at a time: a loop
+        # over twelve entries, as rows have, takes less than leaving it.
+        features, one = product.shape[0], np.uint64(1)
+        values, places = np.empty(features + 1), np.empty(features + 1, np.uint64)
+        for i in range(first, last):
+            square, count = coefficients[i - first] ** 2, np.uint64(0)
+            for e in range(np.uint64(rows.indptr[i]), np.uint64(rows.indptr[i + 1])):
+                values[count], places[count] = rows.data[e], np.uint64(rows.indices[e])
+                count += one
+            if intercept:
+                values[count], places[count] = 1.0, np.uint64(rows.num_columns)
+                count += one
+            for e in range(np.uint64(0), count, np.uint64(2)):  # places increase along a row: this fills the upper triangle
+                a = np.int64(places[e])
+                upper, above = square * values[e], np.uint64(a * (2 * features - a - 1) // 2)
+                packed[above + places[e]] += upper * values[e]
+                if e + one < count:
+                    b = np.int64(places[e + one])
+                    lower, below = square * values[e + one], np.uint64(b * (2 * features - b - 1) // 2)
+                    packed[above + places[e + one]] += upper * values[e + one]
+                    packed[below + places[e + one]] += lower * values[e + one]
+                    for f in range(e + np.uint64(2), count):
+                        packed[above + places[f]] += upper * values[f]
+                        packed[below + places[f]] += lower * values[f]
 
     return sparse
 

@@ -4,7 +4,7 @@ SuperLink reads the whole body of a request before it looks at who sent it, serv
 offers much that fedns does not use. In front of it stands this: an ASGI application that knows the paths that are used.
 
     /v1/fleet/...              sites, by the signature in the headers: one of the registered keys, or nothing is read
-                               among them one of our own: a turn, which is five of SuperLink's requests in one (turns.py)
+                               among them one of our own: a turn, which does the work of five of SuperLink's (turns.py)
     /v1/control, /v1/runtime   the coordinator, from this machine; SuperLink asks for its secret
 """
 
@@ -45,14 +45,14 @@ class Door:
         self._freed = asyncio.Condition()
         self._asked, self._answered = Counter(), Counter()  # times that the coordinator, or a site, has pushed something
         self._pushed, self._collected = False, 0  # since the coordinator last looked for answers; how many there were then
-        self._turns = Turns(superlink, self._asked, self._answered)
+        self._turns = Turns(superlink.state.linkstate_factory.state, self._asked, self._answered)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             if scope["type"] == "lifespan":
                 await self._superlink(scope, receive, send)
             return
-        refusal, length = self._look(scope)
+        refusal, length, node_id = self._look(scope)
         if refusal:
             await _answer(send, refusal)
             return
@@ -60,17 +60,17 @@ class Door:
             await self._freed.wait_for(lambda: self._room >= length)
             self._room -= length
         try:
-            await self._pass_on(scope, receive, send)
+            await self._pass_on(node_id, scope, receive, send)
         finally:
             async with self._freed:
                 self._room += length
                 self._freed.notify_all()
 
-    async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _pass_on(self, node_id: int, scope: Scope, receive: Receive, send: Send) -> None:
         """To SuperLink; those who wait for each other's messages are told when to look."""
         path = scope["path"]
         if path == TURN_PATH:
-            await self._turns(scope, receive, send)
+            await self._turns(node_id, receive, send)
             return
         if path == "/v1/runtime/pull-messages":
             if self._pushed:  # all that the coordinator had to say is there: it looks for answers now
@@ -83,37 +83,43 @@ class Door:
             await self._answered.add()
         self._pushed |= path == "/v1/runtime/push-messages"
 
-    def _look(self, scope: Scope) -> tuple[int, int]:
-        """The HTTP status of a refusal, or nothing, and the announced length."""
+    def _look(self, scope: Scope) -> tuple[int, int, int]:
+        """The HTTP status of a refusal, or nothing, the announced length, and the site's node."""
         path, headers = scope["path"], {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         if scope["method"] == "GET" and path == HEALTH:
-            return 0, 0
+            return 0, 0, 0
         if scope["method"] != "POST" or path not in SITE_PATHS | COORDINATOR_PATHS:
-            return 404, 0
+            return 404, 0, 0
         announced = headers.get("content-length", "")
         if not announced.isdecimal():
-            return 411, 0  # a body of unknown length could be endless
+            return 411, 0, 0  # a body of unknown length could be endless
         if path in COORDINATOR_PATHS:
-            return (403 if scope["client"][0] not in self._own_addresses else self._too_long(int(announced))), int(announced)
-        return (401 if not self._is_signed(headers) else self._too_long(int(announced))), int(announced)
+            return (
+                (403 if scope["client"][0] not in self._own_addresses else self._too_long(int(announced))),
+                int(announced),
+                0,
+            )
+        node_id = self._signed_by(headers)
+        return (401 if node_id is None else self._too_long(int(announced))), int(announced), node_id or 0
 
     def _too_long(self, length: int) -> int:
         return 413 if length > self._largest else 0
 
-    def _is_signed(self, headers: dict[str, str]) -> bool:
-        """Whether a registered site has signed the time; that it speaks for itself alone, SuperLink finds out later."""
+    def _signed_by(self, headers: dict[str, str]) -> int | None:
+        """The node of the registered site that has signed the time, if one has."""
         try:
             key = b64decode(headers[FLEET_HTTP_PUBLIC_KEY_HEADER.lower()], validate=True)
             signature = b64decode(headers[FLEET_HTTP_SIGNATURE_HEADER.lower()], validate=True)
             timestamp = headers[TIMESTAMP_HEADER.lower()]
             age = (datetime.datetime.now(datetime.UTC) - datetime.datetime.fromisoformat(timestamp)).total_seconds()
             if not -SYSTEM_TIME_TOLERANCE < age < TIMESTAMP_TOLERANCE + SYSTEM_TIME_TOLERANCE:
-                return False
-            if self._superlink.state.linkstate_factory.state().get_node_id_by_public_key(key) is None:
-                return False
-            return verify_signature(bytes_to_public_key(key), timestamp.encode("ascii"), signature)
+                return None
+            node_id: int | None = self._superlink.state.linkstate_factory.state().get_node_id_by_public_key(key)
+            if node_id is None or not verify_signature(bytes_to_public_key(key), timestamp.encode("ascii"), signature):
+                return None
+            return node_id
         except (KeyError, ValueError, TypeError, UnicodeError, binascii.Error):
-            return False
+            return None
 
 
 async def _answer(send: Send, status: int) -> None:

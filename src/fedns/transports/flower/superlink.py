@@ -11,9 +11,8 @@ import hmac
 import importlib
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from fedns.transports.flower import settings as flower_settings  # noqa: F401  (before flwr)
 
@@ -23,6 +22,7 @@ from flwr.supercore.auth.typing import AccountAuthCredentials, AccountAuthLoginD
 from flwr.superlink.auth_plugin import ControlAuthnPlugin
 
 from fedns.transports.flower.door import Door
+from fedns.transports.flower.layers import flatten
 
 Metadata = Sequence[tuple[str, str | bytes]]
 
@@ -49,18 +49,12 @@ class SecretControl(ControlAuthnPlugin):
         return None, None
 
 
-async def _at_once(function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-    return function(*arguments, **named)
-
-
 def main() -> None:
     """What `flower-superlink` does, with the plugin above and the door; the first argument is the largest message."""
     start_parent_process_monitor(os.getppid())
     largest_message = int(sys.argv.pop(1))
     secret_file, host = (sys.argv[sys.argv.index(name) + 1] for name in ("--superexec-auth-secret-file", "--host"))
-    # FastAPI would hand each look at a dictionary, several for every request, to another thread: a seventh of all the work.
-    for module in ("fastapi.dependencies.utils", "fastapi.routing"):
-        importlib.import_module(module).run_in_threadpool = _at_once  # type: ignore[attr-defined]
+    flatten()
     control = SecretControl(Path(secret_file).read_text())
     service = importlib.import_module("flwr.superlink.main")
     create_app = service.create_app

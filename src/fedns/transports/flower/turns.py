@@ -1,12 +1,13 @@
 """A site's turn: its answer and its wait for the next question as one request, where Flower's own protocol takes five.
 
     site    POST /v1/fleet/fedns-turn    [messages to push | what to pull | parts to push ...]
-    door    confirm-message-received, push-messages, push-object; then pull-messages until there is one, pull-object
+    door    confirms the message, pushes the answer and its parts; then pulls until there is a message, and its part
     site    gets                         [the messages pulled | the part pulled], or two empty parts after a while;
                                          a part that the coordinator has not sent whole yet the site pulls itself
 
-The door makes SuperLink's own requests, one by one, with the site's own signature: nothing is stored or let in otherwise.
-It looks again when the coordinator has pushed something, not many times a second.
+The door calls SuperLink's own handlers, one by one, for the site whose key has signed the turn and for no other: nothing is
+stored or let in otherwise. As requests of their own they would pass nine layers of SuperLink's: most of its work.
+The door looks again when the coordinator has pushed something, not many times a second.
 SuperLink hands a question out once. The door confirms it when its answer comes, and until then hands it out again: a site
 that comes without an answer was killed, or its line broke, and is asked at once what it was asked before.
 """
@@ -14,28 +15,26 @@ that comes without an answer was killed, or its line broke, and is asked at once
 from __future__ import annotations
 
 import asyncio
+import logging
 import struct
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 from fedns.transports.flower import settings as flower_settings  # noqa: F401  (before flwr)
 
-from flwr.proto.fleet_pb2 import (  # isort: skip
-    PullMessagesRequest,
-    PullMessagesResponse,
-    PushMessagesRequest,
-    PushMessagesResponse,
-)
+from flwr.proto.fleet_pb2 import PullMessagesRequest, PullMessagesResponse, PushMessagesRequest  # isort: skip
 from flwr.proto.message_pb2 import (
     ConfirmMessageReceivedRequest,
     ObjectTree,
     PullObjectRequest,
-    PullObjectResponse,
     PushObjectRequest,
-    PushObjectResponse,
 )
 from flwr.proto.node_pb2 import Node
+from flwr.server.superlink.linkstate import LinkState
+from flwr.supercore.error import FlowerError
+from flwr.supercore.error.catalog import API_ERROR_MAP
+from flwr.superlink.servicer.fleet import fleet_handlers
 from google.protobuf.message import DecodeError
 from google.protobuf.wrappers_pb2 import BytesValue
 
@@ -44,10 +43,22 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
+log = logging.getLogger(__name__)
+
 TURN_PATH = "/v1/fleet/fedns-turn"
 HOLD_SECONDS = 3.0  # how long a turn without a question lasts
 PART_SECONDS, LOOK_SECONDS = 5.0, 0.01  # a message can be seen a moment before all of it is there
 AFTERLIFE_SECONDS = 5.0  # a message outlives its exchange by this: asking for one that has expired is an error at SuperLink
+HANDLERS: dict[type, Callable[[Any, LinkState], Any]] = {
+    ConfirmMessageReceivedRequest: lambda request, state: fleet_handlers.confirm_message_received(
+        request, state, state.object_store
+    ),
+    PullMessagesRequest: lambda request, state: fleet_handlers.pull_messages(request, state, state.object_store),
+    PullObjectRequest: fleet_handlers.pull_object,
+    PushMessagesRequest: fleet_handlers.push_messages,
+    PushObjectRequest: fleet_handlers.push_object,
+}
+NOTHING = (b"", b"")
 _LENGTH = struct.Struct(">Q")
 
 
@@ -112,20 +123,21 @@ class Counter:
 class Turns:
     """What the door does for a site in one turn."""
 
-    def __init__(self, superlink: Application, asked: Counter, answered: Counter) -> None:
-        self._superlink = superlink
+    def __init__(self, state: Callable[[], LinkState], asked: Counter, answered: Counter) -> None:
+        self._state = state
         self._asked, self._answered = asked, answered
         self._handed_out: dict[int, PullMessagesResponse] = {}  # by node: the question that it has not answered
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, node_id: int, receive: Receive, send: Send) -> None:
+        """The turn of this node: it was found out by its key, whatever it says of itself."""
         try:
-            body = await _read(receive)
+            body = await read_body(receive)
             push, pull, *parts = unpack_parts(BytesValue.FromString(body).value, 2)
             if push:
-                await self._push(scope, push, parts)
+                await self._push(node_id, PushMessagesRequest.FromString(push), map(PushObjectRequest.FromString, parts))
             gone = asyncio.ensure_future(receive())  # nothing more comes but the end of the connection
             try:
-                found = await self._pull(scope, pull, gone)
+                found = await self._pull(node_id, PullMessagesRequest.FromString(pull), gone) if pull else NOTHING
             finally:
                 gone.cancel()
         except Refused as refused:
@@ -135,53 +147,45 @@ class Turns:
         else:
             await _answer(send, 200, BytesValue(value=pack_parts(found)).SerializeToString())
 
-    async def _push(self, scope: Scope, push: bytes, parts: Sequence[bytes]) -> None:
-        node = PushMessagesRequest.FromString(push).node
-        if answered := self._handed_out.get(node.node_id):
-            await self._confirm(scope, answered, node)  # and with it that the site speaks for itself
-            self._handed_out.pop(node.node_id, None)
-        response = PushMessagesResponse.FromString(await self._ask(scope, "push-messages", push))
-        for request in map(PushObjectRequest.FromString, parts):
+    async def _push(self, node_id: int, push: PushMessagesRequest, parts: Iterable[PushObjectRequest]) -> None:
+        if answered := self._handed_out.get(node_id):
+            run, number = answered.messages_list[0].metadata.run_id, answered.message_object_trees[0].object_id
+            self._ask(node_id, ConfirmMessageReceivedRequest(node=push.node, run_id=run, message_object_id=number))
+            self._handed_out.pop(node_id, None)
+        response = self._ask(node_id, push)
+        for request in parts:
             if request.object_id in response.objects_to_push:
                 request.session_id = response.session_id
-                stored = PushObjectResponse.FromString(await self._ask(scope, "push-object", request.SerializeToString()))
-                if not stored.stored:
+                if not self._ask(node_id, request).stored:
                     raise Refused(410)  # the coordinator has given the request up
         await self._answered.add()
 
-    async def _confirm(self, scope: Scope, question: PullMessagesResponse, node: Node) -> None:
-        run, number = question.messages_list[0].metadata.run_id, question.message_object_trees[0].object_id
-        request = ConfirmMessageReceivedRequest(node=node, run_id=run, message_object_id=number)
-        await self._ask(scope, "confirm-message-received", request.SerializeToString())
-
-    async def _pull(self, scope: Scope, pull: bytes, gone: asyncio.Future[Any]) -> tuple[bytes, bytes]:
+    async def _pull(self, node_id: int, pull: PullMessagesRequest, gone: asyncio.Future[Any]) -> tuple[bytes, bytes]:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + HOLD_SECONDS
-        node = PullMessagesRequest.FromString(pull).node
-        while pull and not gone.done():
+        while not gone.done():
             seen = self._asked.now
             # SuperLink is asked first: it also finds out whether the site speaks for itself.
-            response = PullMessagesResponse.FromString(await self._ask(scope, "pull-messages", pull))
+            response = self._ask(node_id, pull)
             if response.messages_list:
-                self._handed_out[node.node_id] = response
-            if question := self._handed_out.get(node.node_id):
-                part = await self._part(scope, question, node)
+                self._handed_out[node_id] = response
+            if question := self._handed_out.get(node_id):
+                part = await self._part(node_id, question, pull.node)
                 if part is not None:
                     return question.SerializeToString(), part
-                self._handed_out.pop(node.node_id, None)  # the coordinator has given it up
+                self._handed_out.pop(node_id, None)  # the coordinator has given it up
             if (left := deadline - loop.time()) <= 0:
                 break
             await self._asked.beyond(seen, left)
-        return b"", b""
+        return NOTHING
 
-    async def _part(self, scope: Scope, question: PullMessagesResponse, node: Node) -> bytes | None:
+    async def _part(self, node_id: int, question: PullMessagesResponse, node: Node) -> bytes | None:
         """The part of a question that holds something: empty where it is still on its way, None where there is none."""
         run, part = question.messages_list[0].metadata.run_id, leaf(question.message_object_trees[0])
-        request = PullObjectRequest(node=node, run_id=run, object_id=part).SerializeToString()
         loop = asyncio.get_running_loop()
         deadline = loop.time() + PART_SECONDS
         while True:
-            found = PullObjectResponse.FromString(await self._ask(scope, "pull-object", request))
+            found = self._ask(node_id, PullObjectRequest(node=node, run_id=run, object_id=part))
             if found.object_available:
                 return bytes(found.object_content)
             if not found.object_found:
@@ -190,35 +194,22 @@ class Turns:
                 return b""
             await asyncio.sleep(LOOK_SECONDS)
 
-    async def _ask(self, scope: Scope, name: str, body: bytes) -> bytes:
-        """One of SuperLink's own requests, with the headers that the site has signed."""
-        path = f"/v1/fleet/{name}"
-        headers = [(key, value) for key, value in scope["headers"] if key != b"content-length"]
-        inner = {**scope, "path": path, "raw_path": path.encode()}
-        inner["headers"] = [*headers, (b"content-length", str(len(body)).encode())]
-        sent, status, content = False, 500, bytearray()
-
-        async def receive() -> MutableMapping[str, Any]:
-            nonlocal sent
-            if sent:
-                return {"type": "http.disconnect"}
-            sent = True
-            return {"type": "http.request", "body": body, "more_body": False}
-
-        async def send(event: MutableMapping[str, Any]) -> None:
-            nonlocal status
-            if event["type"] == "http.response.start":
-                status = event["status"]
-            else:
-                content.extend(event.get("body", b""))
-
-        await self._superlink(inner, receive, send)
-        if status != 200:
-            raise Refused(status)
-        return bytes(content)
+    def _ask(self, node_id: int, request: Any) -> Any:
+        """What SuperLink answers to one of its own requests, made by this node for itself."""
+        if request.node.node_id != node_id:
+            raise Refused(401)
+        try:
+            return HANDLERS[type(request)](request, self._state())
+        except FlowerError as error:
+            log.warning("SuperLink refuses a site's %s: %s", type(request).__name__, error)
+            raise Refused(API_ERROR_MAP[error.code].http_status_code) from error
+        except Exception as error:  # a site's bytes can be anything: SuperLink's trouble with them is that site's
+            log.exception("SuperLink failed over a site's %s", type(request).__name__)
+            raise Refused(500) from error
 
 
-async def _read(receive: Receive) -> bytes:
+async def read_body(receive: Receive) -> bytes:
+    """All of a request's body; what there was of it where the connection has ended."""
     body, more = bytearray(), True
     while more:
         event = await receive()

@@ -5,7 +5,7 @@ Coefficients of K outputs stand one after the other, M each. With `shift` = 1 th
 
 import numpy as np
 
-from fedns.numerics.cpu.dense import padded
+from fedns.numerics.cpu.dense import copy, padded
 from fedns.numerics.cpu.jit import exact_jit, jit
 from fedns.numerics.cpu.local_steps import shuffle
 from fedns.numerics.cpu.rows import add_combination, add_gram, margins, scaled_block
@@ -127,7 +127,7 @@ def value_and_gradient(rows, y, s, totals, segments, low, high, points, shift, o
             for k in range(outputs):
                 add_combination(rows, first, last, z[k], intercept, total[k])
         for k in range(outputs):
-            gradient[segment, k * features : (k + 1) * features] = total[k, :features]
+            copy(total[k], 0, features, gradient[segment, k * features :])
 
 
 @exact_jit
@@ -204,7 +204,7 @@ def hessian_times(rows, y, s, totals, segments, low, high, points, shift, output
                     add_combination(rows, first, last, u[k], intercept, total[v, k])
         for v in range(own.shape[0]):
             for k in range(outputs):
-                out[segment, v, k * features : (k + 1) * features] = total[v, k, :features]
+                copy(total[v, k], 0, features, out[segment, v, k * features :])
 
 
 @exact_jit
@@ -254,7 +254,7 @@ def minibatch_steps(
     for segment in range(low, high):
         client, begin, population = segments.client[segment], segments.begin[segment], segments.size[segment]
         start, u = _own(points, client), out[client]
-        u[:] = start
+        copy(start, 0, u.size, u)
         order = np.empty(population, np.int64)
         position, epoch = population, 0
         for _ in range(steps[client]):

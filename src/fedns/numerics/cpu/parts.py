@@ -1,0 +1,65 @@
+"""A kernel over parts of its segments, on threads.
+
+numba's own way to threads, `parallel=True`, optimises whatever it calls four times over. Here a single function is compiled
+that way, once for all kernels: it calls the code at an address with each part. What a kernel needs of its own is a few
+instructions that read its arguments from the caller's memory.
+"""
+
+from typing import Any
+
+from llvmlite import ir
+from numba import prange, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from fedns.numerics.cpu.formulas import address_of, call, call_at
+from fedns.numerics.cpu.jit import on_threads, parallel_jit
+
+_NUMBER = types.int64
+_WORD = ir.IntType(64)
+
+
+@parallel_jit
+def _call_with_parts(code, arguments, parts):
+    for part in prange(parts):
+        call(code, (arguments, part))
+
+
+def launch(kernel_in_parts: Any, cuts: Any, *arguments: Any) -> None:
+    """Call a function that is written with `in_parts`, with as many threads as are allowed and find work."""
+    starter = address_of(_call_with_parts, _NUMBER, _NUMBER, _NUMBER)
+    on_threads(kernel_in_parts, starter, cuts, *arguments, parts=cuts.size - 1)
+
+
+@intrinsic
+def in_parts(typing_context, starter, kernel, cuts, before, after):
+    """kernel(*before, cuts[part], cuts[part + 1], *after) for every part; `starter` comes from `launch`."""
+    own = typing_context.resolve_function_type(kernel, (*before, _NUMBER, _NUMBER, *after), {})
+
+    def generate(context, builder, signature, values):
+        array = cgutils.create_struct_proxy(cuts)(context, builder, values[2])
+        shared = [array.data, *cgutils.unpack_tuple(builder, values[3]), *cgutils.unpack_tuple(builder, values[4])]
+        memory = cgutils.alloca_once_value(builder, cgutils.pack_struct(builder, shared))
+        function = context.get_function(kernel, own)
+        code = _code_for_a_part(context, builder.module, function, memory.type, before.count)
+        parts = builder.sub(array.nitems, _WORD(1))
+        start = [builder.ptrtoint(code, _WORD), builder.ptrtoint(memory, _WORD), parts]
+        call_at(context, builder, values[0], [_NUMBER] * 3, start)
+        return context.get_dummy_value()
+
+    return types.void(_NUMBER, kernel, cuts, before, after), generate
+
+
+def _code_for_a_part(context: Any, module: Any, function: Any, memory_type: Any, before: int) -> Any:
+    """What is called with the address of cuts and arguments, and the number of a part."""
+    convention = context.call_conv
+    kind = convention.get_function_type(types.none, [_NUMBER, _NUMBER])
+    code = ir.Function(module, kind, module.get_unique_name("part"))
+    code.linkage = "internal"
+    builder = ir.IRBuilder(code.append_basic_block())
+    address, part = convention.get_arguments(code)
+    cuts, *arguments = cgutils.unpack_tuple(builder, builder.load(builder.inttoptr(address, memory_type)))
+    low, high = (builder.load(builder.gep(cuts, [builder.add(part, _WORD(i))])) for i in range(2))
+    function(builder, [*arguments[:before], low, high, *arguments[before:]])
+    convention.return_value(builder, context.get_dummy_value())
+    return code
