@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fedns.algorithms.auto.rounding import FloatArray
 from fedns.algorithms.auto.state import AutoState, Source
 
-FEW_SITES = 16  # up to here every site's own Newton direction, above sketches of all
+FEW_SITES = 16  # up to here half of the sites solve with their own Hessians, above a few send roots of theirs
 # Up to so many columns the Hessian itself; in full and once where it is the same everywhere. Each is where the least of
 # bytes + price x exchanges lies, with a price of 256 bytes for "balanced" and of none for "bytes".
 FEW_COLUMNS = {"bytes": 16, "balanced": 24}
@@ -24,9 +24,9 @@ FRESH = 0.2  # with few columns, a new Hessian unless the last step contracted b
 GRADIENT_BITS = {"bytes": 6, "balanced": 8, "rounds": 14}
 BITS_OF_FEW = {"bytes": 8, "balanced": 10, "rounds": 14}  # at least, where few clients' rounding errors are averaged
 PRODUCT_BITS = 7  # of a Hessian times a direction
-LOOKS = 2  # products that a direction may cost, where sketches make the metric
+LOOKS = 2  # products that a direction may cost, where sketches or roots of some make the metric
 LOOK_AFTER = 0.1  # where clients solve, one product if the last round contracted by more
-SLOW_ROUNDS = 3  # of the clients' own Hessians, before sketches take over
+SLOW_ROUNDS = 3  # of the clients' own Hessians, before roots of some take over
 ROOT_COLUMNS = {"balanced": 60}  # up to here roots of some from the start with few sites too
 BITS_BESIDE_ROOTS = {"bytes": 10, "balanced": 12}  # of a gradient, where all send their roots
 BITS_BESIDE_SOME = 10  # of a gradient of "balanced" with up to ROOT_COLUMNS columns
