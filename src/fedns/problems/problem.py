@@ -170,7 +170,7 @@ class Problem(Checked):
         return 0.5 * float(self.penalty_diagonal(w.shape[-1]) @ (w * w))
 
     def newton_step(self, w: FloatArray, gradient: FloatArray, hessian: FloatArray | LowRank) -> NewtonStep:
-        """The step -(hessian + penalty)^-1 (gradient + penalty) from the data terms' gradient and whole or packed Hessian."""
+        """The step -(hessian + penalty)^-1 (gradient + penalty) from the data's gradient and its whole or packed Hessian."""
         diagonal = self.penalty_diagonal(w.shape[-1])
         full_gradient = gradient + diagonal * w
         if isinstance(hessian, np.ndarray) and hessian.ndim == 1:
