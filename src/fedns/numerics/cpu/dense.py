@@ -184,7 +184,6 @@ def _add_whole_blocks(flat, columns, position, slopes, signed, intercept, total,
             lanes = min(columns - v, 8)
             t = simd.load(total, v)
             for i in range(start, stop, 16):
-                simd.prefetch(flat, (count + i) * columns + 16 * v, _SIXTEEN)  # of the next block, a part in every turn
                 rows = simd.load_strip(flat, i * columns + v, columns, lanes, _SIXTEEN)
                 if intercept and v + 8 > columns:
                     rows = simd.add_to_each(rows, simd.unit(columns - v))
