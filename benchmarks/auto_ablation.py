@@ -54,11 +54,6 @@ def forgetful(move: Callable[..., Any]) -> Callable[..., Any]:
     return moved
 
 
-def equal_sketches(problem: Any, shards: Any, rows: int, weight: float) -> Any:
-    """As many rows at every client, whatever its weight."""
-    return fedns.SRHT(rows).plan(problem.root_sizes(shards))
-
-
 def ablations() -> dict[str, list[Any]]:
     """By what is missing, the patches that take it out."""
     turn_class, half = turn.Turn, exchanges.ClientHalf
@@ -81,7 +76,6 @@ def ablations() -> dict[str, list[Any]]:
         "only half of them": [patch.object(rules, "SOLVERS", 1.0)],
         "roots of some (sketches)": [sketches],
         "the bound on a step": [patch.object(turn_class, "_within_reason", lambda self, step: step)],
-        "sketches by weight": [patch.object(exchanges, "sketch_plan", equal_sketches)],
         "steps in 12 bits (8)": [patch.object(turn, "STEP_BITS", 8)],
         "nothing, `balanced`": [],
         "roots of some (sketches), `balanced`": [sketches],
