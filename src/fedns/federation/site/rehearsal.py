@@ -102,5 +102,3 @@ def _measure(problem: Problem, few: Shards, features: int) -> None:
     problem.passes.value_gradient_and_curvatures(problem.loss, few, none, norms)
     problem.passes.curvatures_along(problem.loss, few, none, none, np.zeros(2), norms)
     problem.losses_along(none, none, np.zeros(2), few)
-    if problem.loss.linear_part is not None:
-        problem.passes.gradient(problem.loss.linear_part, few, none)
