@@ -18,7 +18,7 @@ import numpy as np
 from auto import CASES, shards_of
 
 import fedns
-from fedns.algorithms.auto import exchanges, rules, turn
+from fedns.algorithms.auto import exchanges, metric, rules, turn
 from fedns.core import encoding
 
 ROUNDS, GAP = 150, 1e-10
@@ -54,16 +54,12 @@ def forgetful(move: Callable[..., Any]) -> Callable[..., Any]:
     return moved
 
 
-def equal_sketches(problem: Any, shards: Any, rows: int, weight: float) -> Any:
-    """As many rows at every client, whatever its weight."""
-    return fedns.SRHT(rows).plan(problem.root_sizes(shards))
-
-
 def ablations() -> dict[str, list[Any]]:
     """By what is missing, the patches that take it out."""
     turn_class, half = turn.Turn, exchanges.ClientHalf
     flat = patch.object(exchanges, "exponents_of", lambda squares: np.zeros(squares.shape, np.int16))
     flat_here = patch.object(turn, "exponents_of", lambda squares: np.zeros(squares.shape, np.int16))
+    sketches = patch.object(rules, "FEWEST_ROWS_OF_SENDERS", np.inf)
     return {
         "nothing": [],
         "changes of gradients": [
@@ -74,14 +70,16 @@ def ablations() -> dict[str, list[Any]]:
         "the entropy coder": [patch.object(encoding, "coded_bytes", fixed_length_bytes)],
         "scaled columns": [flat, flat_here],
         "BFGS pairs": [patch.object(turn_class, "remember_pair", lambda self: None)],
-        "averaged sketches": [patch.object(turn, "FORGETTING", 0.0)],
+        "averaging over rounds": [patch.object(metric, "FORGETTING", 0.0)],
         "asking again": [patch.object(rules, "MEAGRE", np.inf), patch.object(rules, "STALLED", np.inf)],
         "clients' own Hessians": [patch.object(rules, "FEW_SITES", 0)],
+        "only half of them": [patch.object(rules, "SOLVERS", 1.0)],
+        "roots of some (sketches)": [sketches],
         "the bound on a step": [patch.object(turn_class, "_within_reason", lambda self, step: step)],
-        "sketches by weight": [patch.object(exchanges, "sketch_plan", equal_sketches)],
         "steps in 12 bits (8)": [patch.object(turn, "STEP_BITS", 8)],
         "nothing, `balanced`": [],
-        "roots, `balanced`": [patch.object(rules, "ROOT_COLUMNS", {})],
+        "roots of some (sketches), `balanced`": [sketches],
+        "asking again by what is left, `balanced`": [patch.object(rules, f"LEFT_BY_{n}", np.inf) for n in ("FEW", "MANY")],
         "products, `balanced`": [patch.object(rules.Rules, "looks", lambda self, state: 0)],
     }
 

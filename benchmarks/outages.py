@@ -1,24 +1,30 @@
 """Federations of real processes over a bad wire: network round trips of an exchange, and what outages cost.
 
-    python benchmarks/outages.py --engine flower            # round trips by the slope over added delay, and the table
-    python benchmarks/outages.py --engine nvflare --only round-trips
+    python benchmarks/outages.py                    # what each trouble costs, some four minutes
+    python benchmarks/outages.py --round-trips      # network round trips of an exchange, by the slope over added delay
 
 Every row says whether the coefficients are the simulator's to the last bit. The bound is what the wire itself takes: one
-round trip for every exchange, its bytes at the line's rate, and the time that it was down.
+round trip for every exchange, its bytes at the line's rate, and the time that it was down. Engines are timed one after the
+other, and only wait for the end of an outage at the same time.
 """
 
 from __future__ import annotations
 
 import argparse
+import fcntl
 import os
 import signal
 import statistics
+import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
-from dataclasses import replace
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -31,8 +37,10 @@ from fedns.federation.processes import ended_by_sigterm
 from fedns.federation.protocol.transport import Arrival, Transport
 from fedns.runs.policy import Policy
 
+ENGINES = ("nvflare", "flower")
 ADDED_SECONDS = (0.0, 0.1, 0.2, 0.4)  # round trips that the wire adds
-METHOD, ROUNDS = "fednewton", 8
+METHOD, ROUNDS, SITES = "fednewton", 8, 3
+HESSIAN_BYTES = 8 * 65 * 66 / 2  # what a site sends in a round of it on digits
 
 
 class Timed(Transport):
@@ -67,82 +75,116 @@ class Deed(Watcher):
 
 
 class Trial:
-    """A federation behind a wire."""
+    """A federation behind a wire, for as long as the block lasts."""
 
-    def __init__(self, engine: str, folder: Path, sites: int) -> None:
+    def __init__(self, engine: str, folder: Path) -> None:
         self.engine, self.folder = engine, folder / engine
-        self.shards = prepare(Demo(engine, self.folder, sites=sites, dataset="digits"))
+        shards = prepare(Demo(engine, self.folder, sites=SITES, dataset="digits"))
         policy = Policy(timeout_seconds=60.0, patience_seconds=600.0)
         file = self.folder / "coordinator" / EXPERIMENT_FILE
-        self.experiment = replace(read_experiment(file), methods=(METHOD,), gradient_tol=None, policy=policy)
-        self.port = int(self.experiment.listen.rpartition(":")[2])
+        spec = replace(read_experiment(file), methods=(METHOD,), gradient_tol=None, policy=policy, rounds=ROUNDS)
+        self.experiment, self.expected = spec, _simulated(spec, shards).coefficients.tobytes()
         self.runs = 0
 
-    def send_sites_to(self, port: int) -> None:
-        """Let every site connect there, and not to the coordinator itself."""
-        for name in ("startup/fed_client.json", "site.toml"):  # NVFlare's, Flower's
-            for file in self.folder.glob(f"sites/*/{CREDENTIALS_FOLDER}/{name}"):
-                file.write_text(file.read_text().replace(f":{self.port}", f":{port}"))
+    @contextmanager
+    def running(self) -> Iterator[Trial]:
+        port = int(self.experiment.listen.rpartition(":")[2])
+        with ended_by_sigterm(), Wire(port) as self.wire:
+            for name in ("startup/fed_client.json", "site.toml"):  # NVFlare's, Flower's: sites connect to the wire
+                for file in self.folder.glob(f"sites/*/{CREDENTIALS_FOLDER}/{name}"):
+                    file.write_text(file.read_text().replace(f":{port}", f":{self.wire.port}"))
+            opened = open_transport(self.experiment, logs=self.folder / "logs")
+            with site_processes(self.folder) as self.sites, opened as self.transport:
+                yield self
 
-    def run(self, transport: Transport, rounds: int = ROUNDS, watchers: tuple[Watcher, ...] = ()) -> tuple[float, bool]:
+    def run(self, transport: Transport | None = None, watchers: tuple[Watcher, ...] = ()) -> tuple[float, bool]:
         """Seconds a round, and whether the bits are the simulator's."""
         self.runs += 1
-        spec = replace(self.experiment, rounds=rounds, out=f"run-{self.runs}")
-        history = coordinate(spec, transport, watchers=watchers).history
-        same = history.coefficients.tobytes() == _simulated(spec, self.shards).coefficients.tobytes()
-        return history.records[-1].seconds / rounds, same
+        spec = replace(self.experiment, out=f"run-{self.runs}")
+        history = coordinate(spec, transport or self.transport, watchers=watchers).history
+        return history.records[-1].seconds / ROUNDS, history.coefficients.tobytes() == self.expected
 
-
-def round_trips(trial: Trial, transport: Transport, wire: Wire) -> None:
-    middles = []
-    for added in ADDED_SECONDS:
-        wire.quality = Quality(delay_seconds=added / 2)
-        timed = Timed(transport)
-        trial.run(timed)
-        middles.append(statistics.median(timed.seconds[2:]))  # not the openings
-        print(f"{trial.engine}: {1000 * added:3.0f} ms added, an exchange takes {1000 * middles[-1]:.0f} ms", flush=True)
-    slope = np.polyfit(ADDED_SECONDS, middles, 1)[0]
-    print(f"{trial.engine}: {slope:.2f} network round trips per exchange", flush=True)
-    wire.quality = Quality()
-
-
-def outages(trial: Trial, transport: Transport, wire: Wire, processes: dict) -> None:
-    plain, same = trial.run(transport)
-    print(f"{'wire':<36}{'seconds a round':>16}{'bound':>8}  bits", flush=True)
-
-    def row(what: str, quality: Quality, bound: float, deed: Callable[[], Iterator[None]] | None = None) -> None:
-        wire.quality = quality
-        seconds, same = trial.run(transport, watchers=(Deed(2, deed),) if deed else ())
-        wire.quality = Quality()
-        print(f"{what:<36}{seconds:>16.2f}{bound:>8.2f}  {'same' if same else 'DIFFERENT'}", flush=True)
-
-    def cut(seconds: float) -> Iterator[None]:
-        wire.quality.down = True
+    def cut(self, seconds: float) -> Iterator[None]:
+        self.wire.quality.down = True
         yield
         time.sleep(seconds)
-        wire.quality.down = False
+        self.wire.quality.down = False
 
-    def kill_site() -> Iterator[None]:
-        for process in {processes["site-1"].pid, *descendants(processes["site-1"].pid)}:
+    def break_off(self) -> Iterator[None]:
+        self.wire.break_off()
+        yield
+
+    def kill_site(self) -> Iterator[None]:
+        for process in {self.sites["site-1"].pid, *descendants(self.sites["site-1"].pid)}:
             os.kill(process, signal.SIGKILL)
-        processes["site-1"].wait()
+        self.sites["site-1"].wait()
         yield
         time.sleep(5.0)
-        processes["site-1"] = start_site(trial.folder / "sites" / "site-1")
+        self.sites["site-1"] = start_site(self.folder / "sites" / "site-1")
 
-    def kill_engine() -> Iterator[None]:
+    def kill_engine(self) -> Iterator[None]:
         os.kill(engine_child(), signal.SIGKILL)
         yield
 
-    print(f"{'as it is':<36}{plain:>16.2f}{0.0:>8.2f}  {'same' if same else 'DIFFERENT'}", flush=True)
-    size = 8 * 65 * 66 / 2  # a Hessian: every site has a line of its own
-    row("50 ms delay each way", Quality(delay_seconds=0.05), 0.1)
-    row("1 % of packets lost", Quality(loss=0.01), 0.01 * 0.2)
-    row("1 Mbit/s", Quality(bytes_per_second=125_000), size / 125_000)
-    row("down for 20 s", Quality(), 20 / ROUNDS, lambda: cut(20.0))
-    row("down for 90 s", Quality(), 90 / ROUNDS, lambda: cut(90.0))
-    row("a site killed, back after 5 s", Quality(), 5 / ROUNDS, kill_site)
-    row("the engine's process killed", Quality(), 0.0, kill_engine)
+
+@dataclass(frozen=True)
+class Row:
+    """One kind of trouble; what it takes at least, in seconds a round."""
+
+    what: str
+    bound: float
+    quality: Quality = field(default_factory=Quality)
+    deed: Callable[[Trial], Iterator[None]] | None = None
+    waits: bool = False  # nothing is computed while it lasts
+
+
+ROWS = (
+    Row("nothing", 0.0),
+    Row("50 ms delay each way", 0.1, Quality(delay_seconds=0.05)),
+    Row("1 % of packets lost", 0.01 * 0.2, Quality(loss=0.01)),
+    Row("1 Mbit/s for each site", HESSIAN_BYTES / 125_000, Quality(bytes_per_second=125_000)),
+    Row("all lines down for 20 s", 20 / ROUNDS, deed=partial(Trial.cut, seconds=20.0), waits=True),
+    Row("all lines down for 90 s", 90 / ROUNDS, deed=partial(Trial.cut, seconds=90.0), waits=True),
+    Row("all connections broken off", 0.0, deed=Trial.break_off),
+    Row("a site killed, started again after 5 s", 5 / ROUNDS, deed=Trial.kill_site),
+    Row("the engine's process killed", 0.0, deed=Trial.kill_engine),
+)
+
+
+def outages(trial: Trial, turn: Callable[[bool], None]) -> list[tuple[float, bool]]:
+    found = []
+    for row in ROWS:
+        turn(row.waits)
+        trial.wire.quality = replace(row.quality)
+        deed = row.deed
+        found.append(trial.run(watchers=(Deed(2, partial(deed, trial)),) if deed else ()))
+        trial.wire.quality = Quality()
+        print(f"{trial.engine}: {row.what}: {found[-1]}", file=sys.stderr, flush=True)
+    return found
+
+
+def round_trips(trial: Trial, turn: Callable[[bool], None]) -> list[tuple[float, bool]]:
+    """Seconds of an exchange at each delay, and last how many network round trips that is, by the slope."""
+    found = []
+    for added in ADDED_SECONDS:
+        turn(False)
+        trial.wire.quality = Quality(delay_seconds=added / 2)
+        timed = Timed(trial.transport)
+        _, same = trial.run(timed)
+        found.append((statistics.median(timed.seconds[2:]), same))  # not the openings
+    slope = float(np.polyfit(ADDED_SECONDS, [seconds for seconds, _ in found], 1)[0])
+    return [*found, (slope, all(same for _, same in found))]
+
+
+def measured(engine: str, lock: Path, measure: Callable[..., list[tuple[float, bool]]]) -> list[tuple[float, bool]]:
+    with tempfile.TemporaryDirectory() as folder, Trial(engine, Path(folder)).running() as trial, lock.open("w") as file:
+
+        def turn(shared: bool) -> None:
+            fcntl.flock(file, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
+
+        turn(False)
+        trial.run()  # what is compiled now is not compiled later
+        return measure(trial, turn)
 
 
 def engine_child() -> int:
@@ -169,20 +211,25 @@ def parents() -> dict[int, int]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--engine", choices=["flower", "nvflare"], default="flower")
-    parser.add_argument("--sites", type=int, default=3)
-    parser.add_argument("--only", choices=["round-trips", "outages"])
+    parser.add_argument("--engine", choices=ENGINES, help="one alone")
+    parser.add_argument("--round-trips", action="store_true")
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        trial = Trial(given.engine, Path(folder), given.sites)
-        with ended_by_sigterm(), Wire(trial.port) as wire:
-            trial.send_sites_to(wire.port)
-            logs = Path(folder) / "logs"
-            with site_processes(trial.folder) as processes, open_transport(trial.experiment, logs=logs) as transport:
-                if given.only != "outages":
-                    round_trips(trial, transport, wire)
-                if given.only != "round-trips":
-                    outages(trial, transport, wire, processes)
+    engines = (given.engine,) if given.engine else ENGINES
+    measure = round_trips if given.round_trips else outages
+    with tempfile.TemporaryDirectory() as folder, ProcessPoolExecutor(len(engines), get_context("spawn")) as pool:
+        lock = Path(folder) / "lock"
+        columns = list(pool.map(measured, engines, [lock] * len(engines), [measure] * len(engines)))
+    if given.round_trips:
+        rows = [*(f"{1000 * added:.0f} ms added" for added in ADDED_SECONDS), "round trips"]
+        bounds = [f"{added:.2f}" for added in ADDED_SECONDS] + ["1"]
+    else:
+        rows, bounds = [row.what for row in ROWS], [f"{row.bound:.2f}" for row in ROWS]
+    unit = "seconds an exchange" if given.round_trips else "seconds a round"
+    print(f"| what happens | {' | '.join(f'{engine}, {unit}' for engine in engines)} | bound | same bits |")
+    print("|---|" + "---|" * (len(engines) + 2))
+    for what, bound, *cells in zip(rows, bounds, *columns, strict=True):
+        same = "yes" if all(same for _, same in cells) else "NO"
+        print(f"| {what} | {' | '.join(f'{number:.2f}' for number, _ in cells)} | {bound} | {same} |")
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 
 from outages import descendants, engine_child
 
@@ -29,46 +30,50 @@ from fedns.federation.processes import ended_by_sigterm
 from fedns.federation.protocol.transport import Transport
 from fedns.runs.policy import Policy
 
-ROUNDS_SHOWN = (10, 20, 30, 50, 70, 100, 200, 300, 500, 700, 900)
+ROUNDS_SHOWN = (5, 10, 20, 30, 50, 70, 100, 200, 300, 500, 700, 900)
 HEAD = f"""
 {"":>48}{"coordinator":>22}{"engine":>22}{"largest of a site":>22}
  round  seconds a round  of the engine's processor{"  threads files     MB" * 3}"""
 
 
 class Gauge(Watcher):
-    """Prints a line at chosen rounds: the most that each kind of process held since the line before."""
+    """Prints a line at chosen rounds: threads and files at most since the line before, and megabytes in the middle of it."""
 
     def __init__(self, shown: set[int]) -> None:
-        self.shown, self.most = shown, [(0, 0, 0)] * 3
+        self.shown, self.seen = shown, []
         self.round, self.began = 0, time.perf_counter()
-        self.child, self.taken = 0, 0.0
+        self.child, self.sites, self.taken = 0, set[int](), 0.0
 
     def on_round(self, record, state) -> None:
         self.look(record.round)
 
     def look(self, round: int) -> None:
-        self.child = self.child or engine_child()
-        now_held = held(os.getpid()), held(self.child), largest_held(descendants(os.getpid()) - {self.child})
-        self.most = [tuple(map(max, *two)) for two in zip(self.most, now_held, strict=True)]
+        if not self.child:
+            self.child = engine_child()
+            self.sites = descendants(os.getpid()) - {self.child}
+        now_held = held(os.getpid()), held(self.child), tuple(map(max, zip(*map(held, self.sites), strict=True)))
+        self.seen.append(now_held)
         if round not in self.shown:
             return
         now, taken, rounds = time.perf_counter(), processor_seconds(self.child), max(1, round - self.round)
         print(
             f"{round:>6}{(now - self.began) / rounds:>17.2f}{(taken - self.taken) / rounds:>21.3f}    "
-            + "".join(f"{threads:>9}{files:>6}{kilobytes / 1000:>7.0f}" for threads, files, kilobytes in self.most),
+            + "".join(map(summary, *self.seen)),
             flush=True,
         )
-        self.round, self.began, self.taken, self.most = round, now, taken, [(0, 0, 0)] * 3
+        self.round, self.began, self.taken, self.seen = round, now, taken, []
+
+
+def summary(*seen: tuple[int, int, int]) -> str:
+    """What one kind of process held over some rounds."""
+    threads, files, kilobytes = zip(*seen, strict=True)
+    return f"{max(threads):>9}{max(files):>6}{median(kilobytes) / 1000:>7.0f}"
 
 
 def held(process: int) -> tuple[int, int, int]:
     """Threads, open files and resident kilobytes."""
     values = dict(line.split(":", 1) for line in Path(f"/proc/{process}/status").read_text().splitlines())
     return int(values["Threads"]), len(list(Path(f"/proc/{process}/fd").iterdir())), int(values["VmRSS"].split()[0])
-
-
-def largest_held(processes: set[int]) -> tuple[int, ...]:
-    return tuple(map(max, zip(*map(held, processes), strict=True)))
 
 
 def processor_seconds(process: int) -> float:
@@ -106,7 +111,8 @@ def exchanges(transport: Transport, gauge: Gauge, sites: Sequence[str], rounds: 
     gauge.began = time.perf_counter()
     for round in range(1, rounds + 1):
         arrivals = list(transport.exchange(dict.fromkeys(sites, request), 300.0))
-        assert all(len(arrival.payload) == int(request) for arrival in arrivals), arrivals
+        failures = [arrival.failure for arrival in arrivals if len(arrival.payload) != int(request)]
+        assert not failures, failures
         gauge.look(round)
 
 

@@ -34,6 +34,7 @@ class Wire:
         self._socket = socket.create_server((LOOPBACK, 0))
         self.port = self._socket.getsockname()[1]
         self._loop = asyncio.new_event_loop()
+        self._open: set[asyncio.StreamWriter] = set()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def __enter__(self) -> Wire:
@@ -45,20 +46,37 @@ class Wire:
         self._thread.join()
         self._socket.close()
 
+    def break_off(self) -> None:
+        """End every connection, with whatever is under way on it."""
+        for writer in list(self._open):
+            self._loop.call_soon_threadsafe(writer.transport.abort)
+
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
-        self._loop.run_until_complete(asyncio.start_server(self._connect, sock=self._socket))
+        server = self._loop.run_until_complete(asyncio.start_server(self._connect, sock=self._socket))
         self._loop.run_forever()
+        server.close()
+        under_way = asyncio.all_tasks(self._loop)
+        for task in under_way:
+            task.cancel()
+        for writer in self._open:
+            writer.transport.abort()
+        self._loop.run_until_complete(asyncio.gather(*under_way, return_exceptions=True))
+        self._loop.close()
 
     async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while self.quality.down:
-            await asyncio.sleep(0.1)
-        try:
-            onward = await asyncio.open_connection(LOOPBACK, self._there)
-        except OSError:
-            writer.close()
-            return
-        await asyncio.gather(self._carry(reader, onward[1]), self._carry(onward[0], writer))
+        self._open.add(writer)
+        with suppress(asyncio.CancelledError):  # at the end of the wire
+            while self.quality.down:
+                await asyncio.sleep(0.1)
+            try:
+                onward = await asyncio.open_connection(LOOPBACK, self._there)
+            except OSError:
+                writer.close()
+                return
+            self._open.add(onward[1])
+            await asyncio.gather(self._carry(reader, onward[1]), self._carry(onward[0], writer))
+            self._open -= {writer, onward[1]}
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One direction: what is read is due after the delay, in order, and no faster than the line."""

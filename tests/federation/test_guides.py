@@ -81,10 +81,15 @@ class Machine:
 
 @pytest.fixture(scope="module")
 def dist(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("dist")
-    subprocess.run([sys.executable, "-m", "hatchling", "build", "-d", folder], cwd=ROOT, check=True, capture_output=True)
-    shutil.copy(ROOT / "constraints.txt", folder)
-    return folder
+    """What `make dist` writes where the source is, with the environment that is there."""
+    source = tmp_path_factory.mktemp("source") / "fedns"
+    besides = {".venv", ".git", ".race", "dist", "runs"}
+    shutil.copytree(ROOT, source, ignore=lambda folder, _: besides if Path(folder) == ROOT else {"__pycache__"})
+    environment = Path(sys.prefix)
+    built = ["make", f"VENV={environment}", "-o", environment / ".installed", "dist"]
+    subprocess.run(built, cwd=source, check=True, capture_output=True)
+    assert len(list((source / "dist").glob("*.whl"))) == 1
+    return source / "dist"
 
 
 def test_every_command_of_the_guide_works_as_printed(engine, dist, tmp_path):
@@ -120,6 +125,12 @@ def test_every_command_of_the_guide_works_as_printed(engine, dist, tmp_path):
         said = coordinator.run("fedns coordinate coordinator/experiment.toml")
         assert "report: " in said and (coordinator.home / "coordinator" / "run" / "report.html").is_file()
         coordinator.run("fedns coordinate coordinator/experiment.toml --resume")
+        for unit, place in zip(blocks(page, "ini"), ("north", "coordinator"), strict=True):
+            (command,) = re.findall(r"^ExecStart=(.*)$", unit, re.MULTILINE)
+            if place == "coordinator":  # whose run is over: it finds the checkpoint and ends
+                coordinator.run(command, place)
+            else:
+                assert command.endswith("/bin/fedns site site.toml")  # which is running
         for name, site in zip(names[1:], sites, strict=True):
             wait_until(lambda: "is connected" in (site.home / "said.txt").read_text(), f"{name} was connected")  # noqa: B023
     for line in printed:

@@ -140,6 +140,8 @@ def test_newton_step_solves_the_penalised_system_and_spares_the_intercept():
     diagonal = np.r_[np.full(13, 0.5), 0.0]
     full = gradient[0] + diagonal * w
     expected = -np.linalg.solve(hessian[0] + np.diag(diagonal), full)
+    packed = problem.newton_step(w, gradient[0], hessian[0][np.triu_indices(14)])
+    np.testing.assert_allclose(packed.step, expected, rtol=1e-9)
     newton = problem.newton_step(w, gradient[0], hessian[0])
     np.testing.assert_allclose(newton.step, expected, rtol=1e-9)
     assert newton.directional_derivative == pytest.approx(full @ expected)

@@ -319,7 +319,7 @@ class NewtonZero(Algorithm):
     def round(self, problem: Problem, state: LearnedHessian, cohort: Cohort) -> Outcome:
         w = state.coefficients
         (gradient,) = cohort.ask(local_gradient, Model(w)).fold(mean("gradient"))
-        newton = problem.newton_step(w, gradient, unpack_symmetric(state.packed_hessian, w.size))
+        newton = problem.newton_step(w, gradient, state.packed_hessian)
         after, diagnostics = step_along(newton, self.line_search, 1.0, problem, w, cohort)
         return Outcome(LearnedHessian(after, state.packed_hessian, state.total_weight), diagnostics)
 

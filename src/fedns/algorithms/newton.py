@@ -13,7 +13,6 @@ from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
 from fedns.core.messages import Message, Payload, wire
 from fedns.core.reducers import mean
-from fedns.numerics.linalg import unpack_symmetric
 from fedns.problems.problem import Problem
 
 
@@ -58,7 +57,7 @@ class FedNewton(Algorithm):
     def round(self, problem: Problem, state: State, cohort: Cohort) -> Outcome:
         w = state.coefficients
         gradient, packed = cohort.ask(self.curvature, Model(w)).fold(mean("gradient"), mean("packed_hessian"))
-        newton = problem.newton_step(w, gradient, unpack_symmetric(packed, w.size))
+        newton = problem.newton_step(w, gradient, packed)
         after, diagnostics = step_along(newton, self.line_search, self.step_size, problem, w, cohort)
         return Outcome(State(after), diagnostics)
 

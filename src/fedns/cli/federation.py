@@ -32,14 +32,16 @@ def site(
     if not reset_budget:
         log_to_console()
         logging.getLogger("fedns.site").info("fedns %s reads %s", __version__, config)  # what is imported next takes a while
-    from fedns.federation.site import serve
+    from fedns.federation.site.command import run_site
     from fedns.studies import FACTORY
 
     if reset_budget:
+        from fedns.federation.site import serve
+
         print(f"{serve.reset_budget(config)} budgets begin anew")
         return
     os.umask(OWNER_ALONE)
-    serve.run_site(config, FACTORY)
+    run_site(config, FACTORY)
 
 
 def coordinate(

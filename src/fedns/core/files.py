@@ -63,9 +63,19 @@ def alone_in(folder: Path, name: str = LOCK_FILE, *, wait: bool = True) -> Itera
     The lock's file stays: removing it would let a third process in.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / name).open("w", encoding="utf-8") as file:
-        if sys.platform != "win32":
-            import fcntl
-
-            fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with (folder / name).open("w", encoding="utf-8") as file, locked(file.fileno(), wait=wait):
         yield
+
+
+@contextlib.contextmanager
+def locked(file: int, *, wait: bool = True) -> Iterator[None]:
+    """Wait until nobody else who has opened this file holds its lock, or raise BlockingIOError; then hold it."""
+    if sys.platform != "win32":
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+    try:
+        yield
+    finally:
+        if sys.platform != "win32":
+            fcntl.flock(file, fcntl.LOCK_UN)

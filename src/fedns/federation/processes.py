@@ -20,7 +20,7 @@ from fedns.core.termination import Ending
 LOOPBACK = "127.0.0.1"
 # The environment of a process that carries messages: glibc then gives large blocks back as soon as they are free. Otherwise
 # it stops doing so after the first, and keeps a heap for every thread: hundreds of megabytes that nobody uses.
-FRUGAL = {"MALLOC_MMAP_THRESHOLD_": str(2 << 20), "MALLOC_ARENA_MAX": "2"}
+FRUGAL = {"MALLOC_MMAP_THRESHOLD_": str(128 << 10), "MALLOC_ARENA_MAX": "2"}
 LARGEST_MESSAGE = 512 << 20  # bytes of one question or answer: a full Hessian of 8000 coefficients
 
 

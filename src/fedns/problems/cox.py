@@ -24,6 +24,7 @@ class Cox(Loss):
     """
 
     name: ClassVar[str] = "cox"
+    curvature_change: ClassVar[float] = 2.0  # a row's share of those at risk: one factor from the row, one from the others
     has_root: ClassVar[bool] = False
     takes_intercept: ClassVar[bool] = False
     on_devices: ClassVar[bool] = False

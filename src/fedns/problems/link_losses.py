@@ -13,7 +13,6 @@ from fedns.core.checked import Positive
 from fedns.core.errors import DataError
 from fedns.core.shards import Shards
 from fedns.numerics.formulas import (
-    Formulas,
     exp,
     exp_of_nonpositive,
     expm1,
@@ -23,7 +22,7 @@ from fedns.numerics.formulas import (
     normal_ratio,
     where_positive,
 )
-from fedns.problems.loss import CountLoss, LabelLoss, Loss, Margin
+from fedns.problems.loss import CountLoss, LabelLoss, Loss
 
 _LARGEST_Z = 6.5  # exp(z) is 665 there: the probability of an event has been 1 for long
 
@@ -101,6 +100,7 @@ class NegativeBinomial(CountLoss):
     """
 
     name: ClassVar[str] = "negative_binomial"
+    curvature_change: ClassVar[float] = 1.0
     dispersion: Positive = 1.0
 
     def value(self, y: Any, z: Any) -> Any:
@@ -137,7 +137,7 @@ class Gamma(Loss):
     """y exp(-z) + z, y > 0: numbers with mean exp(z) whose standard deviation is in proportion to it."""
 
     name: ClassVar[str] = "gamma"
-    linear_part: ClassVar[Formulas | None] = Margin()
+    curvature_change: ClassVar[float] = 1.0
 
     def value(self, y: Any, z: Any) -> Any:
         return y * exp(-z) + z
@@ -161,7 +161,7 @@ class Gamma(Loss):
 class ExpectedGamma(Gamma):
     """The same with the expected second derivative, 1."""
 
-    linear_part: ClassVar[Formulas | None] = None
+    curvature_change: ClassVar[float] = 0.0
 
     def derivatives(self, y: Any, z: Any) -> tuple[Any, Any]:
         return 1.0 - y * exp(-z), 1.0

@@ -28,10 +28,11 @@ class Loss(Checked, Formulas, ABC):
     example: ClassVar[str] = "fedns.Logistic()"
     name: ClassVar[str]
     curvature_bound: ClassVar[float] = math.inf  # the second derivative is nowhere larger
+    # Where no margin changes by more than h, no second derivative changes by more than a factor exp(curvature_change h).
+    curvature_change: ClassVar[float] = math.inf
     has_root: ClassVar[bool] = True  # whether rows have a share each in a root A of the Hessian A' A
     takes_intercept: ClassVar[bool] = True
     curvature_is_constant: ClassVar[bool] = False  # the second derivative is the same everywhere
-    linear_part: ClassVar[Formulas | None] = None  # what is left of the loss without its second derivative, if linear in z
     nonnegative: ClassVar[bool] = False  # no row has a loss below 0
     on_devices: ClassVar[bool] = True  # False: its passes over rows are the processor's alone
 
@@ -82,26 +83,6 @@ class Loss(Checked, Formulas, ABC):
     def curvature(self, y: ArrayLike, z: ArrayLike) -> FloatArray:
         """The second derivatives of many rows."""
         return default().derivatives(self, *_pair(y, z))[1]
-
-
-class Margin(Formulas):
-    """z: the loss of a family, less a second derivative that is exponential in the margin."""
-
-    def value(self, y: Any, z: Any) -> Any:
-        return z
-
-    def derivatives(self, y: Any, z: Any) -> tuple[Any, Any]:
-        return 1.0, 0.0
-
-
-class MinusTargetTimesMargin(Formulas):
-    """-y z."""
-
-    def value(self, y: Any, z: Any) -> Any:
-        return -y * z
-
-    def derivatives(self, y: Any, z: Any) -> tuple[Any, Any]:
-        return -y, 0.0
 
 
 class NumberLoss(Loss):

@@ -7,10 +7,10 @@ from typing import Any, ClassVar
 
 from fedns.core.checked import Positive
 from fedns.core.registry import Registry
-from fedns.numerics.formulas import Formulas, exp, exp_of_nonpositive, log1p_of_unit, where_positive
+from fedns.numerics.formulas import exp, exp_of_nonpositive, log1p_of_unit, where_positive
 from fedns.problems.cox import Cox
 from fedns.problems.link_losses import ComplementaryLogLog, Gamma, NegativeBinomial, Probit
-from fedns.problems.loss import CountLoss, LabelLoss, Loss, MinusTargetTimesMargin, NumberLoss
+from fedns.problems.loss import CountLoss, LabelLoss, Loss, NumberLoss
 
 
 @dataclass(frozen=True)
@@ -19,6 +19,7 @@ class Logistic(LabelLoss):
 
     name: ClassVar[str] = "logistic"
     curvature_bound: ClassVar[float] = 0.25
+    curvature_change: ClassVar[float] = 1.0
     nonnegative: ClassVar[bool] = True
 
     def value(self, y: Any, z: Any) -> Any:
@@ -39,6 +40,7 @@ class Squared(NumberLoss):
 
     name: ClassVar[str] = "squared"
     curvature_bound: ClassVar[float] = 1.0
+    curvature_change: ClassVar[float] = 0.0
     curvature_is_constant: ClassVar[bool] = True
     nonnegative: ClassVar[bool] = True
 
@@ -55,7 +57,7 @@ class Poisson(CountLoss):
     """exp(z) - y z, y >= 0: counts whose logarithm is expected to be z."""
 
     name: ClassVar[str] = "poisson"
-    linear_part: ClassVar[Formulas | None] = MinusTargetTimesMargin()
+    curvature_change: ClassVar[float] = 1.0
 
     def value(self, y: Any, z: Any) -> Any:
         return exp(z) - y * z

@@ -15,7 +15,7 @@ from fedns.core.errors import ConfigError
 from fedns.core.run import Evaluation
 from fedns.core.shards import Shards
 from fedns.numerics.backend import Backend, Keys, LocalSteps, SketchPlan, default
-from fedns.numerics.linalg import LowRank, solve_shifted, unpack_symmetric
+from fedns.numerics.linalg import LowRank, solve_packed, solve_shifted, unpack_symmetric
 from fedns.numerics.parallel import offsets_of
 from fedns.problems.loss import Loss
 from fedns.problems.losses import Logistic
@@ -170,10 +170,13 @@ class Problem(Checked):
         return 0.5 * float(self.penalty_diagonal(w.shape[-1]) @ (w * w))
 
     def newton_step(self, w: FloatArray, gradient: FloatArray, hessian: FloatArray | LowRank) -> NewtonStep:
-        """The step -(hessian + penalty)^-1 (gradient + penalty) from the data terms' gradient and Hessian."""
+        """The step -(hessian + penalty)^-1 (gradient + penalty) from the data's gradient and its whole or packed Hessian."""
         diagonal = self.penalty_diagonal(w.shape[-1])
         full_gradient = gradient + diagonal * w
-        step = -solve_shifted(hessian, diagonal, full_gradient)
+        if isinstance(hessian, np.ndarray) and hessian.ndim == 1:
+            step = -solve_packed(hessian, diagonal, full_gradient)
+        else:
+            step = -solve_shifted(hessian, diagonal, full_gradient)
         return NewtonStep(step, float(full_gradient @ step))
 
     def evaluate(self, w: FloatArray, shards: Shards) -> Evaluation:

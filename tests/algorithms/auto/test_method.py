@@ -1,5 +1,7 @@
 """auto: the pooled answer from a few bits a number."""
 
+import itertools
+
 import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
@@ -39,7 +41,7 @@ def test_it_reaches_the_optimum_of_badly_scaled_columns(prefer, clients):
 
 @pytest.mark.parametrize(
     ("clients", "prefer", "source"),
-    [(4, "bytes", Source.LOCAL), (40, "bytes", Source.SKETCH), (4, "rounds", Source.HESSIAN)],
+    [(4, "bytes", Source.LOCAL), (40, "bytes", Source.SOME), (4, "rounds", Source.HESSIAN)],
 )
 def test_where_the_metric_comes_from(clients, prefer, source):
     history = fedns.simulate(fedns.Auto(prefer=prefer), PROBLEM, many_columns(clients), rounds=3)
@@ -83,14 +85,14 @@ def test_for_few_rounds_it_is_newtons_method_in_half_the_bytes():
 
 
 @pytest.mark.parametrize("clients", [4, 40])
-def test_between_the_two_it_saves_rounds_for_few_more_bytes(clients):
+def test_between_the_two_it_is_within_half_as_much_again_of_the_rounds_and_of_the_bytes(clients):
     shards = many_columns(clients)
     optimum = fedns.pooled_optimum(PROBLEM, shards)
-    few, both = (
+    few, both, fast = (
         fedns.simulate(fedns.Auto(prefer=prefer), PROBLEM, shards, rounds=60, tol=1e-10, optimum=optimum)
-        for prefer in ("bytes", "balanced")
+        for prefer in ("bytes", "balanced", "rounds")
     )
-    assert both.round[-1] <= 0.8 * few.round[-1]
+    assert both.round[-1] < few.round[-1] and both.round[-1] <= 1.5 * fast.round[-1]
     assert both.uplink_bytes[-1] <= 1.5 * few.uplink_bytes[-1]
 
 
@@ -128,13 +130,31 @@ def test_three_of_ten_sites_absent_in_every_round_count_as_they_were(tmp_path):
     assert problem.evaluate(history.coefficients, shards).objective - best.value < 1e-8
 
 
+@pytest.mark.slow
+def test_a_round_goes_on_without_those_who_were_to_solve(tmp_path):
+    shards = many_columns(4, rows=600)
+    federation = Federation(shards, tmp_path, run_of("auto", 4, rounds=30), Policy(absent="reuse"))
+    pairs = list(itertools.combinations(range(4), 2))
+
+    def before(site, exchange):
+        number = federation.cohort.session.round if hasattr(federation, "cohort") else 0
+        away = pairs[number % 6] if 0 < number <= 12 else ()
+        return "no answer within 1 s" if int(site.removeprefix("site-")) in away else ""
+
+    federation.transport.before = before
+    history = federation.start(watched=False)
+    problem = fedns.Problem(penalty=fedns.Ridge(federation.spec.strength))
+    best = fedns.pooled_optimum(problem, shards)
+    assert problem.evaluate(history.coefficients, shards).objective - best.value < 1e-8
+
+
 def test_roots_of_hessians_have_the_same_bits_at_sites_and_in_the_simulator(tmp_path):
     shards = many_columns(4, rows=600, columns=30)
     federation = Federation(shards, tmp_path, run_of("auto:prefer=balanced", 4, rounds=5))
     problem = fedns.Problem(penalty=fedns.Ridge(federation.spec.strength), intercept=True)
     at_sites = federation.start(watched=False)
     simulated = fedns.simulate(fedns.Auto(prefer="balanced"), problem, shards, rounds=5, seed=federation.spec.seed)
-    assert simulated.records[1].note.startswith("asked for the roots of Hessians in 4 bits, because nothing is known yet")
+    assert simulated.records[1].note.startswith("asked some clients for the roots of their Hessians in 4 bits, because")
     assert at_sites.coefficients.tobytes() == simulated.coefficients.tobytes()
     assert at_sites.uplink_bytes.tolist() == simulated.uplink_bytes.tolist()
 

@@ -67,15 +67,13 @@ def test_the_mean_is_over_clients_and_in_their_columns_units():
     np.testing.assert_allclose(found, np.einsum("j,jab->ab", weights, hessians), atol=0.1)
 
 
-def test_an_order_that_is_none_is_refused_and_an_absent_client_is_not():
+def test_an_order_that_is_none_is_refused():
     root = rounded_root(hessian(10.0, size=8), draws(8))
     forged = root._replace(order=np.zeros(8, np.int16))
     with pytest.raises(MessageError, match="every column once"):
         mean_of_roots(np.ones(8)).add(_batch([forged]), np.ones(1))
-    mean_of_roots(np.ones(8)).add(_batch([forged], answered=0), np.ones(1))
 
 
-def _batch(roots, answered=1):
+def _batch(roots):
     names = ("order", "exponents", "entries")
-    fields = {name: np.array([getattr(root, name) for root in roots]) for name in names}
-    return SimpleNamespace(answered=np.full(len(roots), answered, np.uint8), **fields)
+    return SimpleNamespace(**{name: np.array([getattr(root, name) for root in roots]) for name in names})

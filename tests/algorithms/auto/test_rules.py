@@ -7,7 +7,7 @@ import pytest
 from tests.conftest import make_shards
 
 import fedns
-from fedns.algorithms.auto.rules import FEW_COLUMNS, FEW_QUADRATIC, ROOT_COLUMNS, ROOTS, Rules
+from fedns.algorithms.auto.rules import FEW_COLUMNS, FEW_QUADRATIC, ROOT_COLUMNS, ROOTS, SOMES, Rules, drawn
 from fedns.algorithms.auto.state import Source, first_state
 from fedns.core.cohort import Session
 from fedns.simulation.simulator import SimulatedCohort
@@ -25,14 +25,28 @@ def state(source, **changes):
 
 
 @pytest.mark.parametrize("prefer", ["bytes", "balanced"])
-def test_few_columns_take_hessians_few_sites_their_own_and_the_rest_sketches(prefer):
+def test_few_columns_take_hessians_few_sites_their_own_and_the_rest_roots_of_some(prefer):
     few, quadratic = FEW_COLUMNS[prefer], FEW_QUADRATIC[prefer]
     many = max(few, ROOT_COLUMNS.get(prefer, 0)) + 1
-    chosen = rules(prefer).source
-    assert chosen(few, 40, False) == Source.HESSIAN and chosen(many, 40, False) == Source.SKETCH
-    assert chosen(many, 16, False) == Source.LOCAL and chosen(many, 17, False) == Source.SKETCH
-    assert chosen(quadratic, 40, True) == Source.EXACT and chosen(many, 40, True) == Source.SKETCH
-    assert rules("rounds").source(1000, 40, False) == Source.HESSIAN
+
+    def chosen(columns, sites, squared=False, rows=1000.0):
+        return rules(prefer).source(columns, np.full(sites, rows), squared)
+
+    assert chosen(few, 40) == Source.HESSIAN and chosen(many, 40) == Source.SOME
+    assert chosen(many, 16) == Source.LOCAL and chosen(many, 17) == Source.SOME
+    assert chosen(many, 40, rows=2.0) == Source.SKETCH  # the rows of some would be fewer than the columns
+    assert chosen(quadratic, 40, True) == Source.EXACT and chosen(many, 40, True) == Source.SOME
+    assert rules("rounds").source(1000, np.ones(40), False) == Source.HESSIAN
+
+
+def test_sites_are_drawn_by_weight_and_others_come_in_turn():
+    equal = np.full(40, 1 / 40)
+    assert rules().senders(equal, 68, 0).size == 2 and rules().senders(np.full(200, 1 / 200), 53, 0).size == 15
+    assert set(np.concatenate([drawn(equal, 2, turn) for turn in range(200)])) == set(range(40))
+    assert drawn(np.array([0.01, 0.97, 0.01, 0.01]), 2, 0).tolist() == [1]
+    assert rules().solvers(np.ones(1), 0).tolist() == [0] and rules().solvers(np.full(4, 0.25), 0).size == 2
+    counts = np.bincount(np.concatenate([drawn(np.array([0.1, 0.2, 0.7]), 1, turn) for turn in range(1000)]))
+    np.testing.assert_allclose(counts / 1000, [0.1, 0.2, 0.7], atol=0.01)
 
 
 def test_a_sketch_is_asked_for_again_when_a_round_has_brought_too_little():
@@ -45,9 +59,17 @@ def test_a_sketch_is_asked_for_again_when_a_round_has_brought_too_little():
     assert rules("rounds").curvature(state(Source.HESSIAN, curvatures=9, contraction=0.01)).taken
 
 
-def test_balanced_has_roots_for_some_columns_and_asks_again_when_they_are_stale():
+def test_balanced_asks_other_sites_where_a_direction_left_much():
     for columns in (FEW_COLUMNS["balanced"] + 1, ROOT_COLUMNS["balanced"]):
-        assert rules("balanced").source(columns, 4, False) == rules("balanced").source(columns, 40, False) == Source.ROOT
+        assert rules("balanced").source(columns, np.full(4, 1000.0), False) == Source.SOME
+    asks = rules("balanced").curvature
+    taken, words = asks(state(Source.SOME, curvatures=1, left=0.25))
+    assert taken and words == "the last direction left 0.25 of the decrement"
+    assert not asks(state(Source.SOME, curvatures=1, left=0.15)).taken
+    assert asks(state(Source.SOME, curvatures=1, left=0.15, clients=17)).taken
+
+
+def test_balanced_asks_all_again_when_their_roots_are_stale():
     asks = rules("balanced").curvature
     assert asks(state(Source.ROOT, curvatures=0)).taken and not asks(state(Source.ROOT, curvatures=1, contraction=1.0)).taken
     assert asks(state(Source.ROOT, curvatures=1, age=1, contraction=0.4)).taken
@@ -62,12 +84,14 @@ def test_sketches_grow_and_give_way_to_roots_and_roots_to_hessians():
     assert rules().next_source(large, True, 0.8, 100, astray=False)[0] == Source.ROOT
     assert rules().next_source(state(Source.ROOT, curvatures=1), True, 0.8, 100, astray=False)[0] == Source.ROOT
     assert rules().next_source(state(Source.ROOT, curvatures=ROOTS), True, 0.8, 100, astray=False)[0] == Source.HESSIAN
-    assert rules().next_source(state(Source.LOCAL), False, 0.1, 100, astray=True)[0] == Source.SKETCH
+    assert rules().next_source(state(Source.LOCAL), False, 0.1, 100, astray=True)[0] == Source.SOME
+    assert rules().next_source(state(Source.SOME, curvatures=SOMES), True, 0.8, 100, astray=False)[0] == Source.SKETCH
+    assert rules().next_source(state(Source.SOME, curvatures=SOMES), True, 0.2, 100, astray=False)[0] == Source.SOME
     assert rules().next_source(state(Source.LOCAL), False, 0.1, 100, astray=False) == (Source.LOCAL, 3, "")
 
 
 def test_a_direction_is_looked_at_before_it_is_taken_where_both_count():
-    assert rules("balanced").looks(state(Source.SKETCH)) == 2
+    assert rules("balanced").looks(state(Source.SKETCH)) == rules("balanced").looks(state(Source.SOME)) == 2
     assert rules("balanced").looks(state(Source.LOCAL, contraction=0.5)) == 1
     assert rules("balanced").looks(state(Source.LOCAL, contraction=0.01)) == 0
     assert rules("balanced").looks(state(Source.HESSIAN)) == rules("bytes").looks(state(Source.SKETCH)) == 0

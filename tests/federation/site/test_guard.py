@@ -14,7 +14,7 @@ from fedns.algorithms.curvature import Model
 from fedns.algorithms.searches import Ray
 from fedns.core.shards import Shards
 from fedns.federation.site.answering import Answering
-from fedns.federation.site.concentration import Concentration, PartOfRows, squared_norms
+from fedns.federation.site.concentration import Concentration, PartOfRows, Table, squared_norms
 from fedns.federation.site.explain import meaning
 from fedns.federation.site.guard import Guard, Question, points_of
 from fedns.federation.site.permissions import Permissions, Refusal
@@ -55,7 +55,7 @@ def test_a_part_of_the_rows_never_claims_more_than_all_of_them(sparse, weighted,
     shards = make_shards(rows=700, columns=6, sizes=(700,), sparse=sparse, weighted=weighted)
     problem, norms, random = Problem(intercept=intercept), squared_norms(shards), np.random.default_rng(1)
     steps, width = np.array([0.0, 0.03, 1.0, 30.0]), 6 + intercept
-    part = PartOfRows(shards, norms, 0.1)
+    part = PartOfRows(Table(shards), 0.1)
     for _ in range(20):
         w, direction = random.normal(size=width), random.normal(size=width)
         exact = problem.backend.curvatures_along(problem.loss, shards, w, direction, steps, norms)[0]
@@ -66,43 +66,69 @@ def test_a_part_of_the_rows_never_claims_more_than_all_of_them(sparse, weighted,
             assert claimed.mean_curvature <= true.mean_curvature
 
 
-EXPONENTIAL = [loss() for loss in LOSSES.values() if loss.linear_part is not None]
+STEADY = [loss() for loss in LOSSES.values() if np.isfinite(loss.curvature_change)]
 
 
-@pytest.mark.parametrize("loss", EXPONENTIAL, ids=str)
-def test_a_loss_with_a_linear_part_is_that_and_its_exponential_curvature(loss):
-    y, z = np.repeat([0.5, 1.0, 3.0], 9), np.tile(np.linspace(-4.0, 4.0, 9), 3)
-    curvature = loss.curvature(y, z)
-    np.testing.assert_allclose(curvature**2, loss.curvature(y, 2 * z) * loss.curvature(y, 0 * z), rtol=1e-13)
-    values = np.array([loss.value(a, b) - loss.linear_part.value(a, b) for a, b in zip(y, z, strict=True)])
-    np.testing.assert_allclose(values, curvature, rtol=1e-12)
-    slopes = np.array([loss.linear_part.derivatives(a, b)[0] for a, b in zip(y, z, strict=True)])
-    np.testing.assert_allclose(np.abs(loss.slope(y, z) - slopes), curvature, rtol=1e-12)
+@pytest.mark.parametrize("loss", [*STEADY, *(loss.expected for loss in STEADY if loss.expected is not loss)], ids=str)
+def test_curvatures_change_no_faster_than_a_loss_says(loss):
+    random = np.random.default_rng(3)
+    y = np.where(random.random(400) < 0.5, -1.0, 1.0) if loss.name in ("logistic", "cox") else random.gamma(2.0, size=400)
+    y = y * np.arange(1.0, 401.0) if loss.name == "cox" else y  # times, with a minus where there was no event
+    for spread in (0.1, 1.0, 10.0):
+        z = random.normal(scale=spread, size=400)
+        for most in (0.01, 1.0, 8.0):
+            there, here = loss.curvature(y, z + random.uniform(-most, most, size=400)), loss.curvature(y, z)
+            factor = np.exp(loss.curvature_change * most) * (1 + 1e-9)
+            assert (there <= here * factor).all() and (here <= there * factor).all()
 
 
-@pytest.mark.parametrize("loss", EXPONENTIAL, ids=str)
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("intercept", [False, True])
-def test_what_losses_prove_along_a_ray_of_exponential_curvatures_is_true(loss, weighted, intercept, tmp_path):
-    shards = make_shards(rows=8000, columns=4, sizes=(8000,), weighted=weighted)
-    random, width = np.random.default_rng(2), 4 + intercept
-    shards = replace(shards, targets=random.gamma(2.0, size=8000))
-    rule, problem = guard_over(shards, tmp_path).concentration, Problem(loss, intercept=intercept)
-    steps, decided = np.concatenate([[0.0], 0.6 ** np.arange(6.0)]), []
-    longer = rule.with_a_longer_step(problem, steps)
-    for size in np.geomspace(0.01, 10.0, 40):
-        w, direction = 0.1 * random.normal(size=width), size * random.normal(size=width)
-        rule.check_point(problem, w)
-        losses = problem.losses_along(w, direction, longer, shards)[0]
-        assert losses[:-1].tobytes() == problem.losses_along(w, direction, steps, shards)[0].tobytes()
-        bounds = rule._bounds_by_losses(problem, w, direction, steps, losses)
-        exact = problem.backend.curvatures_along(problem.loss, shards, w, direction, steps, rule.norms)[0]
-        assert not (bounds[:, [0, 2]] > exact[:, [0, 2]] * (1 + 1e-9)).any()
-        assert not (bounds[:, [1, 3]] < exact[:, [1, 3]] * (1 - 1e-9)).any()
-        proven = rule._proven(problem, w, direction, steps, bounds)
-        assert not (proven & ~rule._permits_sums(exact, w)).any()
-        decided.append(proven.all())
-    assert decided[0] and not decided[-1]
+@pytest.mark.parametrize("loss", STEADY, ids=str)
+@pytest.mark.parametrize("plain", [True, False])
+def test_all_points_near_one_that_has_passed_would_pass(loss, plain, tmp_path):
+    rows, offset, random = 1000, loss.name == "poisson", np.random.default_rng(4)
+    shards = make_shards(rows=rows, columns=4 + offset, sizes=(rows,), sparse=not plain, weighted=not plain)
+    targets = np.where(random.random(rows) < 0.5, -1.0, 1.0) if loss.name == "logistic" else random.gamma(2.0, size=rows)
+    problem = Problem(loss, intercept=loss.takes_intercept, offset=offset)
+    rule, width = guard_over(replace(shards, targets=targets), tmp_path).concentration, 4 + loss.takes_intercept
+    start = 0.1 * random.normal(size=width)
+    rule.check_point(problem, start)
+    near = [False, False]
+    for size in np.geomspace(0.01, 100.0, 60):
+        direction, steps = size * random.normal(size=width), np.array([0.0, 0.5, 1.0])
+        inside = rule._near.contain_along(problem, start, direction, steps)
+        assert inside.tolist() == [rule._near.contain(problem, start + step * direction) for step in steps]
+        exact = rule._sums_along(problem, start, direction, steps)
+        assert not (inside & ~rule._permits_sums(exact, width)).any()
+        near[int(inside[2])] = True
+    assert near[1] and near[0] != loss.curvature_is_constant
+
+
+@pytest.mark.parametrize("loss", [fedns.Logistic(), Poisson()], ids=str)
+def test_how_near_is_near_enough_is_told_by_the_worst_that_could_be(loss, tmp_path):
+    rows, random = 400, np.random.default_rng(5)
+    x = random.normal(size=(rows, 3)) * [1.0, 100.0, 0.01]
+    shards = Shards.from_arrays(x, np.ones(rows), [rows])
+    rule, problem, norms = guard_over(shards, tmp_path).concentration, Problem(loss), (x**2).sum(axis=1)
+    d = loss.curvature(shards.targets, random.normal(size=rows)) / rows
+
+    def sums(d):
+        return np.array([d.sum(), (d**2).sum(), (d * norms).sum(), (d * norms).max()])
+
+    limits = rule._limits(3)._replace(effective_rows=np.float64(100.0), largest_share=np.float64(0.1))
+    most = rule._near._largest_change(problem, sums(d), limits)
+    assert 0.05 < most < 5.0
+    for few in (1, 10, 100, 200):
+        for largest in (np.argsort(d)[-few:], np.argsort(d * norms)[-few:]):
+            changed = d * np.exp(-most)
+            changed[largest] = np.minimum(d[largest] * np.exp(most), loss.curvature_bound / rows)
+            found = Concentration.of(sums(changed))
+            assert found.effective_rows >= 100.0 and found.largest_share <= 0.1 and found.mean_curvature >= 1e-3
+    rule._near.add(problem, np.zeros(3), sums(d), limits)
+    (units, _, squared_distance), *_ = rule._near._around[loss, False, False]
+    farthest = np.argmax((x / units**2 * x).sum(axis=1))  # along it a margin changes most
+    direction = x[farthest] / units**2
+    point = direction * np.sqrt(squared_distance) / np.linalg.norm(direction * units)
+    assert np.abs(x @ point).max() == pytest.approx(most)
 
 
 @pytest.mark.parametrize("loss", [loss() for loss in LOSSES.values() if np.isfinite(loss.curvature_bound)], ids=str)
@@ -128,27 +154,24 @@ def test_all_rows_are_looked_at_only_where_a_part_leaves_doubt(tmp_path, monkeyp
     rule = guard_over(shards, tmp_path).concentration
     problem, none = Problem(backend=CountingBackend()), np.zeros(5)
     rule.check_point(problem, none)
-    assert looks == [3200]
+    assert looks == [64]
     looks.clear()
     far = np.full(5, 4000.0)
-    assert permitted_along(rule, problem, none, far, np.array([0.0, 1e-4, 1.0])) == [True, True, False]
+    assert rule.permitted_along(problem, none, far, np.array([0.0, 1e-5, 1e-3, 1.0])).tolist() == [True, True, True, False]
     assert looks == [64, 400, 3200]  # 16 stretches of 4 rows, of 25 rows, all
-    unbounded = Problem(Poisson(), intercept=True, backend=problem.backend)  # nothing follows from a part alone
+    unbounded = Problem(Poisson(), intercept=True, backend=problem.backend)  # nothing follows from a part
     rule.check_point(unbounded, np.zeros(6))
     looks.clear()
-    assert permitted_along(rule, unbounded, np.zeros(6), np.full(6, 0.1), np.array([0.0, 1.0, 0.5])) == [True] * 3
-    assert looks == []  # the losses tell
-    assert permitted_along(rule, unbounded, np.zeros(6), np.full(6, 4000.0), np.array([0.0, 1.0])) == [True, False]
-    assert looks[-1] == 3200
-    monkeypatch.setattr("fedns.federation.site.concentration_rule._MANY_ROWS", 3200)
+    assert rule.permitted_along(unbounded, np.zeros(6), np.full(6, 0.1), np.array([0.0, 1.0, 0.5])).all()
+    assert looks == []  # they are near
+    assert rule.permitted_along(unbounded, np.zeros(6), np.full(6, 4000.0), np.array([0.0, 1.0])).tolist() == [True, False]
+    assert looks == [3200]
     looks.clear()
-    rule.check_point(problem, np.full(5, 0.1))
+    assert not rule.passes_at_a_glance(problem, np.full(5, -1.5))  # the pass that is to come has the sums of so few
+    assert looks == []
+    monkeypatch.setattr("fedns.federation.site.concentration_rule._MANY_ROWS", 3200)
+    assert rule.passes_at_a_glance(problem, np.full(5, -1.5)) and rule.has_passed(problem, np.full(5, -1.5))
     assert looks == [64]
-
-
-def permitted_along(rule, problem, w, direction, steps):
-    losses = problem.losses_along(w, direction, rule.with_a_longer_step(problem, steps), rule.shards)[0]
-    return rule.permitted_along(problem, w, direction, steps, losses).tolist()
 
 
 def test_no_curvature_at_all_is_refused_like_too_little(tmp_path):

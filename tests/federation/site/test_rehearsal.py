@@ -62,14 +62,14 @@ def test_a_rehearsal_that_takes_long_says_so_and_one_that_fails_is_no_trouble(mo
 ENDLESS = """
 import os, sys, threading
 from fedns.federation.processes import ended_by_sigterm
-from fedns.federation.site import rehearsal, serve
+from fedns.federation.site import command, rehearsal
 rehearsal._play = lambda *_: (print("compiling", flush=True), threading.Event().wait())
 class Engine:
     contact = None
     def serve(self, *_): rehearsal.rehearse(type("A", (), {"name": "a"}), None, None, "")
-serve.engine_named = lambda name: Engine()
-serve.SiteConfig.read = lambda path: type("C", (), {"name": "n", "engine": "e", "credentials": None})
-serve.run_site("site.toml")
+command.engine_named = lambda name: Engine()
+command.SiteConfig.read = lambda path: type("C", (), {"name": "n", "engine": "e", "credentials": None})
+command.run_site("site.toml")
 """
 
 

@@ -11,6 +11,8 @@ import ssl
 import subprocess
 import sys
 import textwrap
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,7 @@ from tests.processes import PATIENCE_SECONDS, wait_until
 
 pytest.importorskip("nvflare", reason="nvflare is not installed")
 
+from benchmarks.wire import Quality, Wire
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, ReturnCode
@@ -276,6 +279,50 @@ def test_sites_outlive_their_coordinator(running):
     running.transport = NVFlareTransport(running.credentials.server)
     running.wait_for(SITES)
     assert {arrival.payload for arrival in running.ask(dict.fromkeys(SITES, b"again")).values()} == {b"niaga"}
+
+
+@pytest.fixture
+def slow_line(running, tmp_path):
+    """A server with one site behind a wire."""
+    port = free_port()
+    credentials = provision(tmp_path / "federation", ["ankara"], "localhost", port)
+    with Wire(port) as wire:
+        startup = credentials.sites["ankara"] / "startup" / "fed_client.json"
+        startup.write_text(startup.read_text().replace(f":{port}", f":{wire.port}"))
+        transport = NVFlareTransport(credentials.server)
+        site = start_site(credentials.sites["ankara"], SERVICE, running.config)
+        try:
+            wait_until(lambda: transport.connected() == ["ankara"], "ankara is connected")
+            yield transport, wire
+        finally:
+            transport.close()
+            stop(site)
+
+
+@pytest.mark.slow
+def test_an_answer_may_take_its_time_and_is_sent_once(slow_line):
+    transport, wire = slow_line
+    wire.quality = Quality(bytes_per_second=400_000)
+    started = time.monotonic()
+    (arrival,) = transport.exchange({"ankara": b"repeat 3000000"}, PATIENCE_SECONDS)
+    assert len(arrival.payload) == 3_000_000 and time.monotonic() - started > 7.0
+    # What was sent twice would be in the way of the next answer.
+    started, wire.quality = time.monotonic(), Quality(bytes_per_second=400_000)
+    (arrival,) = transport.exchange({"ankara": b"repeat 4"}, PATIENCE_SECONDS)
+    assert len(arrival.payload) == 4 and time.monotonic() - started < 5.0
+
+
+@pytest.mark.slow
+def test_what_was_lost_with_a_connection_is_said_to_be_at_once(slow_line):
+    transport, wire = slow_line
+    wire.quality = Quality(bytes_per_second=100_000)
+    threading.Timer(2.0, wire.break_off).start()  # in the middle of the answer, which takes 30 s
+    (arrival,) = transport.exchange({"ankara": b"repeat 3000000"}, 10 * PATIENCE_SECONDS)
+    assert arrival.failure == "the connection to the site was lost"
+    wire.quality = Quality()
+    wait_until(lambda: transport.connected() == ["ankara"], "ankara is back")
+    (arrival,) = transport.exchange({"ankara": b"again"}, PATIENCE_SECONDS)
+    assert arrival.payload == b"niaga"
 
 
 def test_an_answer_that_is_too_long_is_not_received(running, tmp_path, monkeypatch):

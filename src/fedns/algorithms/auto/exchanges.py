@@ -1,7 +1,4 @@
-"""What `auto` sends, and the clients' half of it: changes of what was sent before, rounded at random to a few bits.
-
-Columns are measured in units of their root mean squares s, rounded to powers of two: a gradient is sent as g / s, a step as
-d s, a row of a sketch as y / s. Without that, one scale for all columns would round small ones to zero.
+"""The clients' half of `auto`: what each request is answered with.
 
 What a client remembers is what the server believes of it, number for number: its point, its gradient, its mean loss and its
 Hessian. Both ends add the same rounded changes to it, so that what one message rounds away the next one sends.
@@ -10,11 +7,27 @@ Hessian. Both ends add the same rounded changes to it, so that what one message 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedns.algorithms.auto.messages import (
+    BackRequest,
+    Change,
+    ChangeAndHessian,
+    ChangeAndSketch,
+    ColumnScales,
+    ExactChange,
+    HessianRoot,
+    LossesBack,
+    Move,
+    Product,
+    RootRequest,
+    ScalesRequest,
+    Solved,
+    Vector,
+)
 from fedns.algorithms.auto.roots import rounded_root
 from fedns.algorithms.auto.rounding import (
     FloatArray,
@@ -29,7 +42,7 @@ from fedns.algorithms.auto.rounding import (
 )
 from fedns.algorithms.curvature import newton_steps
 from fedns.core.clients import Clients, Handler, on_client
-from fedns.core.messages import Message, Payload, Ragged, wire
+from fedns.core.messages import Ragged
 from fedns.core.shards import Shards
 from fedns.numerics import parallel
 from fedns.numerics.backend import SketchPlan
@@ -42,132 +55,6 @@ from fedns.sketches.srht import next_power_of_two
 MOST_SHARES = 8  # rows of a sketch of one client, in those of a client of mean weight
 
 
-class ScalesRequest(Message):
-    """The server asks how large the columns are."""
-
-    compact: ClassVar[bool] = True
-
-    whole_powers: Payload = wire(dtype="uint8")
-
-
-class ColumnScales(Message):
-    """The root mean square of every column, as the exponent of the nearest power of two."""
-
-    compact: ClassVar[bool] = True
-    fallback: ClassVar[str] = "others"
-
-    exponents: Payload = wire("features", dtype="coded", discloses="moments")
-
-
-class Move(Message):
-    """A step from the point where the clients are, and what to send from there."""
-
-    compact: ClassVar[bool] = True
-
-    step: Payload = wire("features", dtype="coded")
-    unit: Payload = wire(dtype="float32")
-    bits: Payload = wire(dtype="uint8")  # of a number of the gradient's change
-    attempt: Payload = wire(dtype="uint8")  # counts the moves of a round: each draws random numbers of its own
-    rows: Payload = wire(dtype="int32")  # of a sketch of a client of mean weight, where one is asked for
-    weight: Payload = wire(dtype="float32")  # that mean
-    exponents: Payload = wire("scales", dtype="coded")  # of the columns, in the first move and with a whole point
-    point: Payload = wire("whole", dtype="float64")  # the whole point, where somebody has missed a move
-
-
-class Change(Message):
-    """How a client's gradient and mean loss have changed since it was last asked."""
-
-    compact: ClassVar[bool] = True
-    fallback: ClassVar[str] = "unchanged"
-
-    answered: Payload = wire(dtype="uint8", discloses="nothing")  # 1; 0 where a client was away and nothing changed
-    loss: Payload = wire(dtype="float32", discloses="loss")
-    unit: Payload = wire(dtype="float32", discloses="gradient")
-    gradient: Payload = wire("features", dtype="coded", discloses="gradient")
-
-
-class ChangeAndSketch(Change):
-    """The same, and a sketch of the root of the Hessian at the new point."""
-
-    row_units: Payload = wire("rows", dtype="coded", ragged=True, discloses="sketch")  # in eighths of powers of two
-    sketched_root: Payload = wire("rows", "features", dtype="coded", ragged=True, discloses="sketch")
-
-
-class ChangeAndHessian(Change):
-    """The same, and how the Hessian has changed."""
-
-    hessian_unit: Payload = wire(dtype="float32", discloses="hessian")
-    packed_hessian: Payload = wire("entries", dtype="coded", discloses="hessian")
-
-
-class ChangeAndRoot(Change):
-    """The same, and the triangular root of the Hessian, penalty included."""
-
-    order: Payload = wire("features", dtype="coded", discloses="hessian")
-    exponents: Payload = wire("features", dtype="coded", discloses="hessian")
-    entries: Payload = wire("entries", dtype="coded", discloses="hessian")
-
-
-class ExactChange(Message):
-    """How gradient, mean loss and Hessian have changed, unrounded: for Hessians that are asked for once."""
-
-    compact: ClassVar[bool] = True
-    fallback: ClassVar[str] = "unchanged"
-
-    answered: Payload = wire(dtype="uint8", discloses="nothing")
-    loss: Payload = wire(dtype="float32", discloses="loss")
-    gradient: Payload = wire("features", dtype="float32", discloses="gradient")
-    packed_hessian: Payload = wire("entries", dtype="float32", discloses="hessian")
-
-
-class Vector(Message):
-    """A vector for the clients to multiply by their own Hessians or the inverses of these."""
-
-    compact: ClassVar[bool] = True
-
-    vector: Payload = wire("features", dtype="coded")
-    unit: Payload = wire(dtype="float32")
-    bits: Payload = wire(dtype="uint8")  # of a number of the answer
-    attempt: Payload = wire(dtype="uint8")  # counts the vectors of a round: each draws random numbers of its own
-
-
-class Solved(Message):
-    """That vector times the inverse of a client's Hessian, penalty included."""
-
-    compact: ClassVar[bool] = True
-    fallback: ClassVar[str] = "others"
-
-    unit: Payload = wire(dtype="float32", discloses="direction")
-    solution: Payload = wire("features", dtype="coded", discloses="direction")
-
-
-class Product(Message):
-    """That vector times a client's Hessian, without the penalty."""
-
-    compact: ClassVar[bool] = True
-    fallback: ClassVar[str] = "others"
-
-    unit: Payload = wire(dtype="float32", discloses="direction")
-    product: Payload = wire("features", dtype="coded", discloses="direction")
-
-
-class BackRequest(Message):
-    """The last move went too far: the clients are to look at points on the way back."""
-
-    compact: ClassVar[bool] = True
-
-    fractions: Payload = wire("fractions", dtype="float64")
-
-
-class LossesBack(Message):
-    """How much lower a client's mean loss was on the way, point by point."""
-
-    compact: ClassVar[bool] = True
-    fallback: ClassVar[str] = "others"
-
-    losses: Payload = wire("fractions", dtype="float32", discloses="loss")
-
-
 @dataclass(frozen=True)
 class ClientHalf:
     """The handlers of `auto`."""
@@ -176,8 +63,8 @@ class ClientHalf:
     hessian_bits: int = 10
 
     def handlers(self) -> tuple[Handler, ...]:
-        changes = (self.change, self.change_and_sketch, self.change_and_hessian, self.change_and_root, self.change_exactly)
-        return (column_scales, *changes, self.solve, self.multiply, losses_back)
+        changes = (self.change, self.change_and_sketch, self.change_and_hessian, self.change_exactly)
+        return (column_scales, *changes, self.root, self.solve, self.multiply, losses_back)
 
     @on_client(Move, Change)
     def change(self, problem: Problem, clients: Clients, request: Move) -> Change:
@@ -214,21 +101,20 @@ class ClientHalf:
         change = self._change(problem, clients, request, w, scales)
         return ChangeAndHessian(**change, hessian_unit=unit, packed_hessian=rounded)
 
-    @on_client(Move, ChangeAndRoot)
-    def change_and_root(self, problem: Problem, clients: Clients, request: Move) -> ChangeAndRoot:
-        w, scales = _moved(clients, request)
-        _, packed = problem.gradient_and_hessian(w, clients.shards)
-        features = w.shape[-1]
+    @on_client(RootRequest, HessianRoot)
+    def root(self, problem: Problem, clients: Clients, request: RootRequest) -> HessianRoot:
+        features = problem.num_features(clients.shards.num_columns)
+        w, scales = clients.recall("auto_point", features), _scales(clients, features)
+        _, packed = problem.gradient_and_hessian(_common(w), clients.shards)
         diagonal = np.diag(problem.penalty_diagonal(features) / scales[0] ** 2)
-        draws = uniforms(clients.keys(f"auto root {request.attempt}"), packed.shape[1])
+        draws = uniforms(clients.keys("auto root"), packed.shape[1])
         hessians = packed / products_of(scales)
         roots = parallel.map_clients(
-            lambda j: rounded_root(unpack_symmetric(hessians[j], features) + diagonal, draws[j]),
+            lambda j: rounded_root(unpack_symmetric(hessians[j], features) + diagonal, draws[j], int(request.bits)),
             len(hessians),
         )
         order, exponents, entries = (np.array(part) for part in zip(*roots, strict=True))
-        change = self._change(problem, clients, request, w, scales)
-        return ChangeAndRoot(**change, order=order, exponents=exponents, entries=entries)
+        return HessianRoot(order=order, exponents=exponents, entries=entries)
 
     @on_client(Move, ExactChange)
     def change_exactly(self, problem: Problem, clients: Clients, request: Move) -> ExactChange:
@@ -330,4 +216,9 @@ def _moved(clients: Clients, request: Move) -> tuple[FloatArray, FloatArray]:
         w = np.tile(request.point, (clients.ids.size, 1))
     clients.remember("auto_point", w)
     clients.remember("auto_step", step)
-    return (w[0] if (w == w[0]).all() else w), scales
+    return _common(w), scales
+
+
+def _common(w: FloatArray) -> FloatArray:
+    """The clients' points, one vector where all are at the same."""
+    return np.asarray(w[0] if (w == w[0]).all() else w)

@@ -15,7 +15,7 @@ from fedns.core.cohort import Cohort
 from fedns.core.errors import ConfigError
 from fedns.problems.problem import Problem
 
-BITS = {"bytes": (6, 10, 8), "balanced": (7, 14, 10), "rounds": (8, 16, 12)}  # of a sketch, a Hessian, a direction
+BITS = {"bytes": (6, 10, 8), "balanced": (7, 14, 8), "rounds": (8, 16, 12)}  # of a sketch, a Hessian, a direction
 
 
 @dataclass(frozen=True)
@@ -29,9 +29,11 @@ class Auto(Algorithm):
 
     - the Hessian, as rounded changes, where there are few columns or prefer="rounds"; in full and once where the loss has
       the same curvature everywhere;
-    - triangular roots of Hessians in four bits, up to 60 columns with prefer="balanced", or where sketches have to grow;
-    - the mean of the clients' own inverse Hessians, applied by them to the one vector that BFGS asks for, with few clients;
-    - else the mean of sketches in `sketch_bits` bits, asked for again when a round has brought too little.
+    - with up to 16 clients the mean of the inverse Hessians of half of them, drawn by weight and in turn, applied by them to
+      the one vector that BFGS asks for;
+    - else triangular roots, in four bits, of the Hessians of a few clients, drawn likewise and averaged over rounds, asked
+      for again when a round has brought too little; with prefer="balanced" also with few clients, up to 60 columns;
+    - where these are too few rows or do not serve, the mean of sketches of all clients in `sketch_bits` bits.
 
     With prefer="balanced" the clients multiply the direction by their Hessians before it is taken: one more pair, exact
     where the run is, for as many bytes as a gradient and no further round.
@@ -86,7 +88,7 @@ class Auto(Algorithm):
 
     def init(self, problem: Problem, cohort: Cohort) -> AutoState:
         rules, clients = self.rules, cohort.num_clients
-        source = rules.source(cohort.num_features, clients, problem.loss.curvature_is_constant)
+        source = rules.source(cohort.num_features, cohort.total_weights, problem.loss.curvature_is_constant)
         return first_state(cohort, source, rules.rows(clients))
 
     def round(self, problem: Problem, state: AutoState, cohort: Cohort) -> Outcome:

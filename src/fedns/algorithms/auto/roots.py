@@ -33,13 +33,13 @@ class Root(NamedTuple):
     entries: Integers  # (features (features + 1) / 2,)
 
 
-def rounded_root(hessian: FloatArray, draws: FloatArray) -> Root:
+def rounded_root(hessian: FloatArray, draws: FloatArray, bits: int = ROOT_BITS) -> Root:
     """The root of a positive matrix, rounded up or down so that the mean is right; `draws` are as many as its entries."""
     factor, order = _pivoted(hessian)
     exponents = np.frexp(np.diag(factor))[1] - 1
     largest = np.frexp(np.abs(factor).max(axis=0))[1]
-    exponents = np.maximum(exponents, largest + ROOT_BITS - SPAN)
-    positions = np.ldexp(factor, ROOT_BITS - exponents)[np.triu_indices(len(factor))]
+    exponents = np.maximum(exponents, largest + bits - SPAN)
+    positions = np.ldexp(factor, bits - exponents)[np.triu_indices(len(factor))]
     below = np.floor(positions)
     with np.errstate(invalid="ignore"):  # what is not finite is refused when the gradient beside it is sent
         entries = (below + (draws < positions - below)).astype(np.int16)
@@ -73,8 +73,8 @@ class mean_of_roots:
         size = self._scales.size
         for j, weight in enumerate(weights):
             root = Root(batch.order[j], batch.exponents[j], batch.entries[j])
-            if batch.answered[j] and (np.sort(root.order) != np.arange(size)).any():
-                raise MessageError("field 'order' of ChangeAndRoot must have every column once")
+            if (np.sort(root.order) != np.arange(size)).any():
+                raise MessageError("field 'order' of HessianRoot must have every column once")
             rows = Ragged(unrounded(root) * self._scales, np.array([0, size]))
             self._gram.add(SimpleNamespace(rows=rows), np.array([weight]))  # type: ignore[arg-type]
 

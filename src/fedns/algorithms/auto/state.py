@@ -18,6 +18,7 @@ class Source(IntEnum):
     SKETCH = 3
     EXACT = 4  # Hessians that no move changes, sent once in full
     ROOT = 5  # the triangular roots of the clients' Hessians, rounded
+    SOME = 6  # those of a few clients, drawn by weight
 
 
 class AutoState(Message):
@@ -45,6 +46,7 @@ class AutoState(Message):
     decrement: Payload = wire(dtype="float64")  # -slope of the last round
     contraction: Payload = wire(dtype="float64")  # the last two decrements' ratio
     slow_rounds: Payload = wire(dtype="int32")
+    left: Payload = wire(dtype="float64")  # of the squared decrement by the last round's first direction, where it was seen
     missed: Payload = wire(dtype="uint8")  # 1 where somebody has not heard the last move, or cannot hear it as a step
     clients: Payload = wire(dtype="int32")  # all of them, and their weight: who is not asked has not changed
     total_weight: Payload = wire(dtype="float64")
@@ -77,6 +79,7 @@ def first_state(cohort: Cohort, source: Source, rows: int) -> AutoState:
         decrement=zero,
         contraction=np.float64(1.0),
         slow_rounds=count,
+        left=zero,
         missed=np.uint8(0),
         clients=np.int32(cohort.num_clients),
         total_weight=np.float64(cohort.total_weights.sum()),

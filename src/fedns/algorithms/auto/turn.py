@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import scipy.linalg
 
-from fedns.algorithms.auto.exchanges import (
-    BackRequest,
-    ClientHalf,
-    Move,
-    ScalesRequest,
-    Vector,
-    column_scales,
-    losses_back,
-)
+from fedns.algorithms.auto.exchanges import ClientHalf, column_scales, losses_back
 from fedns.algorithms.auto.folding import answers, mean_of_coded, mean_of_squares, rounding_noise, sketched_gram
-from fedns.algorithms.auto.roots import ROOT_BITS, SINGULAR, mean_of_roots
-from fedns.algorithms.auto.rounding import FINE_BITS, MOST_EXPONENT, FloatArray, exponents_of, products_of, round_to_nearest
+from fedns.algorithms.auto.messages import BackRequest, Move, RootRequest, ScalesRequest, Vector
+from fedns.algorithms.auto.metric import Metric, Solver
+from fedns.algorithms.auto.roots import ROOT_BITS, mean_of_roots
+from fedns.algorithms.auto.rounding import FINE_BITS, MOST_EXPONENT, FloatArray, exponents_of, round_to_nearest
 from fedns.algorithms.auto.rules import PRODUCT_BITS, SLOW, Rules
 from fedns.algorithms.auto.state import AutoState, Source
 from fedns.algorithms.lbfgs import inverse_times
@@ -28,7 +20,6 @@ from fedns.core.algorithm import Outcome
 from fedns.core.clients import Handler
 from fedns.core.cohort import Cohort
 from fedns.core.reducers import Reducer, mean
-from fedns.numerics.linalg import pack_symmetric, unpack_symmetric
 from fedns.problems.problem import Problem
 
 ARMIJO = 0.1
@@ -37,9 +28,7 @@ ENOUGH = 0.3  # of the decrement left by a direction: no further product
 ASTRAY = 0.1  # a step that was shortened to less
 SURPRISE = 100.0  # times the last round's promise
 MEMORY = 30  # pairs of moves and gradient changes
-FORGETTING = 0.5  # the weight of the last sketch beside a new one
 BACK = 0.5 ** np.arange(1.0, 12.0)  # fractions of a step that went too far
-Solver = Callable[[FloatArray], FloatArray]
 
 
 class Turn:
@@ -53,11 +42,10 @@ class Turn:
         self.w, self.gradient, self.loss = state.coefficients, state.gradient, float(state.loss)
         self.exponents = state.exponents
         self.moves, self.changes = state.moves, state.changes
-        self.metric, self.metric_weight = state.metric, float(state.metric_weight)
-        self.metric_noise = float(state.metric_noise)
+        self.metric = Metric(state.metric, float(state.metric_weight), float(state.metric_noise))
         self.diagonal = problem.penalty_diagonal(self.w.size)
         self.missed, self.step_size, self.shortened = bool(state.missed), 1.0, 1.0
-        self.looks, self.vectors = 0, 0
+        self.looks, self.vectors, self.left = 0, 0, 0.0
 
     @property
     def scales(self) -> FloatArray:
@@ -109,32 +97,33 @@ class Turn:
     def _asked_for(self, asks: bool) -> tuple[Handler, tuple[Reducer, ...]]:
         """What the clients are asked for, and how their gradients and curvatures are added up."""
         client, gradient = self.client, mean_of_coded("gradient", "unit")
-        if not asks:
+        if not asks or self.source in (Source.ROOT, Source.SOME):
             return client.change, (gradient,)
         if self.source == Source.EXACT:
             return client.change_exactly, (mean("gradient"), mean("packed_hessian"))
         if self.source == Source.HESSIAN:
             noise = rounding_noise("hessian_unit")
             return client.change_and_hessian, (gradient, mean_of_coded("packed_hessian", "hessian_unit"), noise)
-        if self.source == Source.ROOT:
-            return client.change_and_root, (gradient, mean_of_roots(self.scales))
         return client.change_and_sketch, (gradient, sketched_gram(self.scales))
 
     def _learn_curvature(self, found: list[Any], share: float, present: float) -> None:
         if self.source == Source.SKETCH:
-            kept = FORGETTING * self.metric if self.metric.size else 0.0
-            self.metric = kept + found[0] / (share * present)
-            self.metric_weight = FORGETTING * self.metric_weight + 1.0
-            return
-        if self.source == Source.ROOT:  # it has the penalty in it
-            self.metric, self.metric_weight = found[0] / (share * present) - pack_symmetric(np.diag(self.diagonal)), 1.0
-            self.metric_noise = max(SINGULAR, float(np.min(self.diagonal / self.scales**2)))
-            return
-        self.metric = (self.metric if self.metric.size else 0.0) + found[0] * products_of(self.scales)
-        self.metric_weight, self.metric_noise = 1.0, 0.0
-        if self.source == Source.HESSIAN:
-            # A symmetric matrix of rounding errors of variance up to unit^2 / 4 has eigenvalues up to unit sqrt(M).
-            self.metric_noise = float(np.sqrt(share * found[1] * self.w.size))
+            self.metric = self.metric.averaged_with(found[0] / (share * present))
+        elif self.source in (Source.ROOT, Source.SOME):
+            self._ask_for_roots()
+        else:
+            noise = share * found[1] if self.source == Source.HESSIAN else 0.0
+            self.metric = self.metric.moved_by(found[0], noise, self.scales)
+
+    def _ask_for_roots(self) -> None:
+        """The roots of all clients' Hessians, or those of some, averaged with what others have sent before."""
+        cohort = self.cohort
+        if self.source == Source.SOME:
+            cohort = cohort.part(self.rules.senders(cohort.weights, self.w.size, int(self.state.curvatures)))
+        (gram,) = cohort.ask(self.client.root, RootRequest(np.uint8(ROOT_BITS))).fold(mean_of_roots(self.scales))
+        fresh = Metric.of_roots(gram, self.diagonal, self.scales)
+        averaged = self.metric.averaged_with(fresh.packed)._replace(noise=fresh.noise)
+        self.metric = averaged if self.source == Source.SOME else fresh
 
     def step_back_if_needed(self) -> None:
         """Where the last step went uphill, back along it to a point that has enough decrease."""
@@ -172,7 +161,7 @@ class Turn:
 
     def next_step(self) -> Outcome:
         state, gradient = self.state, self.full_gradient
-        if self.asks and self.source != Source.SKETCH:  # what older pairs know a Hessian knows better
+        if self.asks and self.source not in (Source.SKETCH, Source.SOME):  # what older pairs know a Hessian knows better
             self.moves, self.changes = self.moves[:0], self.changes[:0]
         rounded, unit, taken = self._rounded(self._within_reason(self._direction(gradient)))
         slope = float(gradient @ taken)
@@ -181,7 +170,7 @@ class Turn:
         source, rows, words = self.rules.next_source(state, self.asks, contraction, self.w.size, astray)
         changed = source != self.source
         if changed and source == Source.HESSIAN:
-            self.metric, self.metric_weight = np.zeros(0), 0.0
+            self.metric = Metric()
         slow = int(state.slow_rounds) + 1 if contraction > SLOW and not changed else 0
         following = replace(
             state,
@@ -197,9 +186,9 @@ class Turn:
             slope=np.float64(slope),
             moves=self.moves,
             changes=self.changes,
-            metric=self.metric,
-            metric_weight=np.float64(self.metric_weight),
-            metric_noise=np.float64(self.metric_noise),
+            metric=self.metric.packed,
+            metric_weight=np.float64(self.metric.weight),
+            metric_noise=np.float64(self.metric.noise),
             source=np.int32(source),
             rows=np.int32(rows),
             curvatures=np.int32(0 if changed else state.curvatures + int(self.asks)),
@@ -207,6 +196,7 @@ class Turn:
             decrement=np.float64(-slope),
             contraction=np.float64(contraction),
             slow_rounds=np.int32(slow),
+            left=np.float64(self.left),
             missed=np.uint8(self.missed or self.source == Source.EXACT),
         )
         diagnostics = {
@@ -223,6 +213,7 @@ class Turn:
             Source.EXACT: "asked for the Hessians in full",
             Source.HESSIAN: f"asked for Hessians in {self.client.hessian_bits} bits",
             Source.ROOT: f"asked for the roots of Hessians in {ROOT_BITS} bits",
+            Source.SOME: f"asked some clients for the roots of their Hessians in {ROOT_BITS} bits",
             Source.SKETCH: f"sketched {int(self.state.rows)} rows at a client of mean weight",
             Source.LOCAL: "asked clients to solve",
         }[self.source]
@@ -248,8 +239,10 @@ class Turn:
             step = -inverse_times(self.moves, self.changes, gradient, start)
             if self.source == Source.LOCAL:  # where clients solve, what is left would cost an exchange to know
                 break
-            left = gradient + product
-            if left @ inverse_times(self.moves, self.changes, left, start) < ENOUGH * -(gradient @ step):
+            rest = gradient + product
+            left, promised = rest @ inverse_times(self.moves, self.changes, rest, start), -(gradient @ step)
+            self.left = max(self.left, float(left / promised) if promised > 0 else 1.0)
+            if left < ENOUGH * promised:
                 break
         if gradient @ step >= 0:  # rounding noise in the pairs: begin anew
             self.moves, self.changes = self.moves[:0], self.changes[:0]
@@ -281,13 +274,14 @@ class Turn:
 
     def _start(self) -> Solver:
         """The metric's inverse, applied by the server or by the clients."""
-        if self.source == Source.LOCAL or not self.metric.size:
+        if self.source == Source.LOCAL or not self.metric.packed.size:
             return self._solved_by_clients
-        return self._solved_here()
+        return self.metric.solver(self.scales, self.diagonal, sketched=self.source == Source.SKETCH)
 
     def _solved_by_clients(self, vector: FloatArray) -> FloatArray:
         request = self._vector(vector / self.scales, self.rules.direction_bits)
-        (total,) = self.cohort.ask(self.client.solve, request).fold(mean_of_coded("solution", "unit"))
+        solvers = self.cohort.part(self.rules.solvers(self.cohort.weights, len(self.moves)))
+        (total,) = solvers.ask(self.client.solve, request).fold(mean_of_coded("solution", "unit"))
         return np.asarray(total / self.scales)
 
     def product(self, step: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -301,14 +295,3 @@ class Turn:
         rounded, unit = round_to_nearest(vector, STEP_BITS)
         self.vectors += 1
         return Vector(rounded, np.float32(unit), np.uint8(bits), np.uint8(self.vectors))
-
-    def _solved_here(self) -> Solver:
-        scales, size = self.scales, self.w.size
-        hessian = unpack_symmetric(self.metric / self.metric_weight, size) / np.outer(scales, scales)
-        hessian[np.diag_indices(size)] += self.diagonal / scales**2
-        if self.source != Source.SKETCH:  # no direction is believed to have less curvature than rounding may have left
-            values, vectors = np.linalg.eigh(hessian)
-            values = np.maximum(values, min(self.metric_noise, values[-1]))
-            return lambda vector: vectors @ ((vectors.T @ (vector / scales)) / values) / scales
-        factor = scipy.linalg.cho_factor(hessian, check_finite=False)
-        return lambda vector: scipy.linalg.cho_solve(factor, vector / scales, check_finite=False) / scales

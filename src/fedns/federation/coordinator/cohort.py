@@ -80,8 +80,9 @@ class NetworkedCohort(Cohort):
         if present is not None and present.fallback == "unchanged" and self._reuses:
             return nothing_changed(present)
         lost = reasons or {client: f"site '{self.link.sites[client]}' is away"}
-        # Where others may speak for it the next try leaves it out of this exchange only.
-        raise SitesLost(lost, exclude=not (self._reuses and messages_of(handler)[1].fallback == "others"))
+        # Where others of those asked may speak for it the next try leaves it out of this exchange only.
+        spoken_for = present is not None and self._reuses and messages_of(handler)[1].fallback == "others"
+        raise SitesLost(lost, exclude=not spoken_for)
 
     def _label(self, client: int) -> str:
         return f"site '{self.link.sites[client]}'"

@@ -5,23 +5,24 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedns.core.clients import Clients, Handler
-from fedns.core.messages import Discloses, Message
+from fedns.core.messages import Message
 from fedns.core.shards import Shards
 from fedns.federation.site.budget import Line
-from fedns.federation.site.guard import HARMLESS, Guard, Question
+from fedns.federation.site.guard import Guard, Question, hash_of, told_by
 from fedns.federation.site.permissions import Refusal
 from fedns.numerics.backend import Keys, LocalSteps, SketchPlan
 from fedns.numerics.linalg import packed_size
 from fedns.problems.problem import CodedBlock, Problem
 
 FloatArray = NDArray[np.float64]
+P = TypeVar("P", bound=Problem)
 _TOO_FAR = 100.0  # times the loss where a search began
 
 
@@ -37,30 +38,35 @@ class Answering:
 
     def watch(self, problem: Problem) -> WatchedProblem:
         self.observed = problem.loss
-        values = {one.name: getattr(problem, one.name) for one in fields(problem)}
-        return WatchedProblem(**values, answering=self)
+        return _copied(WatchedProblem, problem, answering=self)
 
     def before_pass(self, problem: Problem, points: FloatArray, memory: int) -> None:
-        """R4 and R6, before the rows are read."""
+        """R4, R5 and R6, before the rows are read."""
+        self.count_pass(memory)
+        for w in np.atleast_2d(points):
+            self.at_point(w)
+            self.guard.concentration.check_point(problem, w)
+            self.check_observed(problem, w)
+
+    def count_pass(self, memory: int) -> None:
+        """R6."""
         own = self.guard.permissions
         self.passes += 1
         if self.passes > own.passes or time.monotonic() - self.started > own.answer_seconds:
             raise Refusal("R6", f"the answer takes more than {own.passes} passes or {own.answer_seconds:g} seconds")
         self.guard.check_memory(memory)
-        for w in np.atleast_2d(points) if points.size else ():
-            self.at_point(w)
-            self.guard.concentration.check_point(problem, w)
-            if problem.loss != self.observed:  # an expected curvature may be even where gradients are about a few rows
-                self.guard.concentration.check_point(replace(problem, loss=self.observed), w)
+
+    def check_observed(self, problem: Problem, w: FloatArray) -> None:
+        """R4 where a handler has another loss: an expected curvature may be even where gradients are about a few rows."""
+        if problem.loss is not self.observed and problem.loss != self.observed:
+            self.guard.concentration.check_point(_copied(Problem, problem, loss=self.observed), w)
 
     def at_point(self, w: FloatArray) -> None:
         """R5, where only the site knows which coefficients a request is about."""
-        asked = self.question
-        if not asked.relative:
-            return
-        hashes = [hashlib.sha256(np.ascontiguousarray(row).tobytes()).hexdigest()[:32] for row in np.atleast_2d(w)]
-        asked.points += [one for one in hashes if one not in asked.points]
-        self.guard.check_points(self.guard.budget.spent(), asked)
+        if self.question.relative:
+            asked = self.question.points
+            asked += [one for one in map(hash_of, np.atleast_2d(w)) if one not in asked]
+            self.guard.check_points(self.guard.budget.spent(), self.question)
 
     def before_tables(self, counts: NDArray[np.int64]) -> None:
         """R5, with the rows in every cell of each table."""
@@ -98,13 +104,18 @@ class Answering:
             line = Line(asked.points, digest, numbers, sketched, asked.run.hex(), asked.round, time.time(), left)
             budget.spend(line, self.guard.reserved_ahead)
 
+    def settle(self) -> None:
+        """Wait for the disk, where the answer may not leave before."""
+        self.guard.budget.settle()
+
     def _told(self, reply: Message | None) -> tuple[int, int]:
         """How many numbers of a reply tell of rows, and how many more are of a sketch that only the site can take apart."""
-        sizes = {name: int(np.size(getattr(reply, name))) for name in reply.specs()} if reply else {}
-        kinds = {name: reply.specs()[name].discloses for name in sizes} if reply else {}
-        secret = set() if self.guard.permissions.job_seed else {Discloses.SKETCH}
-        sketched = sum(size for name, size in sizes.items() if kinds[name] in secret)
-        return sum(size for name, size in sizes.items() if kinds[name] not in HARMLESS) - sketched, sketched
+        if reply is None:
+            return 0, 0
+        told = told_by(type(reply))
+        numbers = sum(int(np.size(getattr(reply, name))) for name in told.names)
+        sketched = 0 if self.guard.permissions.job_seed else sum(np.size(getattr(reply, name)) for name in told.sketches)
+        return numbers - sketched, sketched
 
 
 @dataclass(frozen=True)
@@ -120,27 +131,31 @@ class WatchedProblem(Problem):
         """
         guard = self.answering.guard
         self.answering.before_pass(self, w, 8 * steps.size)
+        losses = super().losses_along(w, direction, steps, shards)
         if guard.permissions.needs_no_measure or not np.any(direction):
-            return super().losses_along(w, direction, steps, shards)
-        rule = guard.concentration
-        found = super().losses_along(w, direction, rule.with_a_longer_step(self, steps), shards)
-        permitted, losses = rule.permitted_along(self, w, direction, steps, found[0]), found[:, : steps.size]
+            return losses
+        permitted = guard.concentration.permitted_along(self, w, direction, steps)
         return np.where(permitted, losses, _TOO_FAR * (1.0 + np.abs(losses[:, :1])))
 
     def gradient(self, w: FloatArray, shards: Shards) -> FloatArray:
-        if self.answering.guard.concentration.has_passed(self, w):
-            self.answering.before_pass(self, w, 8 * w.shape[-1])
+        if self._is_known(w):
             return super().gradient(w, shards)
-        return self.value_and_gradient(w, shards)[1]
+        return self._looked_at(w, shards)[1]
 
     def value_and_gradient(self, w: FloatArray, shards: Shards) -> tuple[FloatArray, FloatArray]:
+        return super().value_and_gradient(w, shards) if self._is_known(w) else self._looked_at(w, shards)
+
+    def _is_known(self, w: FloatArray) -> bool:
+        """R5 and R6 before a pass, and whether it is known that R4 permits it."""
+        self.answering.count_pass(8 * w.shape[-1])
+        self.answering.at_point(w)
+        self.answering.check_observed(self, w)
+        return bool(self.answering.guard.concentration.passes_at_a_glance(self, w))
+
+    def _looked_at(self, w: FloatArray, shards: Shards) -> tuple[FloatArray, FloatArray]:
         """The pass that watches a run sees every new point first, and finds the sums for R4 on its way."""
         rule = self.answering.guard.concentration
-        self.answering.before_pass(self, np.empty((0, 0)) if self.loss == self.answering.observed else w, 8 * w.shape[-1])
-        self.answering.at_point(w)
-        if rule.has_passed(self, w):
-            return super().value_and_gradient(w, shards)
-        value, gradient, sums = self.passes.value_gradient_and_curvatures(self.loss, shards, w, rule.norms)
+        value, gradient, sums = self.passes.value_gradient_and_curvatures(self.loss, shards, w, rule.table.norms)
         rule.judge(self, w, sums[0])
         return value, gradient
 
@@ -169,6 +184,14 @@ class WatchedProblem(Problem):
         self.answering.guard.check_sketch(plan, w.shape[-1])
         self.answering.before_pass(self, w, 8 * w.shape[-1] * int(plan.sizes.max()))
         return super().gradient_and_sketch(w, shards, plan, keys)
+
+
+def _copied(kind: type[P], problem: Problem, **changes: Any) -> P:
+    """A copy with changes; the problem was checked when it was made, and requests are many."""
+    copy = object.__new__(kind)
+    kept = {name: value for name, value in vars(problem).items() if name != "passes"}  # which may belong to another loss
+    copy.__dict__.update(kept, **changes)
+    return copy
 
 
 def _only(request: Message, axis: str, row: int) -> Message:

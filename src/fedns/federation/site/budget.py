@@ -7,10 +7,13 @@ So some of the budget is reserved on the disk ahead of its use, and all of that 
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
+import threading
 import time
+import weakref
 from bisect import bisect_right, insort
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -21,7 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedns.core.files import alone_in
+from fedns.core.files import locked
 from fedns.core.shards import Shards
 from fedns.numerics.rows import NARROW_TYPES
 
@@ -65,10 +68,13 @@ class Amounts(NamedTuple):
     sketched: int
 
     def covers(self, other: Amounts) -> bool:
-        return all(own >= wanted for own, wanted in zip(self, other, strict=True))
+        return self.points >= other.points and self.numbers >= other.numbers and self.sketched >= other.sketched
 
     def plus(self, other: Amounts, times: float) -> Amounts:
-        return Amounts(*(own + int(times * more) for own, more in zip(self, other, strict=True)))
+        points, numbers, sketched = other
+        return Amounts(
+            self.points + int(times * points), self.numbers + int(times * numbers), self.sketched + int(times * sketched)
+        )
 
 
 _NOTHING = Amounts(0, 0, 0)
@@ -106,7 +112,7 @@ class Spent:
 
     def points_with(self, others: list[str]) -> int:
         """How many distinct points there would be with these."""
-        return self.forgotten + len(self.points.union(others))
+        return self.forgotten + len(self.points) + len(set(others) - self.points)
 
     def add(self, line: Line) -> None:
         self.points.update(line.points)
@@ -141,6 +147,7 @@ class Budget:
     def __init__(self, folder: Path, mark: str) -> None:
         self._path = folder / BUDGET_FOLDER / f"{mark}.jsonl"
         self._spent, self._read, self._inode = Spent(), 0, 0
+        self._file, self._file_inode, self._turn = -1, _UNKNOWN, threading.Lock()  # open since it was first held
         self._disk = ThreadPoolExecutor(1, "fedns-budget")
         self._settling: tuple[Future[None], Amounts] | None = None
         self._on_disk = _NOTHING  # reserved, and known to have reached the disk
@@ -149,8 +156,23 @@ class Budget:
     @contextlib.contextmanager
     def held(self) -> Iterator[Spent]:
         """What has been spent so far; nobody else spends while the block lasts."""
-        with alone_in(self._path.parent):
-            yield self.spent()
+        with self._turn:
+            while True:
+                with locked(self._opened()):
+                    spent = self.spent()
+                    if self._inode == self._file_inode:
+                        yield spent
+                        return
+                self._close()  # the owner has put another in its place
+                self._file = -1
+
+    def _opened(self) -> int:
+        if self._file < 0:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
+            self._file_inode = os.fstat(self._file).st_ino
+            self._close = weakref.finalize(self, os.close, self._file)
+        return self._file
 
     def spent(self) -> Spent:
         """Only what other processes have added since the last look is read."""
@@ -179,28 +201,28 @@ class Budget:
             self._spent.add(Line(**entry))
 
     def spend(self, line: Line, ahead: Amounts | None = None) -> None:
-        """Write a line; to be called while the budget is held.
+        """Write a line; to be called while the budget is held, when what was spent is known.
 
         ahead: it survives a power cut too, from when `settle` returns, and so much more is reserved for what comes next.
         """
-        spent, new = self.spent(), self._read == 0
+        spent, new = self._spent, self._read == 0
         self._inode = _UNKNOWN  # read anew where writing fails
         spent.add(line)
-        entries, reserved = [vars(line)], spent.reserved
-        if reserved is None or (ahead is not None and not reserved.amounts.covers(spent.amounts.plus(ahead, 0.5))):
+        entries, reserved, amounts = [vars(line)], spent.reserved, spent.amounts
+        if reserved is None or (ahead is not None and not reserved.amounts.covers(amounts.plus(ahead, 0.5))):
             # Half of what is reserved is left: what comes next need not wait for the disk.
-            reserved = Reserved(_boot(), list(spent.amounts.plus(ahead or _NOTHING, 1.0 if _boot() else 0.0)))
+            reserved = Reserved(_boot(), list(amounts.plus(ahead or _NOTHING, 1.0 if _boot() else 0.0)))
             spent.reserve(reserved)
             entries.insert(0, vars(reserved))
-        with self._path.open("ab") as file:
-            # A line of its own even after one that was torn.
-            file.write("".join(f"\n{json.dumps(entry)}\n" for entry in entries).encode())
-            file.flush()
-            self._read, self._inode = file.tell(), os.fstat(file.fileno()).st_ino
-            self._must_wait = ahead is not None and (bool(line.tables) or not self._on_disk.covers(spent.amounts))
-            if self._must_wait or (ahead is not None and len(entries) > 1):
-                folder = [os.open(self._path.parent, os.O_RDONLY)] if new else []  # which has the file's name
-                self._settling = self._disk.submit(_to_disk, os.dup(file.fileno()), *folder), reserved.amounts
+        # A line of its own even after one that was torn.
+        text = "".join(f"\n{json.dumps(entry)}\n" for entry in entries).encode()
+        if os.write(self._file, text) < len(text):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path))
+        self._read, self._inode = self._read + len(text), self._file_inode
+        self._must_wait = ahead is not None and (bool(line.tables) or not self._on_disk.covers(amounts))
+        if self._must_wait or (ahead is not None and len(entries) > 1):
+            folder = [os.open(self._path.parent, os.O_RDONLY)] if new else []  # which has the file's name
+            self._settling = self._disk.submit(_to_disk, os.dup(self._file), *folder), reserved.amounts
 
     def settle(self) -> None:
         """Wait until what was spent is on the disk, or within what is reserved there: the answer leaves afterwards."""
@@ -229,7 +251,7 @@ def reset_budgets(folder: Path) -> int:
     """Begin anew, as the owner decides; the old lines are kept aside. Returns how many budgets there were."""
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     files = sorted((folder / BUDGET_FOLDER).glob("*.jsonl"))
-    with alone_in(folder / BUDGET_FOLDER):
-        for path in files:
+    for path in files:
+        with path.open("rb") as file, locked(file.fileno()):
             path.rename(path.with_suffix(f".{stamp}.reset"))
     return len([path for path in files if not path.stem.endswith(".rows")])

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+from collections import deque
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,11 +17,10 @@ from fedns.numerics.rows import DenseRows
 from fedns.problems.problem import Problem
 
 FloatArray = NDArray[np.float64]
-_BLOCK = 65536
+_BLOCK = 1 << 22  # numbers
 _STRETCHES = 16
 _FEW_ROWS = 16384
-_ROUNDING = 1e-10
-REACH = 1 / 4
+_NEIGHBOURHOODS = 8
 
 
 class Concentration(NamedTuple):
@@ -36,15 +38,35 @@ class Concentration(NamedTuple):
             return cls(total * (total / squares), largest / trace, total)
 
 
+class Table:
+    """A site's rows, and what the sums at any point are bounded by: found once."""
+
+    def __init__(self, shards: Shards) -> None:
+        self.shards = shards
+        self.norms = squared_norms(shards)  # (stored rows,)
+        own = slice(int(shards.starts[0]), int(shards.stops[0]))
+        weights = np.ones(1) if shards.sample_weights is None else shards.sample_weights[own]
+        self._largest_weight = float(weights.max() / shards.total_weights[0])
+        self._largest_norm = float((weights * self.norms[own]).max() / shards.total_weights[0])
+        self.least_norm = float(self.norms[own].min())
+
+    def largest(self, problem: Problem) -> tuple[float, float]:
+        """No row has a larger curvature anywhere, nor more of the trace of the Hessian."""
+        bound = problem.loss.curvature_bound
+        return bound * self._largest_weight, bound * (self._largest_norm + problem.intercept * self._largest_weight)
+
+
 def squared_norms(shards: Shards) -> FloatArray:
     """|x_i|^2 of every row that is stored: (rows,)."""
-    rows = shards.rows
-    if isinstance(rows, DenseRows):
-        values = rows.values
-        parts = [values[a : a + _BLOCK].astype(np.float64) for a in range(0, len(values), _BLOCK)]
-        return np.concatenate([np.einsum("ij,ij->i", part, part) for part in parts])
-    matrix = rows.block(0, rows.shape[0])
-    return np.asarray(matrix.multiply(matrix).sum(axis=1)).ravel()
+    return np.concatenate([np.asarray(squares.sum(axis=1)).ravel() for squares in _squares(shards, 0, shards.rows.shape[0])])
+
+
+def _squares(shards: Shards, start: int, stop: int) -> Iterator[Any]:
+    """The squares of the numbers in some stored rows, a block at a time; compressed ones stay compressed."""
+    rows, at_once = shards.rows, max(1, _BLOCK // max(1, shards.num_columns))
+    for first in range(start, stop, at_once):
+        block: Any = rows.block(first, min(first + at_once, stop))
+        yield block * block if isinstance(rows, DenseRows) else block.multiply(block)
 
 
 class PartOfRows:
@@ -54,55 +76,82 @@ class PartOfRows:
     (sum d)^2 / sum d^2 >= sum d / D, and no row has more than D |x|^2 of the trace.
     """
 
-    def __init__(self, shards: Shards, norms: FloatArray, share: float) -> None:
-        rows = shards.num_samples
+    def __init__(self, table: Table, share: float) -> None:
+        shards, rows = table.shards, table.shards.num_samples
         starts = shards.starts[0] + np.unique(np.arange(_STRETCHES) * rows // _STRETCHES)  # no row twice
         stops = starts + int(np.ceil(share * rows / _STRETCHES))
-        self._part = replace(shards, starts=starts, stops=stops, names=None)
-        self._norms, self._few = norms, int((stops - starts).sum()) < _FEW_ROWS
-        own = slice(shards.starts[0], shards.stops[0])
-        total = shards.total_weights[0]
-        weights = np.ones(1) if shards.sample_weights is None else shards.sample_weights[own]
-        self._shares = self._part.total_weights / total  # (stretches,)
-        self._largest_weight = float(weights.max() / total)
-        self._largest_norm = float((weights * norms[own]).max() / total)
+        self._table, self._part = table, replace(shards, starts=starts, stops=stops, names=None)
+        self._few = int((stops - starts).sum()) < _FEW_ROWS
+        self._shares = self._part.total_weights / shards.total_weights[0]  # (stretches,)
 
-    def bounds_along(
-        self, problem: Problem, w: FloatArray, direction: FloatArray, steps: FloatArray, known: FloatArray | None = None
-    ) -> FloatArray:
-        """Sums as `Concentration.of` takes them that make no more of the rows than is true, at w + t direction: (steps, 4).
-
-        known: such sums, where curvatures have no bound: those of this part may be better.
-        """
-        bound = problem.loss.curvature_bound
+    def bounds_along(self, problem: Problem, w: FloatArray, direction: FloatArray, steps: FloatArray) -> FloatArray:
+        """Sums as `Concentration.of` takes them, which make no more of the rows than is true, at w + t direction."""
         with parallel.threads(1 if self._few else None):  # few rows are read before a second thread has begun
-            sums = problem.passes.curvatures_along(problem.loss, self._part, w, direction, steps, self._norms)
+            sums = problem.passes.curvatures_along(problem.loss, self._part, w, direction, steps, self._table.norms)
         total, _, trace, _ = np.einsum("j,jtk->kt", self._shares, sums)
-        if known is not None:
-            return np.column_stack([known[:, :2], np.fmax(known[:, 2], trace), known[:, 3]])
-        largest = bound * (self._largest_norm + problem.intercept * self._largest_weight)
-        return np.column_stack([total, bound * self._largest_weight * total, trace, np.full(steps.size, largest)])
+        curvature, share = self._table.largest(problem)
+        return np.column_stack([total, curvature * total, trace, np.full(steps.size, share)])  # (steps, 4)
 
 
-def along_exponentials(
-    first: FloatArray, steps: FloatArray, losses: FloatArray, slope: float, size: float, norms: tuple[float, float]
-) -> FloatArray:
-    """The same from losses alone, where curvatures are exponential along a ray: (steps, 4).
+class Neighbourhoods:
+    """Points that have passed, each with a distance up to which all others pass too: no row has to be read for those.
 
-    Their sum is the loss less its linear part. Its logarithm is convex in t, and d(t)^k = d(0)^(k-1) d(k t) for every row.
-    So sum d(t)^2 is at most max d(0) times the sum at 2 t, and d(t) |x|^2 at most the k-th root of (max d(0) |x|^2)^(k-1)
-    times the sum at k t and max |x|^2.
-
-    first: the sums at step 0, which is one of the steps; nothing is proven beyond `REACH` of the longest. slope: of the
-    linear part along the ray, found by a sum of numbers of this size. norms: the smallest and the largest |x|^2.
+    Where the logarithm of a curvature changes by at most c for a margin's change of 1, no curvature at v is more than
+    exp(c h) times that at w, nor less than exp(-c h), with h the largest |x . (v - w)| of any row x. With the columns' root
+    mean squares s as their units, h is at most the largest |x / s| times |s (v - w)|.
     """
-    least, most = norms
-    with np.errstate(all="ignore"):
-        start = losses[np.argmin(steps)] - first[0]
-        rounding = _ROUNDING * (np.abs(losses) + abs(start) + steps * size)
-        total, order = losses - start - steps * slope, np.argsort(steps)
-        logs = np.log(total + rounding)[order]
-        at_2, at_4 = (np.exp(np.interp(k * steps, steps[order], logs, right=np.nan)) for k in (2, 4))
-        peak, sums = min(np.sqrt(first[1]), np.divide(first[3], least)), total - rounding
-        largest = np.minimum(np.sqrt(first[3] * most * at_2), first[3] ** 0.75 * (most * at_4) ** 0.25)
-        return np.column_stack([sums, peak * at_2, least * sums, largest])
+
+    def __init__(self, table: Table) -> None:
+        shards, self._table = table.shards, table
+        own = int(shards.starts[0]), int(shards.stops[0])
+        squares = sum(np.asarray(part.sum(axis=0)).ravel() for part in _squares(shards, *own)) / shards.num_samples
+        inverse = np.divide(1.0, squares, out=np.zeros_like(squares), where=squares > 0)  # a column of zeros moves no margin
+        self._units = np.sqrt(squares)  # (columns,)
+        self._longest = max(float((part @ inverse).max()) for part in _squares(shards, *own))
+        self._around: dict[tuple[Any, ...], deque[tuple[FloatArray, FloatArray, float]]] = {}
+
+    def add(self, problem: Problem, w: FloatArray, sums: FloatArray, limits: Concentration) -> None:
+        """Remember a point by its sums, as `Concentration.of` takes them; they may make less of the rows than is true."""
+        rate = problem.loss.curvature_change * math.sqrt(self._longest + problem.intercept)
+        reach = self._largest_change(problem, sums, limits)
+        if reach > 0.0 and math.isfinite(rate):
+            units = self._units[:-1] if problem.offset else self._units
+            units = np.append(units, 1.0) if problem.intercept else units
+            around = self._around.setdefault(_kind(problem), deque(maxlen=_NEIGHBOURHOODS))
+            around.appendleft((units, w.ravel(), (reach / rate) ** 2 if rate else math.inf))
+
+    def contain(self, problem: Problem, w: FloatArray) -> bool:
+        """Whether a point is in one of them."""
+        for units, centre, squared_distance in self._around.get(_kind(problem), ()):
+            apart = ((w - centre) * units).ravel()
+            if apart @ apart <= squared_distance:  # nan is not
+                return True
+        return False
+
+    def contain_along(
+        self, problem: Problem, w: FloatArray, direction: FloatArray, steps: FloatArray
+    ) -> NDArray[np.bool_]:  # (steps,)
+        """Whether w + t direction is, for each t in steps."""
+        inside = np.zeros(steps.size, dtype=bool)
+        for units, centre, squared_distance in self._around.get(_kind(problem), ()):
+            a, b = ((w - centre) * units).ravel(), (direction * units).ravel()
+            inside |= a @ a + steps * (2.0 * (a @ b) + steps * (b @ b)) <= squared_distance
+            if inside.all():
+                break
+        return inside
+
+    def _largest_change(self, problem: Problem, sums: FloatArray, limits: Concentration) -> float:
+        """Up to which change of the logarithms of curvatures the limits hold; nan or less than 0 where there is none."""
+        most_curvature, most_trace = self._table.largest(problem)
+        with np.errstate(all="ignore"):
+            total, squares, trace, largest = sums
+            peak = largest / np.float64(self._table.least_norm + problem.intercept)  # no row's curvature is above it
+            rows, share, mean = limits
+            effective = np.log([total / (most_curvature * rows), total / (peak * rows), total * (total / squares) / rows])
+            even = np.log([share * trace / most_trace, share * trace / largest])
+            return float(min((effective / [1, 2, 4]).max(), (even / [1, 2]).max(), np.log(total / mean)))
+
+
+def _kind(problem: Problem) -> tuple[Any, ...]:
+    """Of problems that are alike in this, curvatures at the same coefficients are the same."""
+    return problem.loss, problem.intercept, problem.offset

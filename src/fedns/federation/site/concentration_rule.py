@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedns.core.shards import Shards
-from fedns.federation.site.concentration import REACH, Concentration, PartOfRows, along_exponentials, squared_norms
+from fedns.federation.site.concentration import Concentration, Neighbourhoods, PartOfRows, Table
 from fedns.federation.site.permissions import Permissions, Refusal
-from fedns.numerics.formulas import Formulas
 from fedns.problems.losses import Squared
 from fedns.problems.problem import Problem
 
@@ -25,28 +25,25 @@ class ConcentrationRule:
     """The rule over one table of rows, and the points at which it is known to permit an answer."""
 
     def __init__(self, permissions: Permissions, shards: Shards) -> None:
-        self.permissions, self.shards = permissions, shards
-        self.norms = squared_norms(shards)
-        self._parts = [PartOfRows(shards, self.norms, share) for share in _PARTS]
-        self._passed: dict[bytes, FloatArray | None] = {}  # with the sums over all rows, where they were taken
-        self._linear: dict[bytes, FloatArray] = {}  # gradients of the linear parts of losses, by loss
+        self.permissions, self.table = permissions, Table(shards)
+        self._parts = [PartOfRows(self.table, share) for share in _PARTS]
+        self._near = Neighbourhoods(self.table)
+        self._passed: dict[tuple[Any, ...], None] = {}  # in the order in which they did
 
     def check_point(self, problem: Problem, w: FloatArray) -> None:
         """Refuse coefficients at which a few rows decide."""
-        if not self.has_passed(problem, w):
-            none = np.zeros_like(w)
-            sums = problem.passes.curvatures_along(problem.loss, self.shards, w, none, np.zeros(1), self.norms)
-            self.judge(problem, w, sums[0, 0])
+        if not self.has_passed(problem, w) and not self._proven_by_parts(problem, w, np.zeros_like(w), np.zeros(1))[0]:
+            self.judge(problem, w, self._sums_along(problem, w, np.zeros_like(w), np.zeros(1))[0])
 
     def has_passed(self, problem: Problem, w: FloatArray) -> bool:
-        """Whether these coefficients have been looked at before, or need no look at all rows: a part of them is enough."""
-        if self.permissions.needs_no_measure or _mark_of(problem, w) in self._passed:
-            return True
-        many = self.shards.num_samples >= _MANY_ROWS
-        if not many or not self._proven(problem, w, np.zeros_like(w), np.zeros(1))[0]:
-            return False
-        self._remember(problem, w)
-        return True
+        """Whether these coefficients are known to be permitted, and no row has to be looked at."""
+        return self.permissions.needs_no_measure or self._near.contain(problem, w) or _mark_of(problem, w) in self._passed
+
+    def passes_at_a_glance(self, problem: Problem, w: FloatArray) -> bool:
+        """The same, or a part of the rows is enough, where there are so many that it costs less than sums over all."""
+        many = self.table.shards.num_samples >= _MANY_ROWS
+        none = np.zeros_like(w)
+        return self.has_passed(problem, w) or (many and bool(self._proven_by_parts(problem, w, none, np.zeros(1))[0]))
 
     def judge(self, problem: Problem, w: FloatArray, sums: FloatArray) -> None:
         """Refuse by the four sums of curvatures there, or remember the point."""
@@ -55,74 +52,68 @@ class ConcentrationRule:
             raise Refusal("R4", "at these coefficients the answer would be about a few of its rows", str(found))
         self._remember(problem, w, sums)
 
-    def _remember(self, problem: Problem, w: FloatArray, sums: FloatArray | None = None) -> None:
-        self._passed[_mark_of(problem, w)] = sums
+    def _remember(self, problem: Problem, w: FloatArray, sums: FloatArray) -> None:
+        self._near.add(problem, w, sums, self._limits(w.shape[-1]))
+        self._passed[_mark_of(problem, w)] = None
         if len(self._passed) > _REMEMBERED_POINTS:
             del self._passed[next(iter(self._passed))]
 
-    def with_a_longer_step(self, problem: Problem, steps: FloatArray) -> FloatArray:
-        """The steps of a search, and one more where its loss helps to prove that the others are permitted."""
-        helps = problem.loss.linear_part is not None and steps.min() == 0.0 < steps.max()
-        return np.append(steps, steps.max() / REACH) if helps else steps
-
     def permitted_along(
-        self, problem: Problem, w: FloatArray, direction: FloatArray, steps: FloatArray, losses: FloatArray
+        self, problem: Problem, w: FloatArray, direction: FloatArray, steps: FloatArray
     ) -> NDArray[np.bool_]:  # (steps,)
-        """Whether w + t direction is permitted, for each t; all rows are read where less than that leaves any in doubt.
-
-        losses: of the steps `with_a_longer_step`, in their order.
-        """
-        allowed = self._proven(problem, w, direction, steps, self._bounds_by_losses(problem, w, direction, steps, losses))
-        doubtful = np.flatnonzero(~allowed)
-        if doubtful.size:
-            along = (w, direction, steps[doubtful], self.norms)
-            allowed[doubtful] = self._permits_sums(problem.passes.curvatures_along(problem.loss, self.shards, *along)[0], w)
+        """Whether w + t direction is permitted, for each t; all rows are read where less than that leaves any in doubt."""
+        allowed = self._near.contain_along(problem, w, direction, steps)
+        for look in (self._proven_by_parts, self._permitted_by_all):
+            doubtful = np.flatnonzero(~allowed)
+            if doubtful.size:
+                allowed[doubtful] = look(problem, w, direction, steps[doubtful])
         return allowed
 
-    def _bounds_by_losses(
-        self, problem: Problem, w: FloatArray, direction: FloatArray, steps: FloatArray, losses: FloatArray
-    ) -> FloatArray | None:  # (steps, 4)
-        first, part = self._passed.get(_mark_of(problem, w)), problem.loss.linear_part
-        if first is None or part is None or losses.size == steps.size:
-            return None
-        slope = self._gradient_of(part, problem, w.shape[-1])
-        own = self.norms[self.shards.starts[0] : self.shards.stops[0]]
-        norms = float(own.min()) + problem.intercept, float(own.max()) + problem.intercept
-        size = float(np.linalg.norm(slope) * np.linalg.norm(direction))
-        longer = self.with_a_longer_step(problem, steps)
-        return along_exponentials(first, longer, losses, float(slope @ direction.ravel()), size, norms)[: steps.size]
-
-    def _gradient_of(self, part: Formulas, problem: Problem, width: int) -> FloatArray:  # (features,)
-        mark = _mark_of(problem, np.zeros(0))
-        if mark not in self._linear:
-            self._linear[mark] = problem.passes.gradient(part, self.shards, np.zeros(width))[0]
-        return self._linear[mark]
-
-    def _proven(
-        self, problem: Problem, w: FloatArray, direction: FloatArray, steps: FloatArray, bounds: FloatArray | None = None
+    def _proven_by_parts(
+        self, problem: Problem, w: FloatArray, direction: FloatArray, steps: FloatArray
     ) -> NDArray[np.bool_]:  # (steps,)
-        """Whether bounds, or else a small part of the rows, or else a larger one, are enough to permit w + t direction."""
-        proven = np.zeros(steps.size, dtype=bool) if bounds is None else self._permits_sums(bounds, w)
-        helpful = bounds is not None or math.isfinite(problem.loss.curvature_bound)
-        for part in self._parts if helpful else ():
+        """Whether a small part of the rows, or else a larger one, is enough to permit w + t direction."""
+        proven = np.zeros(steps.size, dtype=bool)
+        for part in self._parts if math.isfinite(problem.loss.curvature_bound) else ():
             doubtful = np.flatnonzero(~proven)
             if doubtful.size:
-                known = None if bounds is None else bounds[doubtful]
-                proven[doubtful] = self._permits_sums(part.bounds_along(problem, w, direction, steps[doubtful], known), w)
+                bounds = part.bounds_along(problem, w, direction, steps[doubtful])
+                proven[doubtful] = self._remember_permitted(problem, w + steps[doubtful, None] * direction, bounds)
         return proven
 
-    def _permits_sums(self, sums: FloatArray, w: FloatArray) -> NDArray[np.bool_]:  # (steps,)
-        return self.permits(Concentration.of(sums), w.shape[-1])
+    def _permitted_by_all(
+        self, problem: Problem, w: FloatArray, direction: FloatArray, steps: FloatArray
+    ) -> NDArray[np.bool_]:  # (steps,)
+        sums = self._sums_along(problem, w, direction, steps)
+        return self._remember_permitted(problem, w + steps[:, None] * direction, sums)
+
+    def _remember_permitted(self, problem: Problem, points: FloatArray, sums: FloatArray) -> NDArray[np.bool_]:  # (points,)
+        permitted = self._permits_sums(sums, points.shape[-1])
+        if permitted.any():  # one is enough of points that are near each other
+            first = int(np.argmax(permitted))
+            self._remember(problem, points[first], sums[first])
+        return permitted
+
+    def _sums_along(self, problem: Problem, w: FloatArray, direction: FloatArray, steps: FloatArray) -> FloatArray:
+        along = (w, direction, steps, self.table.norms)
+        sums: FloatArray = problem.passes.curvatures_along(problem.loss, self.table.shards, *along)[0]
+        return sums  # (steps, 4)
+
+    def _permits_sums(self, sums: FloatArray, width: int) -> NDArray[np.bool_]:  # (steps,)
+        return self.permits(Concentration.of(sums), width)
 
     def permits(self, found: Concentration, width: int) -> NDArray[np.bool_]:
         """Written so that nan is not permitted."""
+        rows, share, mean = self._limits(width)
+        return np.asarray((found.effective_rows >= rows) & (found.largest_share <= share) & (found.mean_curvature >= mean))
+
+    def _limits(self, width: int) -> Concentration:
         own = self.permissions
-        enough = found.effective_rows >= max(own.smallest_effective_rows, own.effective_rows_per_coefficient * width)
-        even = found.largest_share <= own.largest_record_share
-        return np.asarray(enough & even & (found.mean_curvature >= own.smallest_mean_curvature))
+        rows = max(own.smallest_effective_rows, own.effective_rows_per_coefficient * width)
+        return Concentration(*np.array([rows, own.largest_record_share, own.smallest_mean_curvature]))
 
 
-def _mark_of(problem: Problem, w: FloatArray) -> bytes:
+def _mark_of(problem: Problem, w: FloatArray) -> tuple[Any, ...]:
     # The curvature of the squared loss is the same everywhere: one look at the rows is enough for all points.
     point = b"" if isinstance(problem.loss, Squared) else np.ascontiguousarray(w, dtype=np.float64).tobytes()
-    return hashlib.sha256(repr(problem.loss).encode() + bytes([problem.intercept]) + point).digest()
+    return problem.loss, problem.intercept, hashlib.sha256(point).digest()

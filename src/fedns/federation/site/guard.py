@@ -10,11 +10,14 @@ import hashlib
 import logging
 import math
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
+from functools import cache, cached_property
 from pathlib import Path
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedns.core.clients import Handler, messages_of
 from fedns.core.messages import Discloses, Message
@@ -29,11 +32,18 @@ from fedns.problems.problem import Problem
 from fedns.runs.spec import Spec
 from fedns.sketches import Sketch
 
+FloatArray = NDArray[np.float64]
 CURVATURE = {Discloses.HESSIAN, Discloses.SCORES, Discloses.SKETCH, Discloses.ROWS}
 HARMLESS = {Discloses.NOTHING, Discloses.SCHEMA, Discloses.COUNT}
 _VECTORS_IN_A_REQUEST = 64
 _RESERVED_POINTS, _RESERVED_PARTS = 16, 32
 log = logging.getLogger("fedns.site")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _once(about_a_class: F) -> F:
+    """Asked of a class for the first time, it is found; afterwards it is known. Its type stays, other than with `cache`."""
+    return cast("F", cache(about_a_class))
 
 
 @dataclass
@@ -88,6 +98,7 @@ class Guard:
             names = [shards.columns[c] if shards.columns else str(c) for c in self._rare.columns.tolist()]
             log.warning("R2: rare levels in columns %s: %s", ", ".join(names), own.rare_levels)
         self.shards = blanked(shards, self._rare) if own.rare_levels == "blank" else shards
+        self._num_rows, self._num_columns = shards.num_samples, shards.num_columns
         self.concentration = ConcentrationRule(own, self.shards)
 
     @property
@@ -95,10 +106,10 @@ class Guard:
         """In how many columns rare levels were replaced; the run is told, since its answer is then not the pooled one."""
         return int(self._rare.columns.size) if self.permissions.rare_levels == "blank" else 0
 
-    @property
+    @cached_property
     def reserved_ahead(self) -> Amounts | None:
         """How much of the budget to reserve on the disk at a time: at most so much is lost where the power fails."""
-        own, part = self.permissions, self.shards.num_samples * self.shards.num_columns / _RESERVED_PARTS
+        own, part = self.permissions, self._num_rows * self._num_columns / _RESERVED_PARTS
         if not math.isfinite(own.largest_released_fraction):
             return None
         sketched = min(own.largest_sketched_fraction, _RESERVED_PARTS)
@@ -136,45 +147,35 @@ class Guard:
             raise Refusal("R1", f"its owner does not permit '{name}', only {', '.join(own.handlers)}")
         if round > min(spec.rounds, own.rounds):
             raise Refusal("R5", f"round {round} is beyond the {min(spec.rounds, own.rounds)} rounds of the run")
-        told = {spec.discloses for spec in messages_of(handler)[1].specs().values()} - HARMLESS
-        width = problem.num_features(self.shards.num_columns)
-        if told:
+        width = problem.num_features(self._num_columns)
+        told = told_by(messages_of(handler)[1])
+        if told.names:
             self._check_counts(request, "a number in the request")
             self._check_told(told, width)
-        known = {"features": width, "entries": packed_size(width)}
-        shapes = [spec for spec in messages_of(handler)[1].specs().values() if spec.discloses not in HARMLESS]
-        least = sum(int(np.prod([known.get(axis, 0) for axis in spec.dimensions])) for spec in shapes)
-        relative = is_relative(request)
-        question = Question(run, round, points_of(request) if told and not relative else [], relative)
-        self.check_budget(self.budget.spent(), question, least)
+        relative = is_relative(type(request))
+        question = Question(run, round, points_of(request) if told.names and not relative else [], relative)
+        self.check_budget(self.budget.spent(), question, told.least(width))
         return question
 
-    def _check_told(self, told: set[Discloses | None], width: int) -> None:
+    def _check_told(self, told: Told, width: int) -> None:
         own = self.permissions
-        if told & CURVATURE:
+        if told.curvature:
             self._check_rows(max(own.smallest_rows, own.rows_per_coefficient * width), f"a Hessian of {width} coefficients")
         else:
             self._check_rows(width + own.rows_beyond_coefficients, f"a gradient of {width} coefficients")
-        if Discloses.ROWS in told and not own.row_sampling:
+        if told.rows and not own.row_sampling:
             raise Refusal("R3", "rows of the data do not leave it")
-        if Discloses.HISTOGRAM in told and not own.score_tables:
+        if told.histogram and not own.score_tables:
             raise Refusal("R5", "its owner permits no table of scores to leave")
-        if Discloses.HAZARD in told and not own.baseline_hazards:
+        if told.hazard and not own.baseline_hazards:
             raise Refusal("R5", "its owner permits no baseline hazard to leave")
 
     def _check_rows(self, needed: float, what: str) -> None:
-        if not self.shards.num_samples >= needed:
+        if not self._num_rows >= needed:
             raise Refusal("R2", f"{what} needs at least {needed:g} rows, and it has fewer")
 
     def _check_counts(self, owner: object, what: str) -> None:
-        specs = owner.specs() if isinstance(owner, Message) else {}
-        names = [one.name for one in fields(owner)] if is_dataclass(owner) else []
-        if isinstance(owner, Sketch):  # R3 says how large it may be, by the rows
-            names.remove("size")
-        for name in names:
-            value = getattr(owner, name)
-            if name in specs and specs[name].kind == "coded":  # a vector in small integers, no count
-                continue
+        for value in (getattr(owner, name) for name in counts_of(type(owner))):
             whole = isinstance(value, int | np.integer) or (isinstance(value, np.ndarray) and value.dtype.kind in "iu")
             if whole and np.any(np.abs(np.asarray(value, dtype=object)) > self.permissions.largest_count):
                 raise Refusal("R6", f"{what} is larger than {self.permissions.largest_count}")
@@ -187,8 +188,10 @@ class Guard:
 
     def check_budget(self, spent: Spent, question: Question, numbers: int, sketched: int = 0) -> None:
         own = self.permissions
-        self.check_points(spent, question)
-        self.check_tables(spent, question)
+        if question.points:
+            self.check_points(spent, question)
+        if question.tables:
+            self.check_tables(spent, question)
         self._check_numbers(spent.numbers + numbers, own.largest_released_fraction)
         self._check_numbers(spent.sketched + sketched, own.largest_sketched_fraction)
         if spent.asked.get((question.run.hex(), question.round), 0) >= own.requests_per_round:
@@ -217,7 +220,7 @@ class Guard:
 
     def check_sketch(self, plan: SketchPlan, width: int) -> None:
         """R3, before the sketch is taken."""
-        own, rows, size = self.permissions, self.shards.num_samples, int(plan.sizes.max())
+        own, rows, size = self.permissions, self._num_rows, int(plan.sizes.max())
         if plan.kind == ROW_SAMPLING and not own.row_sampling:
             raise Refusal("R3", "a sketch of sampled rows is rows of the data, which do not leave it")
         if size > own.largest_sketch_fraction * rows:
@@ -230,7 +233,7 @@ class Guard:
             self._check_numbers(self.budget.spent().sketched + size * width, own.largest_sketched_fraction)
 
     def _check_numbers(self, numbers: int, most: float) -> None:
-        if numbers > most * self.shards.num_samples * self.shards.num_columns:
+        if numbers > most * self._num_rows * self._num_columns:
             raise Refusal("R5", f"its owner permits {most:g} times the numbers of its table to leave, over all runs")
 
 
@@ -240,15 +243,64 @@ def _moved(table: list[int], other: list[int]) -> int:
     return int(max(change[change > 0].sum(), -change[change < 0].sum()))
 
 
-def is_relative(request: Message) -> bool:
+class Told(NamedTuple):
+    """What a kind of reply tells of rows."""
+
+    names: tuple[str, ...]  # of the fields that tell something
+    sketches: tuple[str, ...]  # of those among them that are sketches
+    axes: tuple[tuple[str, ...], ...]
+    curvature: bool
+    rows: bool
+    histogram: bool
+    hazard: bool
+
+    def least(self, width: int) -> int:
+        """How many such numbers it has at least."""
+        known = {"features": width, "entries": packed_size(width)}
+        return sum(math.prod(known.get(axis, 0) for axis in axes) for axes in self.axes)
+
+
+@_once
+def told_by(reply: type[Message]) -> Told:
+    specs = {name: spec for name, spec in reply.specs().items() if spec.discloses not in HARMLESS}
+    kinds = {spec.discloses for spec in specs.values()}
+    sketches = tuple(name for name, spec in specs.items() if spec.discloses == Discloses.SKETCH)
+    single = (one in kinds for one in (Discloses.ROWS, Discloses.HISTOGRAM, Discloses.HAZARD))
+    return Told(tuple(specs), sketches, tuple(spec.dimensions for spec in specs.values()), bool(kinds & CURVATURE), *single)
+
+
+@_once
+def counts_of(owner: type[object]) -> tuple[str, ...]:
+    """Fields of settings or of a request that may hold whole numbers which say how much work there is."""
+    if issubclass(owner, Message):  # coded numbers are a vector in small integers, no counts
+        return tuple(name for name, spec in owner.specs().items() if spec.kind.startswith(("int", "uint")))
+    names = tuple(one.name for one in fields(owner)) if is_dataclass(owner) else ()
+    return tuple(name for name in names if not (issubclass(owner, Sketch) and name == "size"))  # R3's, by the rows
+
+
+@_once
+def is_relative(request: type[Message]) -> bool:
     """Whether a request says where to go from the point that the site remembers, and not where to be."""
     return any(spec.kind == "coded" and spec.dimensions == ("features",) for spec in request.specs().values())
 
 
 def points_of(request: Message) -> list[str]:
     """A hash for each vector of coefficients in a request, with whatever else of their length goes with them."""
-    wide = [name for name, spec in request.specs().items() if spec.dimensions[-1:] == ("features",)]
-    arrays = [array for array in (np.atleast_2d(getattr(request, name)) for name in wide) if array.size]
-    count = max((len(array) for array in arrays), default=0)
-    rows = [np.concatenate([array[min(row, len(array) - 1)] for array in arrays]) for row in range(count)]
-    return [hashlib.sha256(row.astype(np.float64).tobytes()).hexdigest()[:32] for row in rows]
+    arrays = [array for name in _wide_fields(type(request)) if (array := getattr(request, name)).size]
+    if all(array.ndim == 1 for array in arrays):
+        return [hash_of(*arrays)] if arrays else []
+    arrays = [np.atleast_2d(array) for array in arrays]
+    return [hash_of(*(array[min(row, len(array) - 1)] for array in arrays)) for row in range(max(map(len, arrays)))]
+
+
+@_once
+def _wide_fields(request: type[Message]) -> tuple[str, ...]:
+    return tuple(name for name, spec in request.specs().items() if spec.dimensions[-1:] == ("features",))
+
+
+def hash_of(*vectors: FloatArray) -> str:
+    """Tells these vectors from others, as the budget has them."""
+    found = hashlib.sha256()
+    for vector in vectors:
+        found.update(np.ascontiguousarray(vector, dtype=np.float64).data)
+    return found.hexdigest()[:32]

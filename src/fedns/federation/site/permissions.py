@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import MISSING, dataclass, field, fields
+from functools import cached_property
 from typing import Any
 
 from fedns.core.errors import ConfigError, MessageError
@@ -110,7 +111,7 @@ class Permissions:
         if not set(self.wire) <= set(WIRE_PRECISIONS):
             raise ConfigError(f"wire must name {' or '.join(WIRE_PRECISIONS)}, got {list(self.wire)}")
 
-    @property
+    @cached_property
     def needs_no_measure(self) -> bool:
         """Whether the rule about concentration is switched off altogether."""
         return (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ from fedns.core.messages import Message
 from fedns.core.run import run
 from fedns.core.shards import Shards
 from fedns.core.termination import Stop
+from fedns.federation.site.command import COMPILING
 from fedns.federation.site.guard import Guard
 from fedns.federation.site.permissions import Refusal
 from fedns.numerics.backend import Keys, SketchPlan
@@ -31,7 +31,6 @@ from fedns.runs.spec import Spec
 
 FEW_ROWS, ROUNDS = 256, 2
 WORD_SECONDS = 1.0  # a rehearsal that takes longer is said to be under way
-THREAD = "fedns-rehearsal"
 log = logging.getLogger("fedns.site")
 
 
@@ -74,20 +73,13 @@ class _Alone(Cohort):
 def rehearse(algorithm: Algorithm, problem: Problem, guard: Guard, spec: Spec) -> None:
     """Play a run on a few rows, which compiles all it calls; in a thread of its own, so that signals are honoured."""
     started = time.monotonic()
-    work = threading.Thread(target=_play, args=(algorithm, problem, guard, spec), name=THREAD, daemon=True)
+    work = threading.Thread(target=_play, args=(algorithm, problem, guard, spec), name=COMPILING, daemon=True)
     work.start()
     work.join(WORD_SECONDS)
     if work.is_alive():
         log.info("compiling what %s calls for this run; the first time takes up to a minute", algorithm.name)
         work.join()
         log.info("compiled in %.0f s", time.monotonic() - started)
-
-
-def leave_if_under_way(status: int) -> None:
-    """End the process where a thread still compiles: the compiler does not survive the ordinary way out."""
-    if any(thread.name == THREAD for thread in threading.enumerate()):
-        logging.shutdown()
-        os._exit(status)
 
 
 def _play(algorithm: Algorithm, problem: Problem, guard: Guard, spec: Spec) -> None:
@@ -110,5 +102,3 @@ def _measure(problem: Problem, few: Shards, features: int) -> None:
     problem.passes.value_gradient_and_curvatures(problem.loss, few, none, norms)
     problem.passes.curvatures_along(problem.loss, few, none, none, np.zeros(2), norms)
     problem.losses_along(none, none, np.zeros(2), few)
-    if problem.loss.linear_part is not None:
-        problem.passes.gradient(problem.loss.linear_part, few, none)

@@ -1,4 +1,4 @@
-"""Running a site: one command, one small file."""
+"""What answers for a site, made from its file."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from fedns.federation.config import SiteConfig, engine_named, warn_of_expiry
-from fedns.federation.processes import ended_by_sigterm
+from fedns.federation.config import SiteConfig
 from fedns.federation.site.budget import reset_budgets
 from fedns.federation.site.explain import meaning
 from fedns.federation.site.guard import Guard
 from fedns.federation.site.metrics import watched
-from fedns.federation.site.rehearsal import leave_if_under_way, rehearse
+from fedns.federation.site.rehearsal import rehearse
 from fedns.federation.site.rows import read_from_disk, site_shards
 from fedns.federation.site.service import SiteService
 from fedns.numerics.backend import on_device
@@ -22,7 +21,6 @@ from fedns.runs.builder import algorithm_of, at_site
 from fedns.runs.spec import Spec
 
 log = logging.getLogger("fedns.site")
-FACTORY = "fedns.federation.site.serve:service"  # how an engine that starts processes of its own finds the service
 
 
 def site_service(config: SiteConfig) -> SiteService:
@@ -60,17 +58,3 @@ def reset_budget(path: Path) -> int:
     """Let a site's owner begin its budgets anew; how many there were."""
     config = SiteConfig.read(path)
     return reset_budgets(config.folder / config.state)
-
-
-def run_site(path: Path, factory: str = FACTORY) -> None:
-    """Answer until told to stop. factory: what makes the service from the path, as "package.module:function"."""
-    config = SiteConfig.read(path)
-    engine = engine_named(config.engine)
-    log.info("site %s on %s; Ctrl-C ends it", config.name, config.engine)
-    warn_of_expiry(engine, config.credentials)
-    with ended_by_sigterm():
-        try:
-            engine.serve(config.credentials, factory, path)
-        except (SystemExit, KeyboardInterrupt) as ended:
-            leave_if_under_way(ended.code if isinstance(ended, SystemExit) and isinstance(ended.code, int) else 130)
-            raise

@@ -115,7 +115,8 @@ class SiteService:
         memory = self._recall(packet.run)
         if packet.site != memory.number:
             raise MessageError(f"this is site {memory.number} of the run, the request is for site {packet.site}")
-        if memory.data != self._guard(memory.spec).fingerprint:
+        guard = self._guard(memory.spec)
+        if memory.data != guard.fingerprint:
             raise MessageError("its rows have changed since the run began: start a new run")
         digest = hashlib.sha256(packet.body).hexdigest()
         if (packet.epoch, packet.exchange) == (memory.epoch, memory.exchange) and digest == memory.digest:
@@ -125,12 +126,9 @@ class SiteService:
         if packet.epoch == memory.epoch and packet.exchange <= memory.exchange:
             raise MessageError(f"exchange {packet.exchange} is over: a request cannot be replayed")
         problem, handlers = self._handlers(memory.spec)
-        guard = self._guard(memory.spec)
         name, request, envelope = self._request(packet.body, problem, handlers, guard)
-        question = guard.admit_request(
-            handlers[name], request, run=packet.run, round=envelope.round, spec=memory.spec, problem=problem
-        )
-        answering = Answering(guard, question)
+        about = {"run": packet.run, "round": envelope.round, "spec": memory.spec, "problem": problem}
+        answering = self._admit(guard, handlers[name], request, **about)
         self._latest = None  # until it is on disk again, what is in memory may be half of a change
         memory.enter(packet.epoch, envelope.round, packet.committed_rounds)
         reply, drawn = self._reply(memory, problem, handlers[name], request, answering)
@@ -139,12 +137,15 @@ class SiteService:
         answering.spend(reply, answer)
         memory.exchange, memory.digest, memory.answer = packet.exchange, digest, answer
         # On disk first: once an answer has left, the same request must get it again, whatever happens to this process.
-        memory.save(self._path(packet.run), guard.budget.settle)
+        memory.save(self._path(packet.run), answering.settle)
         self._latest = self._mark(packet.run), memory
         asked = {field: list(np.shape(getattr(request, field))) for field in request.specs()}
         self._note(packet, "downlink", request.kind, asked, len(packet.body), name, envelope.round)
         self._note(packet, "uplink", reply.kind, shapes, len(answer), name, envelope.round, drawn)
         return answer
+
+    def _admit(self, guard: Guard, handler: Handler, request: Message, **about: Any) -> Answering:
+        return Answering(guard, guard.admit_request(handler, request, **about))
 
     def _request(
         self, frame: bytes, problem: Problem, handlers: Mapping[str, Handler], guard: Guard
@@ -163,7 +164,7 @@ class SiteService:
     ) -> tuple[Message, dict[str, str]]:
         """The reply, and a hash of the key of every random stream that it took."""
         ids = np.array([memory.number], dtype=np.int64)
-        given = self._guard(memory.spec).shards, ids, memory.spec.seed, memory.round, ClientMemory(ids, memory.arrays)
+        given = answering.guard.shards, ids, memory.spec.seed, memory.round, ClientMemory(ids, memory.arrays)
         clients = Clients(*given)
         if not self._permissions.job_seed:
             clients = SecretClients(*given, secret=site_secret(self._folder), run=answering.question.run)
@@ -172,7 +173,7 @@ class SiteService:
                 batch = answering.reply(handler, problem, clients, request)
         except Refusal:
             answering.spend(None, b"")  # that a point was refused tells something, too
-            answering.guard.budget.settle()
+            answering.settle()
             raise
         reply = split_batch(batch, 0)
         for name in reply.specs():

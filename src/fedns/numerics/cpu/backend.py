@@ -103,7 +103,7 @@ class CpuBackend:
     def gradient_and_hessian(self, loss: Formulas, batch: Batch, w: FloatArray) -> tuple[FloatArray, FloatArray]:
         segments = parallel.cut(batch.starts, batch.stops)
         gradient = np.zeros((segments.number, w.shape[-1]))
-        packed = np.zeros((segments.number, packed_size(w.shape[-1])))
+        packed = np.empty((segments.number, packed_size(w.shape[-1])))
         after = (np.atleast_2d(w), loss_code(loss), gradient, packed)
         _launch(kernels.gradient_and_hessian_in_parts, batch, segments, w.shape[-1] ** 2, *after)
         clients = batch.starts.size

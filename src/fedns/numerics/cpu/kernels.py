@@ -95,7 +95,7 @@ def _weigh(s, first, count, scale, slope, curvature):
 
 @jit
 def gradient_and_hessian(rows, y, s, totals, segments, low, high, points, loss, gradient, packed):
-    """Gradient of each client's mean loss; the upper triangle of its Hessian is added to `packed`."""
+    """Gradient of each client's mean loss; the upper triangle of its Hessian, row by row."""
     features = points.shape[1]
     intercept = features > rows.num_columns
     z, slope, root = np.empty(_GRAM_ROWS), np.empty(_GRAM_ROWS), np.empty(_GRAM_ROWS)
@@ -105,8 +105,9 @@ def gradient_and_hessian(rows, y, s, totals, segments, low, high, points, loss, 
     for segment in range(low, high):
         client = segments.client[segment]
         scale = 1.0 / totals[client]
-        w = _own(points, client)
+        w, hessian = _own(points, client), packed[segment]
         total[:] = 0.0
+        hessian[:] = 0.0
         for first in range(segments.first[segment], segments.last[segment], _GRAM_ROWS):
             last = min(first + _GRAM_ROWS, segments.last[segment])
             count = last - first
@@ -114,7 +115,7 @@ def gradient_and_hessian(rows, y, s, totals, segments, low, high, points, loss, 
             pointwise.derivatives(loss, y, first, count, z, slope, root)
             _weigh(s, first, count, scale, slope, root)
             add_combination(rows, first, last, slope, intercept, total)
-            add_packed_gram(rows, first, last, root, intercept, block, product, packed[segment])
+            add_packed_gram(rows, first, last, root, intercept, block, product, hessian)
         copy(total, 0, features, gradient[segment])
 
 

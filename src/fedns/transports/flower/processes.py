@@ -69,7 +69,7 @@ def start_superlink(
     port: int,
     *,
     host: str = LOOPBACK,
-    wait_seconds: float = 60.0,
+    wait_seconds: float = 180.0,
     largest_message: int = LARGEST_MESSAGE,
 ) -> Iterator[SuperLink]:
     """Run a SuperLink until the block ends; logs and this session's secret are written to the folder.

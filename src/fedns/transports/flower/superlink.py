@@ -11,9 +11,8 @@ import hmac
 import importlib
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from fedns.transports.flower import settings as flower_settings  # noqa: F401  (before flwr)
 
@@ -21,10 +20,9 @@ from flwr.common.constant import ACCESS_TOKEN_KEY, NOOP_ACCOUNT_NAME, NOOP_FLWR_
 from flwr.supercore.app_utils import start_parent_process_monitor
 from flwr.supercore.auth.typing import AccountAuthCredentials, AccountAuthLoginDetails, AccountInfo
 from flwr.superlink.auth_plugin import ControlAuthnPlugin
-from starlette.middleware import Middleware
 
 from fedns.transports.flower.door import Door
-from fedns.transports.flower.turns import Application, Receive, Scope, Send
+from fedns.transports.flower.layers import flatten
 
 Metadata = Sequence[tuple[str, str | bytes]]
 
@@ -51,43 +49,15 @@ class SecretControl(ControlAuthnPlugin):
         return None, None
 
 
-class OnPathsOf:
-    """One of SuperLink's layers, for the paths that it is about; all others pass it by.
-
-    Each costs about half a millisecond, there are nine, and most look at the path and do nothing.
-    """
-
-    def __init__(self, superlink: Application, prefix: str, layer: Middleware) -> None:
-        self._prefix, self._without = prefix, superlink
-        self._with: Application = layer.cls(superlink, *layer.args, **layer.kwargs)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        layered = self._with if str(scope.get("path", "")).startswith(self._prefix) else self._without
-        await layered(scope, receive, send)
-
-    @classmethod
-    def narrowed(cls, layer: Middleware) -> Middleware:
-        """A layer from a router's package is about that router's paths."""
-        package = layer.cls.__module__.partition(".routers.")[2].partition(".")[0]
-        return Middleware(cls, f"/v1/{package}", layer) if package else layer
-
-
-async def _at_once(function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-    return function(*arguments, **named)
-
-
 def main() -> None:
     """What `flower-superlink` does, with the plugin above and the door; the first argument is the largest message."""
     start_parent_process_monitor(os.getppid())
     largest_message = int(sys.argv.pop(1))
     secret_file, host = (sys.argv[sys.argv.index(name) + 1] for name in ("--superexec-auth-secret-file", "--host"))
-    # Each look at a dictionary, several for every request, would be handed to another thread: a quarter of all the work.
-    for module in ("fastapi.dependencies.utils", "fastapi.routing", "flwr.supercore.protobuf.routing"):
-        importlib.import_module(module).run_in_threadpool = _at_once  # type: ignore[attr-defined]
+    flatten()
     control = SecretControl(Path(secret_file).read_text())
     service = importlib.import_module("flwr.superlink.main")
-    create_app, layers = service.create_app, service._get_middleware
-    service._get_middleware = lambda: [OnPathsOf.narrowed(layer) for layer in layers()]  # type: ignore[attr-defined]
+    create_app = service.create_app
     service.create_app = lambda *arguments: Door(create_app(*arguments), largest_message, host)  # type: ignore[attr-defined]
     # The package hides the module behind the function of the same name.
     command = importlib.import_module("flwr.superlink.cli.flower_superlink")

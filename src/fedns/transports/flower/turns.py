@@ -131,7 +131,7 @@ class Turns:
     async def __call__(self, node_id: int, receive: Receive, send: Send) -> None:
         """The turn of this node: it was found out by its key, whatever it says of itself."""
         try:
-            body = await _read(receive)
+            body = await read_body(receive)
             push, pull, *parts = unpack_parts(BytesValue.FromString(body).value, 2)
             if push:
                 await self._push(node_id, PushMessagesRequest.FromString(push), map(PushObjectRequest.FromString, parts))
@@ -208,7 +208,8 @@ class Turns:
             raise Refused(500) from error
 
 
-async def _read(receive: Receive) -> bytes:
+async def read_body(receive: Receive) -> bytes:
+    """All of a request's body; what there was of it where the connection has ended."""
     body, more = bytearray(), True
     while more:
         event = await receive()

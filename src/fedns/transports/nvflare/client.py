@@ -24,7 +24,7 @@ from fedns.federation.processes import load_service
 from fedns.federation.reachable import why_unreachable
 from fedns.federation.site.metrics import COORDINATOR
 from fedns.transports.nvflare.incoming import CHANNEL, TOPIC, at_site, close_down
-from fedns.transports.nvflare.kept import collect_often
+from fedns.transports.nvflare.kept import collect_often, send_once
 from fedns.transports.nvflare.processes import REFUSED, contact
 
 SESSION = "fedns_session"  # header: a random word that the server's process has chosen
@@ -53,6 +53,7 @@ class SiteAnswers(FLComponent):  # type: ignore[misc]
             print(reason, file=sys.stderr, flush=True)
             os._exit(REFUSED)
         collect_often()
+        send_once()
         self._one_at_a_time, self._counting = threading.Lock(), threading.Lock()
         self._newest: tuple[str, int] = ("", 0)  # session and exchange of the last request that arrived
 

@@ -85,6 +85,8 @@ def at_server(cell: CoreCell, message: Message) -> bool:
     channel, topic = kind = _kind(message)
     if kind == _FRAME:
         is_answer = _stream(message) == (CellChannel.RETURN_ONLY, f"{CHANNEL}:{TOPIC}")
+        if message.get_header(StreamHeaderKey.RELIABLE):  # it would be kept, and a thread with it, for as long as they ask
+            return False
         return is_answer and _is_plain(message, StreamHeaderKey.PAYLOAD_ENCODING) and _is_awaited(cell, message)
     return kind in _FLOW or (channel == CellChannel.SERVER_MAIN and topic in _REGISTRATION)
 

@@ -34,6 +34,7 @@ from fedns.federation.reachable import Contact
 from fedns.transports.nvflare.logs import OWNER, log_settings
 
 PROJECT = "fedns"
+MOST_SITES = 10_000
 CONSOLE = "console.txt"  # beside the credentials: what the process printed, NVFlare's own log files beside it
 AUTHORITY_YEARS = 10
 REFUSED = 78  # exit status of a site whose service cannot be built (EX_CONFIG): starting it again would not help
@@ -41,10 +42,9 @@ HEARTBEAT_SECONDS = 2  # how soon a site that was there before its coordinator i
 UNHEARD_SECONDS = 10.0  # after which a heartbeat is sent again: one that was under way when a server ended is never answered
 GIVE_UP_SECONDS = 5.0  # a process that was stopped politely and is still there after this is killed
 
-# An answer that got no receipt is sent again for so long, and the server keeps every answer and a thread for as long: 65 s
-# as installed, which is thousands of them. What is lost for longer is asked for again by the coordinator.
-RESEND_SECONDS = 2.0
-LARGEST_FRAME = 16 << 20  # bytes of one gRPC message: NVFlare cuts what is longer into pieces of a megabyte
+PROGRESS_SECONDS = 120.0  # a message of which nothing has arrived for so long is given up
+LARGEST_FRAME = 16 << 20  # bytes of one gRPC message
+PIECE = 256 << 10  # bytes: what is longer is cut; NVFlare takes a buffer of this size for every message, however short
 
 SITE_COMPONENT = "fedns.transports.nvflare.client.SiteAnswers"
 SERVER_COMPONENT = "fedns.transports.nvflare.server.Relay"
@@ -136,7 +136,7 @@ def contact(credentials: Path) -> Contact:
 def start_server(credentials: Path, channel: int, host: str = "", listen_seconds: float = 600.0) -> subprocess.Popen[bytes]:
     """The NVFlare server of these credentials, with the relay talking over the inherited socket `channel`."""
     component = {"id": "fedns", "path": SERVER_COMPONENT, "args": {"channel": channel, "host": host}}
-    settings = {"max_num_clients": 10_000, "heart_beat_timeout": listen_seconds, "admin_storage": "transfer"}
+    settings = {"max_num_clients": MOST_SITES, "heart_beat_timeout": listen_seconds, "admin_storage": "transfer"}
     _configure(credentials, {"servers": [settings], "components": [component]})
     arguments = ["nvflare.private.fed.app.server.server_train", "-m", ".", "-s", "fed_server.json"]
     return _start(
@@ -207,8 +207,8 @@ def _communication() -> dict[str, Any]:
     return {
         "allow_adhoc_conns": False,
         "streaming_max_blob_size": LARGEST_MESSAGE,
-        "streaming_retry_timeout": RESEND_SECONDS,
-        "streaming_retry_wait": RESEND_SECONDS / 4,
+        "streaming_chunk_size": PIECE,
+        "streaming_ack_progress_timeout": PROGRESS_SECONDS,
         "grpc": {"options": lengths},
     }
 

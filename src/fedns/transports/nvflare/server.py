@@ -21,6 +21,7 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -37,11 +38,11 @@ from fedns.federation.processes import EngineLost
 from fedns.federation.protocol.transport import Arrival, Transport
 from fedns.transports.nvflare.client import EXCHANGE, SESSION
 from fedns.transports.nvflare.incoming import CHANNEL, TOPIC, at_server, close_down
-from fedns.transports.nvflare.kept import collect_often, keep_notes_in_one_thread, take_payload
-from fedns.transports.nvflare.processes import CONSOLE, last_line, start_server, stop
+from fedns.transports.nvflare.kept import collect_often, take_frames_with_few_threads
+from fedns.transports.nvflare.processes import CONSOLE, MOST_SITES, last_line, start_server, stop
 
 _LENGTHS = struct.Struct(">IQ")  # bytes of header and payload
-RECONNECT_SECONDS = 3.0  # a site gone for longer has lost the request it was working on; NVFlare reconnects after one second
+RECONNECT_SECONDS = 3.0  # NVFlare reconnects after one second; what has not come so long after was lost with its connection
 
 Header = dict[str, Any]
 
@@ -177,12 +178,13 @@ class Relay(FLComponent):  # type: ignore[misc]
     def __init__(self, channel: int, host: str = "") -> None:
         super().__init__()
         close_down(at_server, host)
-        keep_notes_in_one_thread()
+        take_frames_with_few_threads()
         collect_often()
         # By this sites tell requests of this process from those of one before it: no clock is asked.
         self._session = secrets.token_hex(8)
         self._frames = _Frames(socket.socket(fileno=channel))
-        self._pending: dict[tuple[str, int], tuple[str, Signal]] = {}  # (site, exchange): its registration, what gives it up
+        self._asking = ThreadPoolExecutor(MOST_SITES, "fedns-ask")  # NVFlare's call blocks until the site has answered
+        self._pending: dict[tuple[str, int], tuple[Any, Signal]] = {}  # (site, exchange): its client, what gives it up
         self._away: set[str] = set()  # cells that were disconnected, and whose client has not spoken since
         self._lock = threading.Lock()
         self._engine: Any = None
@@ -206,8 +208,7 @@ class Relay(FLComponent):  # type: ignore[misc]
                 if "roster" in header:
                     self._frames.send({"roster": self._connected()})
                 else:
-                    # A thread for each: NVFlare's call blocks until the site has answered.
-                    threading.Thread(target=self._ask, args=(header, payload), daemon=True).start()
+                    self._asking.submit(self._ask, header, payload)
         except BaseException:
             traceback.print_exc()  # os._exit would swallow it
             os._exit(1)
@@ -237,7 +238,7 @@ class Relay(FLComponent):  # type: ignore[misc]
         if not self._can_be_asked(client):
             return b"", "the site is not connected"
         with self._lock:
-            self._pending[site, number] = (client.token, given_up)
+            self._pending[site, number] = (client, given_up)
         try:
             reply = self._engine.get_cell().send_request(
                 channel=CHANNEL,
@@ -253,7 +254,7 @@ class Relay(FLComponent):  # type: ignore[misc]
                 del self._pending[site, number]
         status = reply.get_header(MessageHeaderKey.RETURN_CODE)
         if status == ReturnCode.OK:
-            return take_payload(reply), ""
+            return reply.payload or b"", ""
         if given_up.triggered:
             return b"", "the connection to the site was lost"
         if status == ReturnCode.TIMEOUT:
@@ -261,17 +262,20 @@ class Relay(FLComponent):  # type: ignore[misc]
         return b"", reply.get_header(MessageHeaderKey.ERROR) or f"NVFlare reports {status}"
 
     def _disconnected(self, agent: Any) -> None:
-        """Look again a little later: the answer of a site that is back at once is still on its way."""
-        self._away.add(agent.get_fqcn())
-        timer = threading.Timer(RECONNECT_SECONDS, self._give_up_lost)
+        """Whoever was asked over this connection is asked again, unless its answer comes over the next one in a moment."""
+        name = agent.get_fqcn()
+        self._away.add(name)
+        with self._lock:
+            lost = [given_up for client, given_up in self._pending.values() if client.get_fqcn() == name]
+        timer = threading.Timer(RECONNECT_SECONDS, lambda: [given_up.trigger(True) for given_up in lost])
         timer.daemon = True
         timer.start()
 
     def _give_up_lost(self) -> None:
-        """End the waiting for sites that are gone, or that registered anew and so know nothing of what they were asked."""
+        """End the waiting for sites that registered anew and so know nothing of what they were asked."""
         with self._lock:
             pending = list(self._pending.items())
-        for (site, _), (token, given_up) in pending:
-            client = self._engine.get_client_from_name(site)
-            if not self._is_linked(client) or client.token != token:
+        for (site, _), (client, given_up) in pending:
+            now = self._engine.get_client_from_name(site)
+            if now is None or now.token != client.token:
                 given_up.trigger(True)

@@ -1,0 +1,147 @@
+"""What `auto` sends: changes of what was sent before, as integers of a few bits and their unit.
+
+Columns are measured in units of their root mean squares s, rounded to powers of two: a gradient is sent as g / s, a step as
+d s, a row of a sketch as y / s. Without that, one scale for all columns would round small ones to zero.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from fedns.core.messages import Message, Payload, wire
+
+
+class ScalesRequest(Message):
+    """The server asks how large the columns are."""
+
+    compact: ClassVar[bool] = True
+
+    whole_powers: Payload = wire(dtype="uint8")
+
+
+class ColumnScales(Message):
+    """The root mean square of every column, as the exponent of the nearest power of two."""
+
+    compact: ClassVar[bool] = True
+    fallback: ClassVar[str] = "others"
+
+    exponents: Payload = wire("features", dtype="coded", discloses="moments")
+
+
+class Move(Message):
+    """A step from the point where the clients are, and what to send from there."""
+
+    compact: ClassVar[bool] = True
+
+    step: Payload = wire("features", dtype="coded")
+    unit: Payload = wire(dtype="float32")
+    bits: Payload = wire(dtype="uint8")  # of a number of the gradient's change
+    attempt: Payload = wire(dtype="uint8")  # counts the moves of a round: each draws random numbers of its own
+    rows: Payload = wire(dtype="int32")  # of a sketch of a client of mean weight, where one is asked for
+    weight: Payload = wire(dtype="float32")  # that mean
+    exponents: Payload = wire("scales", dtype="coded")  # of the columns, in the first move and with a whole point
+    point: Payload = wire("whole", dtype="float64")  # the whole point, where somebody has missed a move
+
+
+class Change(Message):
+    """How a client's gradient and mean loss have changed since it was last asked."""
+
+    compact: ClassVar[bool] = True
+    fallback: ClassVar[str] = "unchanged"
+
+    answered: Payload = wire(dtype="uint8", discloses="nothing")  # 1; 0 where a client was away and nothing changed
+    loss: Payload = wire(dtype="float32", discloses="loss")
+    unit: Payload = wire(dtype="float32", discloses="gradient")
+    gradient: Payload = wire("features", dtype="coded", discloses="gradient")
+
+
+class ChangeAndSketch(Change):
+    """The same, and a sketch of the root of the Hessian at the new point."""
+
+    row_units: Payload = wire("rows", dtype="coded", ragged=True, discloses="sketch")  # in eighths of powers of two
+    sketched_root: Payload = wire("rows", "features", dtype="coded", ragged=True, discloses="sketch")
+
+
+class ChangeAndHessian(Change):
+    """The same, and how the Hessian has changed."""
+
+    hessian_unit: Payload = wire(dtype="float32", discloses="hessian")
+    packed_hessian: Payload = wire("entries", dtype="coded", discloses="hessian")
+
+
+class RootRequest(Message):
+    """The server asks for the root of the Hessian where a client is."""
+
+    compact: ClassVar[bool] = True
+
+    bits: Payload = wire(dtype="uint8")  # of the diagonal, below its leading one
+
+
+class HessianRoot(Message):
+    """The triangular root of a client's Hessian, penalty included."""
+
+    compact: ClassVar[bool] = True
+
+    order: Payload = wire("features", dtype="coded", discloses="hessian")
+    exponents: Payload = wire("features", dtype="coded", discloses="hessian")
+    entries: Payload = wire("entries", dtype="coded", discloses="hessian")
+
+
+class ExactChange(Message):
+    """How gradient, mean loss and Hessian have changed, unrounded: for Hessians that are asked for once."""
+
+    compact: ClassVar[bool] = True
+    fallback: ClassVar[str] = "unchanged"
+
+    answered: Payload = wire(dtype="uint8", discloses="nothing")
+    loss: Payload = wire(dtype="float32", discloses="loss")
+    gradient: Payload = wire("features", dtype="float32", discloses="gradient")
+    packed_hessian: Payload = wire("entries", dtype="float32", discloses="hessian")
+
+
+class Vector(Message):
+    """A vector for the clients to multiply by their own Hessians or the inverses of these."""
+
+    compact: ClassVar[bool] = True
+
+    vector: Payload = wire("features", dtype="coded")
+    unit: Payload = wire(dtype="float32")
+    bits: Payload = wire(dtype="uint8")  # of a number of the answer
+    attempt: Payload = wire(dtype="uint8")  # counts the vectors of a round: each draws random numbers of its own
+
+
+class Solved(Message):
+    """That vector times the inverse of a client's Hessian, penalty included."""
+
+    compact: ClassVar[bool] = True
+    fallback: ClassVar[str] = "others"
+
+    unit: Payload = wire(dtype="float32", discloses="direction")
+    solution: Payload = wire("features", dtype="coded", discloses="direction")
+
+
+class Product(Message):
+    """That vector times a client's Hessian, without the penalty."""
+
+    compact: ClassVar[bool] = True
+    fallback: ClassVar[str] = "others"
+
+    unit: Payload = wire(dtype="float32", discloses="direction")
+    product: Payload = wire("features", dtype="coded", discloses="direction")
+
+
+class BackRequest(Message):
+    """The last move went too far: the clients are to look at points on the way back."""
+
+    compact: ClassVar[bool] = True
+
+    fractions: Payload = wire("fractions", dtype="float64")
+
+
+class LossesBack(Message):
+    """How much lower a client's mean loss was on the way, point by point."""
+
+    compact: ClassVar[bool] = True
+    fallback: ClassVar[str] = "others"
+
+    losses: Payload = wire("fractions", dtype="float32", discloses="loss")

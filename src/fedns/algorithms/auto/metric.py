@@ -1,0 +1,51 @@
+"""What the server of `auto` knows of the Hessian, and its inverse."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import scipy.linalg
+
+from fedns.algorithms.auto.roots import SINGULAR
+from fedns.algorithms.auto.rounding import FloatArray, products_of
+from fedns.numerics.linalg import pack_symmetric, unpack_symmetric
+
+FORGETTING = 0.5  # the weight of the last sketch beside a new one
+Solver = Callable[[FloatArray], FloatArray]
+
+
+class Metric(NamedTuple):
+    """A Hessian without the penalty, times a weight; none where nothing is known, or where clients solve."""
+
+    packed: FloatArray = np.zeros(0)
+    weight: float = 0.0
+    noise: float = 0.0  # curvature below this, in scaled columns, may be rounding
+
+    def averaged_with(self, sketched: FloatArray) -> Metric:
+        kept = FORGETTING * self.packed if self.packed.size else 0.0
+        return Metric(kept + sketched, FORGETTING * self.weight + 1.0, self.noise)
+
+    @classmethod
+    def of_roots(cls, gram: FloatArray, penalty: FloatArray, scales: FloatArray) -> Metric:
+        """Roots have the penalty in them."""
+        noise = max(SINGULAR, float(np.min(penalty / scales**2)))
+        return cls(gram - pack_symmetric(np.diag(penalty)), 1.0, noise)
+
+    def moved_by(self, change: FloatArray, variance: float, scales: FloatArray) -> Metric:
+        """A change in scaled columns, of entries whose rounding errors have a variance of up to a quarter of this."""
+        packed = (self.packed if self.packed.size else 0.0) + change * products_of(scales)
+        # A symmetric matrix of rounding errors of variance up to unit^2 / 4 has eigenvalues up to unit sqrt(M).
+        return Metric(packed, 1.0, float(np.sqrt(variance * scales.size)))
+
+    def solver(self, scales: FloatArray, penalty: FloatArray, sketched: bool) -> Solver:
+        """The inverse of the Hessian, penalty included."""
+        hessian = unpack_symmetric(self.packed / self.weight, scales.size) / np.outer(scales, scales)
+        hessian[np.diag_indices(scales.size)] += penalty / scales**2
+        if not sketched:  # no direction is believed to have less curvature than rounding may have left
+            values, vectors = np.linalg.eigh(hessian)
+            values = np.maximum(values, min(self.noise, values[-1]))
+            return lambda vector: vectors @ ((vectors.T @ (vector / scales)) / values) / scales
+        factor = scipy.linalg.cho_factor(hessian, check_finite=False)
+        return lambda vector: scipy.linalg.cho_solve(factor, vector / scales, check_finite=False) / scales

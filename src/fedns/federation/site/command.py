@@ -1,0 +1,36 @@
+"""Running a site: one command, one small file. Nothing heavy is imported: an engine may work in a process of its own."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from pathlib import Path
+
+from fedns.federation.config import SiteConfig, engine_named, warn_of_expiry
+from fedns.federation.processes import ended_by_sigterm
+
+FACTORY = "fedns.federation.site.serve:service"  # how an engine that starts processes of its own finds the service
+COMPILING = "fedns-rehearsal"  # the name of a thread that compiles
+log = logging.getLogger("fedns.site")
+
+
+def run_site(path: Path, factory: str = FACTORY) -> None:
+    """Answer until told to stop. factory: what makes the service from the path, as "package.module:function"."""
+    config = SiteConfig.read(path)
+    engine = engine_named(config.engine)
+    log.info("site %s on %s; Ctrl-C ends it", config.name, config.engine)
+    warn_of_expiry(engine, config.credentials)
+    with ended_by_sigterm():
+        try:
+            engine.serve(config.credentials, factory, path)
+        except (SystemExit, KeyboardInterrupt) as ended:
+            leave_if_compiling(ended.code if isinstance(ended, SystemExit) and isinstance(ended.code, int) else 130)
+            raise
+
+
+def leave_if_compiling(status: int) -> None:
+    """End the process where a thread still compiles: the compiler does not survive the ordinary way out."""
+    if any(thread.name == COMPILING for thread in threading.enumerate()):
+        logging.shutdown()
+        os._exit(status)
