@@ -149,7 +149,8 @@ class Neighbourhoods:
             rows, share, mean = limits
             effective = np.log([total / (most_curvature * rows), total / (peak * rows), total * (total / squares) / rows])
             even = np.log([share * trace / most_trace, share * trace / largest])
-            return float(min((effective / [1, 2, 4]).max(), (even / [1, 2]).max(), np.log(total / mean)))
+            # numpy's least is nan where one is; Python's need not be
+            return float(np.min([(effective / [1, 2, 4]).max(), (even / [1, 2]).max(), np.log(total / mean)]))
 
 
 def _kind(problem: Problem) -> tuple[Any, ...]:
