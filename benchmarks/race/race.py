@@ -112,8 +112,7 @@ def prepared(contender: Contender, task: Task, layout: str) -> Attempt:
     """What is timed, after a first attempt that compiles what has to be."""
     attempt = contender.prepare(task, task.layouts[layout])
     if contender.warm_up is not None:
-        with at_most(contender.limit_seconds):
-            attempt(contender.warm_up)
+        attempt(contender.warm_up)  # without a limit: what is interrupted while it compiles is of no use afterwards
     return attempt
 
 
