@@ -269,6 +269,12 @@ def test_a_site_is_one_process(federation: Federation) -> None:
         serve(SiteCredentials.load(federation.folder / "sites" / "west"), bytes)
 
 
+def test_a_site_loads_nothing_of_the_superlink() -> None:
+    loaded = "import fedns.transports.flower.client, sys; print(*sys.modules)"
+    found = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True).stdout.split()
+    assert "flwr" in found and not {"sqlalchemy", "flwr.superlink", "uvicorn"} & set(found)
+
+
 def test_a_caller_may_stop_listening(federation: Federation, tmp_path: Path) -> None:
     heard = tmp_path / "heard"
     arrivals = federation.transport.exchange({"north": b"quick", "south": b"await " + bytes(heard)}, PATIENCE_SECONDS)

@@ -41,7 +41,7 @@ from google.protobuf.wrappers_pb2 import BytesValue
 from fedns.federation.processes import LARGEST_MESSAGE, EngineError
 from fedns.federation.site.metrics import COORDINATOR
 from fedns.transports.flower.credentials import SiteCredentials
-from fedns.transports.flower.turns import HOLD_SECONDS, TURN_PATH, leaf, pack_parts, unpack_parts
+from fedns.transports.flower.turn_format import HOLD_SECONDS, TURN_PATH, leaf, pack_parts, unpack_parts
 
 Answer = Callable[[bytes], bytes]
 

@@ -60,7 +60,7 @@ from fedns.transports.flower.client import MESSAGE_TYPE
 from fedns.transports.flower.connection import pack, payload_of
 from fedns.transports.flower.credentials import CoordinatorCredentials
 from fedns.transports.flower.processes import Child, SuperLink, start_superlink
-from fedns.transports.flower.turns import AFTERLIFE_SECONDS, leaf
+from fedns.transports.flower.turn_format import AFTERLIFE_SECONDS, leaf
 
 HEARTBEAT_SECONDS = 10.0  # Flower gives a task up after 60
 PAUSE_SECONDS = 0.02

@@ -16,20 +16,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import struct
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from contextlib import suppress
 from typing import Any
 
 from fedns.transports.flower import settings as flower_settings  # noqa: F401  (before flwr)
 
 from flwr.proto.fleet_pb2 import PullMessagesRequest, PullMessagesResponse, PushMessagesRequest  # isort: skip
-from flwr.proto.message_pb2 import (
-    ConfirmMessageReceivedRequest,
-    ObjectTree,
-    PullObjectRequest,
-    PushObjectRequest,
-)
+from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest, PullObjectRequest, PushObjectRequest
 from flwr.proto.node_pb2 import Node
 from flwr.server.superlink.linkstate import LinkState
 from flwr.supercore.error import FlowerError
@@ -38,6 +32,8 @@ from flwr.superlink.servicer.fleet import fleet_handlers
 from google.protobuf.message import DecodeError
 from google.protobuf.wrappers_pb2 import BytesValue
 
+from fedns.transports.flower.turn_format import HOLD_SECONDS, leaf, pack_parts, unpack_parts
+
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -45,10 +41,7 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 log = logging.getLogger(__name__)
 
-TURN_PATH = "/v1/fleet/fedns-turn"
-HOLD_SECONDS = 3.0  # how long a turn without a question lasts
 PART_SECONDS, LOOK_SECONDS = 5.0, 0.01  # a message can be seen a moment before all of it is there
-AFTERLIFE_SECONDS = 5.0  # a message outlives its exchange by this: asking for one that has expired is an error at SuperLink
 HANDLERS: dict[type, Callable[[Any, LinkState], Any]] = {
     ConfirmMessageReceivedRequest: lambda request, state: fleet_handlers.confirm_message_received(
         request, state, state.object_store
@@ -59,34 +52,6 @@ HANDLERS: dict[type, Callable[[Any, LinkState], Any]] = {
     PushObjectRequest: fleet_handlers.push_object,
 }
 NOTHING = (b"", b"")
-_LENGTH = struct.Struct(">Q")
-
-
-def pack_parts(parts: Sequence[bytes]) -> bytes:
-    return b"".join(_LENGTH.pack(len(part)) + part for part in parts)
-
-
-def unpack_parts(data: bytes, count: int) -> list[bytes]:
-    """So many parts or more; raises ValueError where the bytes hold anything else."""
-    parts: list[bytes] = []
-    start = 0
-    while start < len(data) or len(parts) < count:
-        if start + _LENGTH.size > len(data):
-            raise ValueError("parts are missing")
-        (length,) = _LENGTH.unpack_from(data, start)
-        start += _LENGTH.size
-        parts.append(data[start : start + length])
-        start += length
-    if start != len(data):
-        raise ValueError("the lengths of the parts do not add up")
-    return parts
-
-
-def leaf(tree: ObjectTree) -> str:
-    """The one part of a message that holds something: the record, or the message itself if it is an error."""
-    while tree.children:
-        tree = tree.children[0]
-    return tree.object_id
 
 
 class Refused(Exception):
