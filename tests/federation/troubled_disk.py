@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import gc
 import os
 import resource
 import shutil
@@ -15,6 +16,7 @@ from tests.federation.in_process import Federation, run_of
 
 from fedns.core.files import write_whole
 from fedns.federation.coordinator.state import CHECKPOINT_FILE
+from fedns.federation.site.budget import Budget
 
 SMALL_BYTES = 1000  # that a file may have on the "full" disk: less than a checkpoint
 TROUBLES = ("full", "coordinator read-only", "site read-only")
@@ -46,6 +48,12 @@ def mount(folder: Path, options: str) -> None:
     subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)], check=True)
 
 
+def let_go() -> None:
+    """Close the budgets: nobody may have a file open for writing when a file system is made read-only by hand."""
+    for budget in [found for found in gc.get_objects() if type(found) is Budget]:
+        budget.close()
+
+
 def fill(folder: Path) -> None:
     """Write until nothing more fits."""
     with contextlib.suppress(OSError), (folder / "ballast").open("wb", buffering=0) as file:
@@ -71,6 +79,7 @@ def main() -> None:
             elif trouble == "full file system":
                 fill(folder)
             elif trouble == "read-only file system":
+                let_go()
                 mount(folder, "remount,ro")
             else:
                 make_read_only(folder / "site-1" if "site" in trouble else folder, inside="site" in trouble)

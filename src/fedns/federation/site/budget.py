@@ -163,8 +163,13 @@ class Budget:
                     if self._inode == self._file_inode:
                         yield spent
                         return
-                self._close()  # the owner has put another in its place
-                self._file = -1
+                self.close()  # the owner has put another in its place
+
+    def close(self) -> None:
+        """Let go of the file; it is opened again when it is held."""
+        if self._file >= 0:
+            self._close()
+            self._file = -1
 
     def _opened(self) -> int:
         if self._file < 0:
