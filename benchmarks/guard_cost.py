@@ -49,7 +49,7 @@ from fedns.runs.builder import algorithm_of, at_site
 from fedns.runs.policy import Policy
 from fedns.runs.spec import Spec
 
-SITES, ROUNDS, LEAST_RUNS, SKETCH = ("a", "b"), 20, 3, 108
+SITES, ROUNDS, LEAST_RUNS, SKETCH = ("a", "b"), 20, 5, 108
 # Seeds are the run's at all sites, so that both of a pair compute the same.
 GUARDED = Permissions(requests_per_minute=2**31, largest_released_fraction=1e3, job_seed=True)
 SHAPES = ((20_000, 54), (581_012, 54))
@@ -62,9 +62,7 @@ CASES = (  # method, loss
     ("fedns:line_search=aggregate", "logistic"),
     ("fedns:line_search=aggregate", "poisson"),
 )
-MEMORY = Path(
-    "/dev/shm"
-)  # what sites write lies there where there is such a folder: a disk's times vary more than a guard's
+MEMORY = Path("/dev/shm")  # where sites write, if there is such a folder: a disk's times vary more than a guard's
 RESAMPLED = 400
 
 
@@ -100,8 +98,8 @@ class Both(Transport):
             for site in SITES
         }
         self._turn = 0
-        self.seconds: dict[str, list[list[float]]] = {site: [] for site in SITES}  # of every request: clock and processors
-        self.handlers: list[str] = []  # of every request to the first site
+        self.seconds: list[list[float]] = []  # of every request: clock and processors
+        self.handlers: list[str] = []  # who was asked for
 
     def connected(self) -> list[str]:
         return list(SITES)
@@ -117,9 +115,8 @@ class Both(Transport):
             if guarded.kind != ANSWER:
                 raise RuntimeError(guarded.body.decode())
             if asked.kind == ASK:
-                self.seconds[site].append(taken)
-                if site == SITES[0]:
-                    self.handlers.append(handler_named_in(asked.body))
+                self.seconds.append(taken)
+                self.handlers.append(handler_named_in(asked.body))
             yield Arrival(site, answers[1])
 
     def close(self) -> None:
@@ -127,14 +124,14 @@ class Both(Transport):
 
 
 def one_run(shards: Shards, method: str, loss: str) -> tuple[list[str], NDArray[np.float64]]:
-    """Who was asked for in every request of a run, and the seconds at every site: (sites, requests, 4)."""
+    """Who was asked for in every request of a run, and the seconds: (requests, 4). Some sites may be asked more often."""
     policy = Policy(patience_seconds=0.0)
     spec = Spec(sites=SITES, methods=(method,), sketch_size=SKETCH, loss=loss, rounds=ROUNDS, strength=1e-3, policy=policy)
     with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as name:
         both = Both(shards, Path(name))
         state = RunState.open(replace(spec, gradient_tol=None), Path(name), resume=False)
         train(algorithm_of(spec), NetworkedCohort(Link(both, state)), observers=[])
-    return both.handlers, np.array([both.seconds[site] for site in SITES])
+    return both.handlers, np.array(both.seconds)
 
 
 class Share(NamedTuple):
@@ -167,7 +164,7 @@ def measure(rows: int, columns: int, method: str, loss: str, seconds: float) -> 
     runs: list[NDArray[np.float64]] = []
     while len(runs) < LEAST_RUNS or time.monotonic() < end:
         runs.append(one_run(shards, method, loss)[1])
-    taken = np.concatenate(runs)  # (repetitions, requests, 4)
+    taken = np.stack(runs)  # (repetitions, requests, 4)
     kinds = defaultdict(list)
     for place, handler in enumerate(handlers):
         kinds[handler].append(place)
