@@ -1,9 +1,8 @@
-"""SJLT and gradient in one loop over dense rows that fit the registers, sixteen rows at a time.
+"""SJLT and gradient in one loop over dense rows that fit the registers, eight rows at a time.
 
-While sixteen rows are added to the sums, the margins of the next sixteen are found and rows further on are asked for: the
-processor works on rows in the first-level cache, and the memory is read all the time, strictly in order. Everything is in
-one function, since a call counts a reference, atomically, to every array it is given, which costs as much as the work on
-several rows.
+While eight rows are added to the sums, the margins of the next eight are found: the processor works on rows in the
+first-level cache, and the memory is read all the time, strictly in order. Everything is in one function, since a call
+counts a reference, atomically, to every array it is given, which costs as much as the work on several rows.
 """
 
 from functools import cache
@@ -22,8 +21,6 @@ from fedns.numerics.rng import random_bits
 from fedns.numerics.rows import DenseRows, Rows
 
 _EIGHT = (0,) * 8
-_GROUP = 16  # the derivatives of eight rows are a long chain: two such chains go side by side
-_AHEAD_BYTES = 32768  # how far ahead rows are asked for; 16 to 128 KiB is the same, 8 KiB too late
 _ONE = np.uint64(1)
 _SHIFT_32 = np.uint64(32)
 
@@ -47,7 +44,7 @@ def _groups_address(loss: FormulasType, dtype: Any, vectors: int) -> int:
 
 @exact_jit
 def _add_groups(loss, flat, columns, y, s, begin, first, stop, w, scale, key0, key1, total, table, vectors):
-    """total += sum_i slope_i x_i and table[bucket_i] += +-root_i x_i, in groups of rows from `first` on.
+    """total += sum_i slope_i x_i and table[bucket_i] += +-root_i x_i, in groups of eight rows from `first` on.
 
     Rows first:stop, a multiple of eight, of as many vectors as the type of `vectors` says; an intercept is a column of ones.
     """
@@ -58,26 +55,23 @@ def _add_groups(loss, flat, columns, y, s, begin, first, stop, w, scale, key0, k
     ones = simd.unit(rest) if w.size > columns else none
     weights = simd.load_row(w, 0, w.size - 8 * (len(shape) - 1), none, shape)
     sums = simd.load_row(total, 0, 8, none, shape)
-    products, slopes, roots = aligned(_GROUP, 8).reshape(8 * _GROUP), aligned(1, _GROUP)[0], aligned(1, _GROUP)[0]
-    for j in range(min(_GROUP, stop - first)):
-        simd.store(products, 8 * j, simd.dot(simd.load_row(flat, (first + j) * columns, rest, ones, shape), weights))
-    for i in range(first, stop, _GROUP):
-        for half in range(0, _GROUP, 8):
-            at = min(i + half, stop - 8)  # after the last eight rows these again, which nobody reads
-            weight = simd.load(s, at) * scale if s.size > 0 else simd.splat(scale)
-            z = simd.totals(simd.load_row(products, 8 * half, 8, none, _EIGHT))
-            slope, curvature = derivatives_of_eight(loss, simd.load(y, at), z)
-            simd.store(slopes, half, slope * weight)
-            simd.store(roots, half, simd.square_root(curvature * weight))
-        for j in range(min(_GROUP, stop - i)):
-            row, following = (i + j) * columns, min(i + j + _GROUP, stop - 1) * columns
-            simd.prefetch(flat, row + _AHEAD_BYTES // flat.itemsize, shape)
+    scratch = aligned(10, 8).reshape(80)  # the products of eight rows with the coefficients, their slopes, their roots
+    for j in range(8):
+        simd.store(scratch, 8 * j, simd.dot(simd.load_row(flat, (first + j) * columns, rest, ones, shape), weights))
+    for i in range(first, stop, 8):
+        weight = simd.load(s, i) * scale if s.size > 0 else simd.splat(scale)
+        z = simd.totals(simd.load_row(scratch, 0, 8, none, _EIGHT))
+        slope, curvature = derivatives_of_eight(loss, simd.load(y, i), z)
+        simd.store(scratch, 64, slope * weight)
+        simd.store(scratch, 72, simd.square_root(curvature * weight))
+        following = min(i + 8, stop - 8)  # after the last group its own margins again, which nobody reads
+        for j in range(8):
             bits = random_bits(key0, key1, i + j - begin)
-            place = np.int64(((bits >> _SHIFT_32) * size) >> _SHIFT_32) * width
+            bucket = np.int64(((bits >> _SHIFT_32) * size) >> _SHIFT_32)
             sign = 1.0 - 2.0 * np.float64(np.int64(bits & _ONE))
-            product, sums = simd.add_row_looking_ahead(
-                flat, row, rest, ones, simd.splat(slopes[j]), sums, cells, place, simd.splat(sign * roots[j]), following,
-                weights,
+            products, sums = simd.add_row_looking_ahead(
+                flat, (i + j) * columns, rest, ones, simd.splat(scratch[64 + j]), sums,
+                cells, bucket * width, simd.splat(sign * scratch[72 + j]), (following + j) * columns, weights,
             )  # fmt: skip
-            simd.store(products, 8 * j, product)
+            simd.store(scratch, 8 * j, products)
     simd.store_row(total, 0, sums)

@@ -62,8 +62,8 @@ def _lane_mask(builder: Any, count: Any) -> Any:
     return builder.icmp_signed("<", lanes, builder.shuffle_vector(one, empty, zeros))
 
 
-def _masked_load(builder: Any, element: Any, pointer: Any, mask: Any, others: Any = None) -> Any:
-    """llvm.masked.load of eight elements; `others`, zeros if None, where the mask is not set."""
+def _masked_load(builder: Any, element: Any, pointer: Any, mask: Any) -> Any:
+    """llvm.masked.load of eight elements, zeros where the mask is not set."""
     lanes = ir.VectorType(element, LANES)
     pointer = builder.bitcast(pointer, lanes.as_pointer())
     kind = "i" if isinstance(element, ir.IntType) else "f"
@@ -72,7 +72,7 @@ def _masked_load(builder: Any, element: Any, pointer: Any, mask: Any, others: An
     signature = ir.FunctionType(lanes, [pointer.type, ir.IntType(32), flags, lanes])
     function = cgutils.get_or_insert_function(builder.module, signature, name)
     align = ir.Constant(ir.IntType(32), _size(element))
-    return builder.call(function, [pointer, align, mask, ir.Constant(lanes, None) if others is None else others])
+    return builder.call(function, [pointer, align, mask, ir.Constant(lanes, None)])
 
 
 def _size(element: Any) -> int:
@@ -108,15 +108,6 @@ def _widen(builder: Any, array_type: Any, loaded: Any) -> Any:
     if "int" in name:
         return (builder.uitofp if name.startswith("u") else builder.sitofp)(loaded, _DOUBLES)
     return builder.fpext(loaded, _DOUBLES)
-
-
-def _narrow(builder: Any, array_type: Any, doubles: Any) -> Any:
-    """Eight doubles, each of them a number that an array of this type can hold, as its elements."""
-    name, bits = str(array_type.dtype), array_type.dtype.bitwidth
-    if "int" in name:
-        lanes = ir.VectorType(ir.IntType(bits), LANES)
-        return (builder.fptoui if name.startswith("u") else builder.fptosi)(doubles, lanes)
-    return doubles if bits == 64 else builder.fptrunc(doubles, ir.VectorType(ir.FloatType(), LANES))
 
 
 @intrinsic
@@ -231,20 +222,19 @@ def _at(builder: Any, index: Any, steps: int, stride: Any = LANES) -> Any:
 
 
 def _row_part(context: Any, builder: Any, array_type: Any, array: Any, index: Any, i: int, last: Any) -> Any:
-    """Vector i of a row that starts at index; `last` is None, or the last vector's mask and what its other lanes hold."""
+    """Vector i of a row that starts at index; `last` is None, or the last vector's mask and what is added to it."""
     element = context.get_value_type(array_type.dtype)
     pointer = _address(context, builder, array_type, array, _at(builder, index, i))
     if last is not None:
-        others = _narrow(builder, array_type, last[1])
-        return _widen(builder, array_type, _masked_load(builder, element, pointer, last[0], others))
+        return builder.fadd(_widen(builder, array_type, _masked_load(builder, element, pointer, last[0])), last[1])
     pointer = builder.bitcast(pointer, ir.VectorType(element, LANES).as_pointer())
     return _widen(builder, array_type, builder.load(pointer, align=_size(element)))
 
 
 @intrinsic
 def load_row(typing_context, array, index, rest, more, shape):
-    """A row from index on, in as many vectors as `shape`, a tuple, has items: `rest` elements in the last of them, and
-    those of `more` after them."""
+    """A row from index on, in as many vectors as `shape`, a tuple, has items: `rest` elements in the last of them, to
+    which `more` is added."""
 
     def generate(context, builder, signature, arguments):
         array, index, rest, more, _ = arguments
@@ -253,25 +243,6 @@ def load_row(typing_context, array, index, rest, more, shape):
         return _joined(builder, parts)
 
     return Vectors(shape.count)(array, types.intp, types.intp, vector, shape), generate
-
-
-@intrinsic
-def prefetch(typing_context, array, index, shape):
-    """Ask for as many vectors from index on as `shape` has items, for the second-level cache; they need not exist."""
-
-    def generate(context, builder, signature, arguments):
-        byte, number = ir.IntType(8).as_pointer(), ir.IntType(32)
-        kind = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
-        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-        element = context.get_value_type(signature.args[0].dtype)
-        start = builder.bitcast(_address(context, builder, signature.args[0], *arguments[:2]), byte)
-        read, second_level, data = (ir.Constant(number, n) for n in (0, 2, 1))
-        for offset in range(0, shape.count * LANES * _size(element), 64):
-            pointer = builder.gep(start, [ir.Constant(ir.IntType(64), offset)])
-            builder.call(function, [pointer, read, second_level, data])
-        return context.get_dummy_value()
-
-    return types.void(array, types.intp, shape), generate
 
 
 @intrinsic
