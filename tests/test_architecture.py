@@ -35,7 +35,10 @@ OWNERS = {
     "cupy": {path.relative_to(ROOT).as_posix() for path in (ROOT / "numerics/gpu").glob("*.py")},
     "distributed": {"simulation/cluster.py"},
     "llvmlite": {f"numerics/cpu/{part}.py" for part in ("formulas", "parts", "pointwise", "simd")},
-    "flwr": {f"transports/flower/{part}.py" for part in ("client", "connection", "door", "server", "superlink", "turns")},
+    "flwr": {
+        f"transports/flower/{part}.py"
+        for part in ("client", "connection", "door", "server", "superlink", "turn_format", "turns")
+    },
     "nvflare": {f"transports/nvflare/{part}.py" for part in ("client", "incoming", "kept", "processes", "server")},
 }
 
