@@ -39,12 +39,12 @@ from fedns.federation.processes import end_group, ended_by_sigterm
 from fedns.federation.protocol.packets import ANSWER, ASK, OPEN, Packet
 from fedns.federation.protocol.transport import Arrival, Transport
 from fedns.federation.site.answering import Answering
-from fedns.federation.site.command import run_site
 from fedns.federation.site.guard import Guard, Question
 from fedns.federation.site.permissions import Permissions
 from fedns.federation.site.rows import site_shards
 from fedns.federation.site.serve import prepare as compile_ahead
 from fedns.federation.site.service import SiteService
+from fedns.federation.site_command import run_site
 from fedns.runs.builder import algorithm_of, at_site
 from fedns.runs.policy import Policy
 from fedns.runs.spec import Spec

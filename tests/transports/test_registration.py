@@ -16,7 +16,7 @@ from fedns.federation.coordinator.coordinate import coordinate, open_transport
 from fedns.federation.protocol.transport import Engine
 from fedns.federation.provision import init_federation
 from fedns.federation.site import serve
-from fedns.federation.site.command import run_site
+from fedns.federation.site_command import run_site
 from fedns.runs.builder import algorithm_of, problem_of
 from fedns.transports import BUILT_IN, TRANSPORTS
 

@@ -32,7 +32,7 @@ def site(
     if not reset_budget:
         log_to_console()
         logging.getLogger("fedns.site").info("fedns %s reads %s", __version__, config)  # what is imported next takes a while
-    from fedns.federation.site.command import run_site
+    from fedns.federation.site_command import run_site
     from fedns.studies import FACTORY
 
     if reset_budget:

@@ -62,7 +62,8 @@ def test_a_rehearsal_that_takes_long_says_so_and_one_that_fails_is_no_trouble(mo
 ENDLESS = """
 import os, sys, threading
 from fedns.federation.processes import ended_by_sigterm
-from fedns.federation.site import command, rehearsal
+from fedns.federation import site_command as command
+from fedns.federation.site import rehearsal
 rehearsal._play = lambda *_: (print("compiling", flush=True), threading.Event().wait())
 class Engine:
     contact = None

@@ -20,9 +20,9 @@ from fedns.core.messages import Message
 from fedns.core.run import run
 from fedns.core.shards import Shards
 from fedns.core.termination import Stop
-from fedns.federation.site.command import COMPILING
 from fedns.federation.site.guard import Guard
 from fedns.federation.site.permissions import Refusal
+from fedns.federation.site_command import COMPILING
 from fedns.numerics.backend import Keys, SketchPlan
 from fedns.numerics.linalg import single_threaded_blas
 from fedns.problems.evaluation import evaluate
