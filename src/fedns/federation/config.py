@@ -55,9 +55,7 @@ class SiteConfig:
         config = filled(cls, str(path), values, folder=path.resolve().parent, data=data, permit=permit)
         _check_engine(path, config.engine)
         if config.device is not None:
-            from fedns.numerics.backend import (
-                DEVICES,  # with much else, which a process that only starts others does without
-            )
+            from fedns.numerics.backend import DEVICES  # and much else, which a process that only starts others can spare
 
             if config.device not in DEVICES:
                 raise ConfigError(f"{path}: {unknown('device', config.device, DEVICES)}")

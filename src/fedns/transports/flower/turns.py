@@ -130,7 +130,7 @@ class Turns:
         deadline = loop.time() + HOLD_SECONDS
         while not gone.done():
             seen = self._asked.now
-            # SuperLink is asked first: it also finds out whether the site speaks for itself.
+            # Asked before the question that was handed out is looked at: a site that speaks for another gets neither.
             response = self._ask(node_id, pull)
             if response.messages_list:
                 self._handed_out[node_id] = response
