@@ -13,6 +13,9 @@ from threadpoolctl import ThreadpoolController
 from fedns.numerics import parallel
 from fedns.numerics.compiled import COMPILED, jit, plain_jit
 
+if COMPILED:
+    from fedns.numerics.cpu import folding
+
 FloatArray = NDArray[np.float64]
 _GRAM_ROWS = 256  # enough for an efficient product, few enough that several threads find work
 _LEAST_FOR_THREADS = 1 << 23  # products of two numbers: a few tenths of a millisecond of work
@@ -21,16 +24,10 @@ _LEAST_FOR_THREADS = 1 << 23  # products of two numbers: a few tenths of a milli
 def add_weighted_rows(total: FloatArray, rows: FloatArray, weights: FloatArray) -> None:
     """total += sum_j weights[j] rows[j], one row after the other."""
     if COMPILED:
-        _add_one_by_one(total, rows, weights)
+        folding.add_weighted_rows(total, rows, weights)
     else:
-        total += weights @ rows
-
-
-@plain_jit
-def _add_one_by_one(total, rows, weights):
-    for j in range(rows.shape[0]):
-        for c in range(rows.shape[1]):
-            total[c] += weights[j] * rows[j, c]
+        with np.errstate(over="ignore", invalid="ignore"):
+            total += weights @ rows
 
 
 @jit
