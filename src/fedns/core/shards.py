@@ -13,8 +13,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedns.core.checked import checked
 from fedns.core.errors import DataError
+from fedns.numerics.packed import PackedRows
 from fedns.numerics.parallel import cut
-from fedns.numerics.rows import NARROW_TYPES, DenseRows, Rows, SparseRows, narrowed
+from fedns.numerics.rows import NARROW_TYPES, DenseRows, Rows, SparseRows, narrowed, packed_where_it_pays, written_out
 from fedns.numerics.streaming import file_of, in_memory
 
 # Above this share of nonzeros dense rows are several times faster, and at most twice as large.
@@ -125,6 +126,8 @@ class Shards:
             begin, end = self.rows.indptr[first], self.rows.indptr[last]
             entries = {name: getattr(self.rows, name)[begin:end] for name in ("data", "indices")}
             rows: Rows = self.rows._replace(**entries, indptr=self.rows.indptr[first : last + 1] - begin)
+        elif isinstance(self.rows, PackedRows):
+            rows = self.rows.part(first, last)
         else:
             rows = DenseRows.of(self.rows.values[first:last])
         weights = None if self.sample_weights is None else self.sample_weights[first:last]
@@ -135,8 +138,16 @@ class Shards:
     @cached_property
     def narrowed(self) -> Shards:
         """The same numbers in the smallest type that holds each of them exactly: every pass gives the same bits."""
-        rows = narrowed(self.rows)
+        rows = narrowed(written_out(self.rows))
         return self if rows is self.rows else replace(self, rows=rows)
+
+    @cached_property
+    def packed(self) -> Shards:
+        """The same with an index for each one-hot group of columns, where that pays: every pass gives the same bits."""
+        if isinstance(self.rows, PackedRows):
+            return self
+        rows = packed_where_it_pays(written_out(self.narrowed.rows))
+        return self.narrowed if rows is self.narrowed.rows else replace(self, rows=rows)
 
     def pooled(self) -> Shards:
         """All rows as one client. Only for a contiguous whole, which is what a split makes."""

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from fedns.core.checked import checked
 from fedns.core.errors import DataError
 from fedns.core.shards import FloatArray, Shards
+from fedns.numerics.packed import PackedRows
 from fedns.numerics.rows import DenseRows, Rows, SparseRows
 from fedns.numerics.streaming import streamed
 
@@ -145,6 +146,8 @@ def _is_constant(summary: ColumnSummary) -> NDArray[np.bool_]:
 
 
 def _transformed(rows: Rows, scaling: Scaling) -> Rows:
+    if isinstance(rows, PackedRows):
+        rows = DenseRows.of(rows.block(0, rows.shape[0]))
     if streamed(rows):
         raise DataError("the table is larger than memory and cannot be scaled here: scale its columns before, scale='none'")
     if isinstance(rows, SparseRows) and not scaling.center.any():

@@ -1,15 +1,20 @@
 """Rows of a matrix, dense or compressed: what passes over rows read."""
 
 import mmap
+import weakref
+from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
+from fedns.numerics.packed import PackedRows, packed
+
 # What rows may be stored in besides float64, smallest first. Kernels widen them in registers.
 NARROW_TYPES = (np.uint8, np.int8, np.int16, np.float32)
 _CHUNK = 1 << 14
+_WORTH_COMPILING = 1 << 21  # entries: with fewer, a run is over before the kernels for another kind of rows are compiled
 
 
 class DenseRows(NamedTuple):
@@ -69,10 +74,11 @@ class SparseRows(NamedTuple):
         return np.asarray(self.block(start, stop).toarray())
 
 
-Rows = DenseRows | SparseRows
+PlainRows = DenseRows | SparseRows
+Rows = PlainRows | PackedRows
 
 
-def narrowed(rows: Rows) -> Rows:
+def narrowed(rows: PlainRows) -> PlainRows:
     """The same rows with their numbers in the smallest type that holds each of them exactly; themselves where none does.
 
     Rows that are mapped from a file stay there: they may be more than the memory holds.
@@ -84,6 +90,40 @@ def narrowed(rows: Rows) -> Rows:
         if np.dtype(kind).itemsize < values.itemsize and (copy := _in_type(values, kind)) is not None:
             return rows._replace(flat=copy) if isinstance(rows, DenseRows) else rows._replace(data=copy)
     return rows
+
+
+def packed_where_it_pays(rows: PlainRows) -> Rows:
+    """Large dense rows with an index for every one-hot group, where that leaves at most half of the columns to be held."""
+    if not isinstance(rows, DenseRows) or rows.flat.size < _WORTH_COMPILING:
+        return rows
+    if find_spec("numba") is None or _is_mapped(rows.flat):
+        return rows
+    found = packed(rows.values)
+    if found is None or 2 * (found.width + found.firsts.size) > rows.num_columns:
+        return rows
+    return found._replace(numbers=narrowed(DenseRows(found.numbers, max(1, found.width)))[0])
+
+
+def written_out(rows: Rows) -> PlainRows:
+    """Rows as a matrix: packed ones with all their columns, in the type of their numbers."""
+    if not isinstance(rows, PackedRows):
+        return rows
+    return DenseRows.of(rows.written_out(0, rows.shape[0], rows.numbers.dtype))
+
+
+_known: dict[int, tuple[Any, PlainRows]] = {}
+
+
+def written_once(rows: Rows) -> PlainRows:
+    """The same for what reads packed rows again and again and only in this form: it is kept for as long as they are."""
+    if not isinstance(rows, PackedRows):
+        return rows
+    key = id(rows.codes)
+    known = _known.get(key)
+    if known is None or known[0]() is not rows.codes:
+        known = weakref.ref(rows.codes, lambda _: _known.pop(key, None)), written_out(rows)
+        _known[key] = known
+    return known[1]
 
 
 def _is_mapped(values: Any) -> bool:

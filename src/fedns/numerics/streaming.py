@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from fedns.numerics import memory
 from fedns.numerics.errors import BackendError
+from fedns.numerics.packed import PackedRows
 from fedns.numerics.parallel import Segments
-from fedns.numerics.rows import DenseRows, Rows, SparseRows
+from fedns.numerics.rows import DenseRows, PlainRows, Rows, SparseRows
 
 # Long enough for a disk to be at its best, short enough for the first ones to come soon.
 _READ_BYTES = 32 << 20
@@ -40,12 +41,14 @@ class Run(NamedTuple):
 
 def streamed(rows: Rows) -> bool:
     """Whether these rows are in a file and take more than memory has room for."""
+    if isinstance(rows, PackedRows):
+        return False
     return rows.nbytes > memory.room() and all(file_of(array) is not None for array in _numbers(rows))
 
 
 def in_memory(rows: Rows, segments: Segments) -> Iterator[Run]:
     """The segments in order, with their rows in memory; all at once where the rows are."""
-    if not streamed(rows):
+    if isinstance(rows, PackedRows) or not streamed(rows):
         yield Run(0, segments.number, 0, rows.shape[0], rows, segments)
         return
     with contextlib.ExitStack() as stack:
@@ -61,7 +64,7 @@ def in_memory(rows: Rows, segments: Segments) -> Iterator[Run]:
             yield Run(low, high, first, last, part, moved)
 
 
-def _runs(rows: Rows, segments: Segments) -> list[tuple[int, int, int, int]]:
+def _runs(rows: PlainRows, segments: Segments) -> list[tuple[int, int, int, int]]:
     """Segments low:high that stand one after the other and are read together, with their rows first:last."""
     sizes = _bytes_before(rows, segments.last) - _bytes_before(rows, segments.first)
     broken = segments.first[1:] != segments.last[:-1]
@@ -74,7 +77,7 @@ def _runs(rows: Rows, segments: Segments) -> list[tuple[int, int, int, int]]:
     return [*runs, (low, segments.number, int(segments.first[low]), int(segments.last[-1]))]
 
 
-def _bytes_before(rows: Rows, places: NDArray[np.int64]) -> NDArray[np.int64]:
+def _bytes_before(rows: PlainRows, places: NDArray[np.int64]) -> NDArray[np.int64]:
     if isinstance(rows, SparseRows):
         return np.asarray(rows.indptr[places] * (rows.data.itemsize + rows.indices.itemsize), dtype=np.int64)
     return places * (rows.num_columns * rows.flat.itemsize)
@@ -83,7 +86,7 @@ def _bytes_before(rows: Rows, places: NDArray[np.int64]) -> NDArray[np.int64]:
 class _Source:
     """The file or files that rows are in; two buffers take turns, so that a part is gone when the next but one comes."""
 
-    def __init__(self, rows: Rows) -> None:
+    def __init__(self, rows: PlainRows) -> None:
         self._rows = rows
         self._arrays = _numbers(rows)
         self._places = [file_of(array) or ("", 0) for array in self._arrays]
@@ -94,7 +97,7 @@ class _Source:
         for file in self._files:
             file.close()
 
-    def read(self, first: int, last: int) -> Rows:
+    def read(self, first: int, last: int) -> PlainRows:
         """Rows first:last, counted from 0."""
         rows = self._rows
         self._buffers.reverse()
@@ -141,5 +144,5 @@ def file_of(array: NDArray[Any]) -> tuple[str, int] | None:
     return str(root.filename), int(root.offset + array.ctypes.data - root.ctypes.data)
 
 
-def _numbers(rows: Rows) -> list[NDArray[Any]]:
+def _numbers(rows: PlainRows) -> list[NDArray[Any]]:
     return [rows.flat] if isinstance(rows, DenseRows) else [rows.data, rows.indices]

@@ -14,13 +14,11 @@ from dataclasses import dataclass
 from typing import NamedTuple, NoReturn
 
 import numpy as np
-import scipy.sparse
 
 from fedns.core.errors import ConfigError
 from fedns.numerics import parallel
 from fedns.numerics.backend import Batch, FloatArray, IntArray, Keys, LocalSteps, SketchPlan
 from fedns.numerics.formulas import Formulas
-from fedns.numerics.rows import DenseRows
 
 
 class _Times(NamedTuple):
@@ -179,13 +177,7 @@ def _client(batch: Batch, client: int) -> tuple[FloatArray, _Times, float]:
     start, stop = int(batch.starts[client]), int(batch.stops[client])
     weights = np.ones(stop - start) if batch.sample_weights is None else batch.sample_weights[start:stop]
     times = _times(batch.targets[start:stop], weights)
-    if isinstance(batch.rows, DenseRows):
-        x = batch.rows.values[start:stop].astype(np.float64)
-    else:
-        rows = batch.rows
-        matrix = scipy.sparse.csr_matrix((rows.data, rows.indices, rows.indptr), shape=rows.shape)
-        x = matrix[start:stop].toarray().astype(np.float64)
-    x = x[times.order]
+    x = batch.rows.dense(start, stop)[times.order]
     return x - x.mean(axis=0), times, float(weights.sum())
 
 

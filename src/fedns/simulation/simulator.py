@@ -62,7 +62,7 @@ def simulated_cohort(problem: Problem, shards: Shards, *, seed: int = 0, wire: s
     - wire: float64 or float32, the precision of real numbers in messages.
     """
     problem, shards = problem.linearised(shards)
-    return SimulatedCohort(shards.narrowed, Session(problem, seed, wire))
+    return SimulatedCohort(shards.packed, Session(problem, seed, wire))
 
 
 @checked
@@ -114,7 +114,7 @@ def simulate(
 
     with parallel.threads(threads), single_threaded_blas():
         problem, shards = problem.linearised(shards)
-        shards = shards.narrowed
+        shards = shards.packed
         first = None if start is None else _checked_start(start, problem.num_features(shards.num_columns))
         best = _optimum(optimum, tol is not None, problem, shards)
         visible = shards.pooled() if algorithm.pooled else shards

@@ -26,7 +26,7 @@ import numpy as np
 
 from fedns.core.files import locked
 from fedns.core.shards import Shards
-from fedns.numerics.rows import NARROW_TYPES
+from fedns.numerics.rows import NARROW_TYPES, written_out
 
 BUDGET_FOLDER = "budget"
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -37,7 +37,7 @@ _UNKNOWN = -1
 def fingerprint(shards: Shards) -> str:
     """Tells these rows from any others: a hash of all their numbers, whatever type they are stored in."""
     found = hashlib.sha256(f"{shards.num_samples} x {shards.num_columns}".encode())
-    for array in (shards.targets, shards.sample_weights, *shards.rows):
+    for array in (shards.targets, shards.sample_weights, *written_out(shards.rows)):
         if isinstance(array, np.ndarray):
             kind = np.dtype(np.float64) if array.dtype in NARROW_TYPES else array.dtype
             found.update(kind.str.encode())

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fedns.core.shards import Shards
 from fedns.numerics import parallel
-from fedns.numerics.rows import DenseRows
+from fedns.numerics.rows import SparseRows
 from fedns.problems.problem import Problem
 
 FloatArray = NDArray[np.float64]
@@ -66,7 +66,7 @@ def _squares(shards: Shards, start: int, stop: int) -> Iterator[Any]:
     rows, at_once = shards.rows, max(1, _BLOCK // max(1, shards.num_columns))
     for first in range(start, stop, at_once):
         block: Any = rows.block(first, min(first + at_once, stop))
-        yield block * block if isinstance(rows, DenseRows) else block.multiply(block)
+        yield block.multiply(block) if isinstance(rows, SparseRows) else block * block
 
 
 class PartOfRows:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fedns.core.errors import ConfigError
 from fedns.core.shards import Shards, as_rows
-from fedns.numerics.rows import DenseRows
+from fedns.numerics.rows import DenseRows, written_out
 
 
 @dataclass(frozen=True)
@@ -105,5 +105,5 @@ def _differing(matrix: Any, usual: NDArray[Any]) -> NDArray[np.int64]:
 
 
 def _matrix(shards: Shards) -> Any:
-    rows = shards.rows
+    rows = written_out(shards.rows)
     return rows.values if isinstance(rows, DenseRows) else rows.block(0, rows.shape[0])

@@ -19,6 +19,7 @@ from fedns.core.shards import Shards
 from fedns.data.datasets import Dataset, load
 from fedns.federation.config import SITE_FILE, DataSource, SiteConfig
 from fedns.numerics import memory
+from fedns.numerics.packed import PackedRows
 from fedns.numerics.rows import DenseRows, SparseRows
 from fedns.numerics.streaming import streamed
 
@@ -30,7 +31,7 @@ def site_shards(config: SiteConfig) -> Shards:
     source = _located(config)
     path = Path(source.dataset)
     if not path.is_file():  # a named set has no one file to be recognised by
-        return _parse(source, None).narrowed
+        return _parse(source, None).packed
     folder = config.folder / config.state / "rows" / _key(path, source)
     return _mapped(folder, lambda room: _parse(source, room))
 
@@ -87,14 +88,12 @@ def _mapped(folder: Path, parse: Callable[[Path], Shards]) -> Shards:
     if not folder.is_dir():
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(suffix=".partial", dir=folder.parent) as room:
-            _write(folder, parse(Path(room)).narrowed)
+            _write(folder, parse(Path(room)).packed)
     facts = json.loads((folder / "head.json").read_text(encoding="utf-8"))
     arrays = {path.stem: _open(path) for path in folder.glob("*.npy")}
-    rows = (
-        DenseRows(arrays["flat"], facts["columns"])
-        if "flat" in arrays
-        else SparseRows(arrays["data"], arrays["indices"], arrays["indptr"], facts["columns"])
-    )
+    kinds: tuple[Any, ...] = (DenseRows, SparseRows, PackedRows)
+    kind = next(kind for kind in kinds if kind._fields[0] in arrays)
+    rows = kind(*(arrays.get(name, facts.get(name)) for name in kind._fields))
     bounds = np.array([0]), np.array([facts["rows"]])
     names = tuple(facts["names"]) if facts["names"] else None
     return Shards(rows, arrays["targets"], *bounds, arrays.get("weights"), None, names)
@@ -107,7 +106,8 @@ def _write(folder: Path, shards: Shards) -> None:
     for name, array in arrays.items():
         if array is not None:
             np.save(partial / f"{name}.npy", array, allow_pickle=False)
-    facts = {"rows": shards.num_samples, "columns": shards.num_columns, "names": shards.columns}
+    facts = {"rows": shards.num_samples, "names": shards.columns}
+    facts |= {name: part for name, part in shards.rows._asdict().items() if isinstance(part, int)}
     (partial / "head.json").write_text(json.dumps(facts), encoding="utf-8")
     try:  # a folder that appears whole: another process may be about to write, or already map, the same one
         partial.rename(folder)

@@ -13,12 +13,15 @@ from fedns.numerics.backend import SJLT, Batch, FloatArray, IntArray, Keys, Loca
 from fedns.numerics.cpu import kernels, pointwise
 from fedns.numerics.cpu.local_steps import minibatch_steps
 from fedns.numerics.cpu.narrow import groups_address
+from fedns.numerics.cpu.packed.groups import packed_groups_address
 from fedns.numerics.cpu.parts import launch
 from fedns.numerics.cpu.pointwise import loss_code
 from fedns.numerics.cpu.sketching import sketch_code
 from fedns.numerics.formulas import Formulas
 from fedns.numerics.linalg import packed_size
+from fedns.numerics.packed import PackedRows
 from fedns.numerics.parallel import Segments, offsets_of
+from fedns.numerics.rows import Rows
 from fedns.numerics.streaming import Run, in_memory
 
 _NO_WEIGHTS = np.empty(0)
@@ -126,6 +129,8 @@ class CpuBackend:
         code = loss_code(loss)
         if plan.kind == SJLT and plan.nonzeros == 1:
             code = code._replace(groups=groups_address(loss, batch.rows, w.shape[-1]))
+            if isinstance(batch.rows, PackedRows):
+                code = code._replace(packed_groups=packed_groups_address(loss, batch.rows, w.shape[-1]))
         after = (np.atleast_2d(w), code, gradient, sketch_code(plan), keys, table, starts)
         _launch(kernels.gradient_and_sketch_in_parts, batch, segments, w.shape[-1], *after)
         return parallel.merge(gradient, segments, batch.starts.size), _merged_sketches(table, starts, segments, plan.sizes)
@@ -151,7 +156,7 @@ class CpuBackend:
         def part(run: Run, low: int, high: int) -> None:
             steps(*data_of(batch, run), run.segments, low, high, points, code, *after)
 
-        for_each_part(batch, segments, part, w.shape[-1])
+        for_each_part(batch.rows, segments, part, w.shape[-1])
         return out
 
 
@@ -166,9 +171,9 @@ def _launch(kernel: Any, batch: Batch, segments: Segments, row_cost: int, *after
         launch(kernel, cuts, *data_of(batch, run), run.segments, *own)
 
 
-def for_each_part(batch: Batch, segments: Segments, work: Callable[[Run, int, int], None], row_cost: int) -> None:
+def for_each_part(rows: Rows, segments: Segments, work: Callable[[Run, int, int], None], row_cost: int) -> None:
     """Call work(run, low, high) over ranges of segments whose rows are in memory, on Python's threads."""
-    for run in in_memory(batch.rows, segments):
+    for run in in_memory(rows, segments):
 
         def work_on(low: int, high: int, run: Run = run) -> None:
             work(run, run.low + low, run.low + high)

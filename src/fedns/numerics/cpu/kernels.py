@@ -17,6 +17,8 @@ from fedns.numerics.cpu.rows import (
     add_sjlt_groups,
     gram_scratch,
     margins,
+    opened,
+    room_for,
     rows_at_once,
     scaled_block,
 )
@@ -48,6 +50,7 @@ def losses_along(rows, y, s, totals, segments, low, high, points, directions, st
     size = block_rows(points.shape[1], 1)
     most = rows_at_once(rows, size)
     z, dz, at, value = np.empty(most), np.empty(most), np.empty(most), np.empty(most)
+    room = room_for(rows, most)
     for segment in range(low, high):
         client = segments.client[segment]
         scale = 1.0 / totals[client]
@@ -55,8 +58,9 @@ def losses_along(rows, y, s, totals, segments, low, high, points, directions, st
         for first in range(segments.first[segment], segments.last[segment], most):
             last = min(first + most, segments.last[segment])
             count = last - first
-            margins(rows, first, last, point, z)
-            margins(rows, first, last, direction, dz)
+            part, start = opened(rows, first, last, room)
+            margins(part, start, start + count, point, z)
+            margins(part, start, start + count, direction, dz)
             for t in range(steps.size):
                 for i in range(count):
                     at[i] = z[i] + steps[t] * dz[i]
@@ -109,6 +113,7 @@ def gradient_and_hessian(rows, y, s, totals, segments, low, high, points, loss, 
     most = rows_at_once(rows, _GRAM_ROWS)
     z, slope, root = np.empty(most), np.empty(most), np.empty(most)
     block, product = gram_scratch(rows, _GRAM_ROWS, features)
+    room = room_for(rows, most)
     total = np.empty(padded(features))
     for segment in range(low, high):
         client = segments.client[segment]
@@ -119,11 +124,12 @@ def gradient_and_hessian(rows, y, s, totals, segments, low, high, points, loss, 
         for first in range(segments.first[segment], segments.last[segment], most):
             last = min(first + most, segments.last[segment])
             count = last - first
-            margins(rows, first, last, w, z)
+            part, start = opened(rows, first, last, room)
+            margins(part, start, start + count, w, z)
             pointwise.derivatives(loss, y, first, count, z, slope, root)
             _weigh(s, first, count, scale, slope, root)
-            add_combination(rows, first, last, slope, intercept, total)
-            add_packed_gram(rows, first, last, root, intercept, block, product, hessian)
+            add_combination(part, start, start + count, slope, intercept, total)
+            add_packed_gram(part, start, start + count, root, intercept, block, product, hessian)
         copy(total, 0, features, gradient[segment])
 
 
@@ -135,7 +141,7 @@ def value_and_gradient(rows, y, s, totals, segments, low, high, points, loss, va
     size = block_rows(features, 1)
     most = rows_at_once(rows, size)
     z, slope, root = np.empty(most), np.empty(most), np.empty(most)
-    total = np.empty(padded(features))
+    total, room = np.empty(padded(features)), room_for(rows, most)
     for segment in range(low, high):
         client = segments.client[segment]
         scale = 1.0 / totals[client]
@@ -144,7 +150,8 @@ def value_and_gradient(rows, y, s, totals, segments, low, high, points, loss, va
         for first in range(segments.first[segment], segments.last[segment], most):
             last = min(first + most, segments.last[segment])
             count = last - first
-            margins(rows, first, last, w, z)
+            part, start = opened(rows, first, last, room)
+            margins(part, start, start + count, w, z)
             if value.size > 0:
                 pointwise.values(loss, y, first, count, z, slope)
                 value[segment] = _add_losses(s, first, count, size, scale, slope, value[segment])
@@ -152,7 +159,7 @@ def value_and_gradient(rows, y, s, totals, segments, low, high, points, loss, va
             _weigh(s, first, count, scale, slope, root)
             if sums.size > 0:
                 _add_curvatures(first, count, size, root, norms, 1.0 if intercept else 0.0, sums[segment, 0])
-            add_combination(rows, first, last, slope, intercept, total)
+            add_combination(part, start, start + count, slope, intercept, total)
         copy(total, 0, features, gradient[segment])
 
 
@@ -184,6 +191,7 @@ def curvatures_along(rows, y, s, totals, segments, low, high, points, directions
     most = rows_at_once(rows, size)
     z, dz, at, slope, root = np.empty(most), np.empty(most), np.empty(most), np.empty(most), np.empty(most)
     dz[:] = 0.0
+    room = room_for(rows, most)
     for segment in range(low, high):
         client = segments.client[segment]
         scale = 1.0 / totals[client]
@@ -191,9 +199,10 @@ def curvatures_along(rows, y, s, totals, segments, low, high, points, directions
         for first in range(segments.first[segment], segments.last[segment], most):
             last = min(first + most, segments.last[segment])
             count = last - first
-            margins(rows, first, last, point, z)
+            part, start = opened(rows, first, last, room)
+            margins(part, start, start + count, point, z)
             if steps.any():
-                margins(rows, first, last, direction, dz)
+                margins(part, start, start + count, direction, dz)
             for t in range(steps.size):
                 for i in range(count):
                     at[i] = z[i] + steps[t] * dz[i]
@@ -209,7 +218,7 @@ def hessian_times(rows, y, s, totals, segments, low, high, points, loss, vectors
     intercept = features > rows.num_columns
     size = rows_at_once(rows, block_rows(features, 1))
     z, slope, curvature = np.empty(size), np.empty(size), np.empty(size)
-    sums = np.empty((vectors.shape[1], padded(features)))
+    sums, room = np.empty((vectors.shape[1], padded(features))), room_for(rows, size)
     for segment in range(low, high):
         client = segments.client[segment]
         scale = 1.0 / totals[client]
@@ -218,14 +227,15 @@ def hessian_times(rows, y, s, totals, segments, low, high, points, loss, vectors
         for first in range(segments.first[segment], segments.last[segment], size):
             last = min(first + size, segments.last[segment])
             count = last - first
-            margins(rows, first, last, w, z)
+            part, start = opened(rows, first, last, room)
+            margins(part, start, start + count, w, z)
             pointwise.derivatives(loss, y, first, count, z, slope, curvature)
             _weigh(s, first, count, scale, curvature, slope)  # what it makes of the slopes is not used
             for v in range(own.shape[0]):
-                margins(rows, first, last, own[v], z)
+                margins(part, start, start + count, own[v], z)
                 for i in range(count):
                     z[i] *= curvature[i]
-                add_combination(rows, first, last, z, intercept, sums[v])
+                add_combination(part, start, start + count, z, intercept, sums[v])
         for v in range(own.shape[0]):
             copy(sums[v], 0, features, out[segment, v])
 
@@ -242,7 +252,7 @@ def gradient_and_sketch(rows, y, s, totals, segments, low, high, points, loss, g
     size = block_rows(features, plan.block_length)
     z, slope, root = np.empty(size), np.empty(size), np.empty(size)
     signed, buckets = np.empty(size), np.empty(size, np.int64)
-    total = np.empty(padded(features))
+    total, room = np.empty(padded(features)), room_for(rows, size)
     largest = 0
     for segment in range(low, high):
         largest = max(largest, starts[segment + 1] - starts[segment])
@@ -267,29 +277,34 @@ def gradient_and_sketch(rows, y, s, totals, segments, low, high, points, loss, g
             chosen = sample_without_replacement(key0, ~key1, population, sketch.shape[0])
         else:
             chosen = np.empty(0, np.int64)
-        start, end = segments.first[segment], segments.last[segment]
+        done, end = segments.first[segment], segments.last[segment]
         if kind == SJLT:
-            start = add_sjlt_groups(rows, y, s, begin, start, end, w, scale, loss, key0, key1, total, sketch)
-        for first in range(start, end, size):
+            done = add_sjlt_groups(rows, y, s, begin, done, end, w, scale, loss, key0, key1, total, sketch)
+        for first in range(done, end, size):
             last = min(first + size, end)
             count = last - first
-            margins(rows, first, last, w, z)
+            part, start = opened(rows, first, last, room)
+            stop = start + count
+            margins(part, start, stop, w, z)
             pointwise.derivatives(loss, y, first, count, z, slope, root)
             _weigh(s, first, count, scale, slope, root)
             if kind == SJLT:
                 add_sjlt(
-                    rows, first - begin, first, last, slope, root, intercept, plan.nonzeros, key0, key1, signed, buckets,
+                    part, first - begin, start, stop, slope, root, intercept, plan.nonzeros, key0, key1, signed, buckets,
                     total, sketch,
                 )  # fmt: skip
                 continue
             if kind == SRHT:
-                add_srht(rows, begin, first, last, slope, root, intercept, chosen, key0, key1, signed, block, total, sketch)
+                add_srht(
+                    part, first - begin, start, stop, slope, root, intercept, chosen, key0, key1, signed, block, total,
+                    sketch,
+                )  # fmt: skip
                 continue
-            add_combination(rows, first, last, slope, intercept, total)
+            add_combination(part, start, stop, slope, intercept, total)
             if kind == ROW_SAMPLING:
-                add_sampled(rows, begin, first, last, root, intercept, chosen, population, sketch)
+                add_sampled(part, first - begin, start, stop, root, intercept, chosen, population, sketch)
             else:
-                scaled_block(rows, first, last, root, intercept, block)
+                scaled_block(part, start, stop, root, intercept, block)
                 add_columns(first - begin, count, features, plan, key0, key1, block, sketch)
         copy(total, 0, features, gradient[segment])
         for r in range(sketch.shape[0]):

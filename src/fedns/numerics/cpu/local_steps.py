@@ -5,7 +5,7 @@ import numpy as np
 from fedns.numerics.cpu import pointwise
 from fedns.numerics.cpu.dense import copy, padded
 from fedns.numerics.cpu.jit import jit
-from fedns.numerics.cpu.rows import add_combination, margins
+from fedns.numerics.cpu.rows import add_combination, drawn, margins, room_for
 from fedns.numerics.rng import random_bits
 
 _UNIT = 1.0 / 9007199254740992.0  # 2^-53
@@ -41,7 +41,7 @@ def minibatch_steps(
         size = max(size, min(batch_size, segments.size[segment]))
     z, target = np.empty(size), np.empty(size)
     slope, curvature = np.empty(size), np.empty(size)
-    gradient = np.empty(padded(features))
+    gradient, room, chosen = np.empty(padded(features)), room_for(rows, size), np.empty(size, np.int64)
     for segment in range(low, high):
         client, begin, population = segments.client[segment], segments.begin[segment], segments.size[segment]
         start = points[client if points.shape[0] > 1 else 0]
@@ -55,16 +55,17 @@ def minibatch_steps(
                 position, epoch = 0, epoch + 1
             count = min(batch_size, population - position)
             for i in range(count):
-                row = begin + order[position + i]
-                margins(rows, row, row + 1, u, z[i : i + 1])
-                target[i] = y[row]
+                chosen[i] = begin + order[position + i]
+                target[i] = y[chosen[i]]
+            part = drawn(rows, chosen, count, room)
+            for i in range(count):
+                margins(part, chosen[i], chosen[i] + 1, u, z[i : i + 1])
             pointwise.derivatives(loss, target, 0, count, z, slope, curvature)
             scale = population / (count * totals[client])
             gradient[:] = 0.0
             for i in range(count):
-                row = begin + order[position + i]
-                slope[i] *= scale * s[row] if s.size > 0 else scale
-                add_combination(rows, row, row + 1, slope[i : i + 1], intercept, gradient)
+                slope[i] *= scale * s[begin + order[position + i]] if s.size > 0 else scale
+                add_combination(part, chosen[i], chosen[i] + 1, slope[i : i + 1], intercept, gradient)
             for c in range(features):
                 u[c] -= rate * (gradient[c] + diagonal[c] * u[c] + proximal * (u[c] - start[c]))
             position += count

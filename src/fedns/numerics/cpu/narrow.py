@@ -17,7 +17,7 @@ from fedns.numerics.cpu.formulas import FormulasType, address_of, type_of
 from fedns.numerics.cpu.jit import exact_jit
 from fedns.numerics.cpu.pointwise import derivatives_of_eight
 from fedns.numerics.formulas import Formulas
-from fedns.numerics.rows import DenseRows, Rows
+from fedns.numerics.rows import Rows, SparseRows
 
 _EIGHT = (0,) * 8
 
@@ -25,9 +25,9 @@ _EIGHT = (0,) * 8
 def groups_address(loss: Formulas, rows: Rows, features: int) -> int:
     """Where the loop for this loss and rows of this width is; 0 where there is none, since they are not narrow."""
     vectors = -(-features // 8)
-    if not isinstance(rows, DenseRows) or vectors > 8:  # a row, the coefficients and the gradient take 24 registers of 32
+    if isinstance(rows, SparseRows) or vectors > 8:  # a row, the coefficients and the gradient take 24 registers of 32
         return 0
-    return _groups_address(type_of(loss), rows.flat.dtype, vectors)
+    return _groups_address(type_of(loss), rows[0].dtype, vectors)
 
 
 @cache

@@ -37,7 +37,8 @@ class LossCode(NamedTuple):
     parameters: int
     values: int
     derivatives: int
-    groups: int = 0  # the loop over groups of narrow rows, where one is wanted
+    groups: int = 0  # the loop over groups of eight narrow rows, where one is wanted
+    packed_groups: int = 0  # the same over packed rows
 
 
 @cache

@@ -14,13 +14,40 @@ from numba.extending import overload
 from fedns.numerics.cpu.dense import dense_add_combination, dense_add_srht, dense_add_to_buckets, dense_margins
 from fedns.numerics.cpu.formulas import call
 from fedns.numerics.cpu.hadamard import add_sampled_outputs, transform_rows
-from fedns.numerics.cpu.jit import REORDER, exact_jit
+from fedns.numerics.cpu.jit import REORDER, exact_jit, jit
+from fedns.numerics.cpu.packed.block import (
+    OpenedRows,
+    opened_add_combination,
+    opened_margins,
+    row_of,
+    scratch_of,
+    whole,
+    write_out,
+)
+from fedns.numerics.cpu.packed.groups import add_packed_groups
+from fedns.numerics.packed import PackedRows
 from fedns.numerics.rows import DenseRows
 
 
 def rows_at_once(rows, size):
     """How many rows a kernel takes at a time, a multiple of `size`: more than that where they have few entries, since each
     call of a formula costs as much as some fifty rows."""
+    raise NotImplementedError("compiled code only")
+
+
+def room_for(rows, count):
+    """Scratch space in which so many rows can be opened."""
+    raise NotImplementedError("compiled code only")
+
+
+def opened(rows, first, last, room):
+    """Rows that the other functions here take, and the place of row `first` in them. Packed ones are written out where they
+    have to be; what was opened in the same room before is gone."""
+    raise NotImplementedError("compiled code only")
+
+
+def drawn(rows, chosen, count, room):
+    """The same for the first `count` of chosen rows, whose numbers become those that they have in what is returned."""
     raise NotImplementedError("compiled code only")
 
 
@@ -83,9 +110,55 @@ def _is_dense(rows: Any) -> bool:
     return getattr(rows, "instance_class", None) is DenseRows
 
 
+def _is_packed(rows: Any) -> bool:
+    return getattr(rows, "instance_class", None) is PackedRows
+
+
+def _is_opened(rows: Any) -> bool:
+    return getattr(rows, "instance_class", None) is OpenedRows
+
+
+@jit
+def _written(rows):
+    return DenseRows(whole(rows), rows.rows.num_columns)
+
+
+@_body(room_for)
+def _room_for(rows, count):
+    if _is_packed(rows):
+        return lambda rows, count: (scratch_of(rows, count), np.empty(1, np.int64))
+    return lambda rows, count: None
+
+
+@_body(opened)
+def _opened(rows, first, last, room):
+    if _is_packed(rows):
+
+        def packed(rows, first, last, room):
+            room[1][0] = 0
+            return OpenedRows(rows, first, last, room[0], room[1]), 0
+
+        return packed
+    return lambda rows, first, last, room: (rows, first)
+
+
+@_body(drawn)
+def _drawn(rows, chosen, count, room):
+    if _is_packed(rows):
+
+        def packed(rows, chosen, count, room):
+            for i in range(count):
+                write_out(rows, chosen[i], chosen[i] + 1, room[0], i)
+                chosen[i] = i
+            return DenseRows(room[0], rows.num_columns)
+
+        return packed
+    return lambda rows, chosen, count, room: rows
+
+
 @_body(rows_at_once)
 def _rows_at_once(rows, size):
-    if _is_dense(rows):
+    if _is_dense(rows) or _is_packed(rows):
         return lambda rows, size: size
 
     def sparse(rows, size):
@@ -104,6 +177,8 @@ def _margins(rows, first, last, w, z):
             dense_margins(rows.flat, rows.num_columns, first, last, w, z)
 
         return dense
+    if _is_opened(rows):
+        return lambda rows, first, last, w, z: opened_margins(rows, first, last, w, z)
 
     def sparse(rows, first, last, w, z):
         offset = w[rows.num_columns] if w.size > rows.num_columns else 0.0
@@ -131,6 +206,10 @@ def _add_combination(rows, first, last, coefficients, intercept, total):
             dense_add_combination(rows.flat, rows.num_columns, first, last, coefficients, intercept, total)
 
         return dense
+    if _is_opened(rows):
+        return lambda rows, first, last, coefficients, intercept, total: opened_add_combination(
+            rows, first, last, coefficients, intercept, total
+        )
 
     def sparse(rows, first, last, coefficients, intercept, total):
         # One loop over the entries of all rows: to leave a loop for each takes longer than its twelve entries do.
@@ -156,6 +235,10 @@ def _add_to_buckets(rows, first, last, slopes, total, buckets, coefficients, int
             )
 
         return dense
+    if _is_opened(rows):
+        return lambda rows, first, last, slopes, total, buckets, coefficients, intercept, table: add_to_buckets(
+            _written(rows), first, last, slopes, total, buckets, coefficients, intercept, table
+        )
 
     def sparse(rows, first, last, slopes, total, buckets, coefficients, intercept, table):
         for i in range(first, last):
@@ -188,7 +271,10 @@ def _add_sjlt_groups(rows, y, s, begin, first, last, w, scale, loss, key0, key1,
             return stop
 
         return dense
-
+    if _is_packed(rows):
+        return lambda rows, y, s, begin, first, last, w, scale, loss, key0, key1, total, table: add_packed_groups(
+            rows, y, s, begin, first, last, w, scale, loss, key0, key1, total, table
+        )
     return lambda rows, y, s, begin, first, last, w, scale, loss, key0, key1, total, table: first
 
 
@@ -203,6 +289,10 @@ def _add_transformed(rows, position, first, last, slopes, signed, intercept, tot
             )  # fmt: skip
 
         return dense
+    if _is_opened(rows):
+        return lambda rows, position, first, last, slopes, signed, intercept, total, chosen, block, sketch: add_transformed(
+            _written(rows), position, first, last, slopes, signed, intercept, total, chosen, block, sketch
+        )
 
     def sparse(rows, position, first, last, slopes, signed, intercept, total, chosen, block, sketch):
         add_combination(rows, first, last, slopes, intercept, total)
@@ -231,6 +321,15 @@ def _scaled_block(rows, first, last, coefficients, intercept, block):
                     target[columns] = s
 
         return dense
+    if _is_opened(rows):
+
+        def opened_block(rows, first, last, coefficients, intercept, block):
+            if last == first + 1:  # one of many rows that are not wanted
+                scaled_block(DenseRows(row_of(rows, first), rows.rows.num_columns), 0, 1, coefficients, intercept, block)
+            else:
+                scaled_block(_written(rows), first, last, coefficients, intercept, block)
+
+        return opened_block
 
     def sparse(rows, first, last, coefficients, intercept, block):
         block[: last - first] = 0.0
@@ -246,14 +345,14 @@ def _scaled_block(rows, first, last, coefficients, intercept, block):
 
 @_body(gram_scratch)
 def _gram_scratch(rows, count, features):
-    if _is_dense(rows):
+    if _is_dense(rows) or _is_packed(rows):
         return lambda rows, count, features: (np.empty((count, features)), np.empty((features, features)))
     return lambda rows, count, features: (np.empty((0, 0)), np.empty((0, 0)))
 
 
 @_body(add_packed_gram)
 def _add_packed_gram(rows, first, last, coefficients, intercept, block, product, packed):
-    if _is_dense(rows):
+    if _is_dense(rows) or _is_opened(rows):
 
         def dense(rows, first, last, coefficients, intercept, block, product, packed):
             scaled_block(rows, first, last, coefficients, intercept, block)

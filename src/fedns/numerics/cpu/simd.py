@@ -16,7 +16,7 @@ from numba.extending import intrinsic, models, overload, register_model
 from fedns.numerics import rng
 
 LANES = 8
-_DOUBLES = ir.VectorType(ir.DoubleType(), LANES)
+DOUBLES = ir.VectorType(ir.DoubleType(), LANES)
 _WORDS = ir.VectorType(ir.IntType(64), LANES)
 _FLAGS = ("reassoc", "contract", "nsz")
 
@@ -42,21 +42,21 @@ class Vectors(types.Type):
 @register_model(Vector)
 class _VectorModel(models.PrimitiveModel):
     def __init__(self, manager: Any, numba_type: Any) -> None:
-        super().__init__(manager, numba_type, _DOUBLES)
+        super().__init__(manager, numba_type, DOUBLES)
 
 
 @register_model(Vectors)
 class _VectorsModel(models.PrimitiveModel):
     def __init__(self, manager: Any, numba_type: Any) -> None:
-        super().__init__(manager, numba_type, ir.ArrayType(_DOUBLES, numba_type.count))
+        super().__init__(manager, numba_type, ir.ArrayType(DOUBLES, numba_type.count))
 
 
-def _address(context: Any, builder: Any, array_type: Any, array: Any, index: Any) -> Any:
+def address(context: Any, builder: Any, array_type: Any, array: Any, index: Any) -> Any:
     data = cgutils.create_struct_proxy(array_type)(context, builder, array).data
     return builder.gep(data, [index])
 
 
-def _lane_mask(builder: Any, count: Any) -> Any:
+def lane_mask(builder: Any, count: Any) -> Any:
     """Lanes 0, 1, ... below count."""
     lanes = ir.Constant(ir.VectorType(ir.IntType(64), LANES), list(range(LANES)))
     empty = ir.Constant(ir.VectorType(ir.IntType(64), LANES), ir.Undefined)
@@ -65,20 +65,20 @@ def _lane_mask(builder: Any, count: Any) -> Any:
     return builder.icmp_signed("<", lanes, builder.shuffle_vector(one, empty, zeros))
 
 
-def _masked_load(builder: Any, element: Any, pointer: Any, mask: Any) -> Any:
+def masked_load(builder: Any, element: Any, pointer: Any, mask: Any) -> Any:
     """llvm.masked.load of eight elements, zeros where the mask is not set."""
     lanes = ir.VectorType(element, LANES)
     pointer = builder.bitcast(pointer, lanes.as_pointer())
     kind = "i" if isinstance(element, ir.IntType) else "f"
-    name = f"llvm.masked.load.v{LANES}{kind}{8 * _size(element)}.p0"
+    name = f"llvm.masked.load.v{LANES}{kind}{8 * size_of(element)}.p0"
     flags = ir.VectorType(ir.IntType(1), LANES)
     signature = ir.FunctionType(lanes, [pointer.type, ir.IntType(32), flags, lanes])
     function = cgutils.get_or_insert_function(builder.module, signature, name)
-    align = ir.Constant(ir.IntType(32), _size(element))
+    align = ir.Constant(ir.IntType(32), size_of(element))
     return builder.call(function, [pointer, align, mask, ir.Constant(lanes, None)])
 
 
-def _size(element: Any) -> int:
+def size_of(element: Any) -> int:
     """Bytes of a stored number."""
     if isinstance(element, ir.IntType):
         return int(element.width) // 8
@@ -87,7 +87,7 @@ def _size(element: Any) -> int:
 
 def repeated(builder: Any, x: Any) -> Any:
     """A double in every lane, for other intrinsics."""
-    empty = ir.Constant(_DOUBLES, ir.Undefined)
+    empty = ir.Constant(DOUBLES, ir.Undefined)
     one = builder.insert_element(empty, x, ir.Constant(ir.IntType(32), 0))
     return builder.shuffle_vector(one, empty, ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES))
 
@@ -98,19 +98,19 @@ def _fma(builder: Any, a: Any, b: Any, c: Any) -> Any:
 
 def fused(builder: Any, a: Any, b: Any, c: Any) -> Any:
     """a b + c as one operation wherever the processor has it, in the order given: reordering would undo the chains."""
-    name = f"llvm.fmuladd.{f'v{LANES}f64' if a.type == _DOUBLES else 'f64'}"
+    name = f"llvm.fmuladd.{f'v{LANES}f64' if a.type == DOUBLES else 'f64'}"
     function = cgutils.get_or_insert_function(builder.module, ir.FunctionType(a.type, [a.type] * 3), name)
     return builder.call(function, [a, b, c])
 
 
 def _widen(builder: Any, array_type: Any, loaded: Any) -> Any:
     """Eight elements of an array of this type as doubles: exact, since every type that is stored fits into them."""
-    if loaded.type == _DOUBLES:
+    if loaded.type == DOUBLES:
         return loaded
     name = str(array_type.dtype)
     if "int" in name:
-        return (builder.uitofp if name.startswith("u") else builder.sitofp)(loaded, _DOUBLES)
-    return builder.fpext(loaded, _DOUBLES)
+        return (builder.uitofp if name.startswith("u") else builder.sitofp)(loaded, DOUBLES)
+    return builder.fpext(loaded, DOUBLES)
 
 
 @intrinsic
@@ -119,9 +119,9 @@ def load(typing_context, array, index):
 
     def generate(context, builder, signature, arguments):
         element = context.get_value_type(signature.args[0].dtype)
-        pointer = _address(context, builder, signature.args[0], *arguments)
+        pointer = address(context, builder, signature.args[0], *arguments)
         pointer = builder.bitcast(pointer, ir.VectorType(element, LANES).as_pointer())
-        return _widen(builder, signature.args[0], builder.load(pointer, align=_size(element)))
+        return _widen(builder, signature.args[0], builder.load(pointer, align=size_of(element)))
 
     return vector(array, types.intp), generate
 
@@ -132,8 +132,8 @@ def load_first(typing_context, array, index, count):
 
     def generate(context, builder, signature, arguments):
         element = context.get_value_type(signature.args[0].dtype)
-        pointer = _address(context, builder, signature.args[0], *arguments[:2])
-        loaded = _masked_load(builder, element, pointer, _lane_mask(builder, arguments[2]))
+        pointer = address(context, builder, signature.args[0], *arguments[:2])
+        loaded = masked_load(builder, element, pointer, lane_mask(builder, arguments[2]))
         return _widen(builder, signature.args[0], loaded)
 
     return vector(array, types.intp, types.intp), generate
@@ -144,8 +144,8 @@ def store(typing_context, array, index, value):
     """Write eight doubles to a contiguous float64 array."""
 
     def generate(context, builder, signature, arguments):
-        pointer = _address(context, builder, signature.args[0], *arguments[:2])
-        builder.store(arguments[2], builder.bitcast(pointer, _DOUBLES.as_pointer()), align=8)
+        pointer = address(context, builder, signature.args[0], *arguments[:2])
+        builder.store(arguments[2], builder.bitcast(pointer, DOUBLES.as_pointer()), align=8)
         return context.get_dummy_value()
 
     return types.void(array, types.intp, vector), generate
@@ -207,31 +207,33 @@ def total(typing_context, a):
     return types.float64(vector), generate
 
 
-def _parts(builder: Any, vectors: Any) -> list[Any]:
+def parts_of(builder: Any, vectors: Any) -> list[Any]:
     return [builder.extract_value(vectors, i) for i in range(vectors.type.count)]
 
 
-def _joined(builder: Any, parts: list[Any]) -> Any:
-    vectors = ir.Constant(ir.ArrayType(_DOUBLES, len(parts)), ir.Undefined)
+def joined(builder: Any, parts: list[Any]) -> Any:
+    vectors = ir.Constant(ir.ArrayType(DOUBLES, len(parts)), ir.Undefined)
     for i, part in enumerate(parts):
         vectors = builder.insert_value(vectors, part, i)
     return vectors
 
 
-def _at(builder: Any, index: Any, steps: int, stride: Any = LANES) -> Any:
+def moved(builder: Any, index: Any, steps: int, stride: Any = LANES) -> Any:
     """index + steps stride."""
     stride = ir.Constant(index.type, stride) if isinstance(stride, int) else stride
     return builder.add(index, builder.mul(stride, ir.Constant(index.type, steps)))
 
 
-def _row_part(context: Any, builder: Any, array_type: Any, array: Any, index: Any, i: int, last: Any) -> Any:
-    """Vector i of a row that starts at index; `last` is None, or the last vector's mask and what is added to it."""
+def row_part(context: Any, builder: Any, array_type: Any, array: Any, index: Any, i: int, last: Any) -> Any:
+    """Vector i of a row that starts at index; `last` is None, or the last vector's mask and what is added to it,
+    if anything."""
     element = context.get_value_type(array_type.dtype)
-    pointer = _address(context, builder, array_type, array, _at(builder, index, i))
+    pointer = address(context, builder, array_type, array, moved(builder, index, i))
     if last is not None:
-        return builder.fadd(_widen(builder, array_type, _masked_load(builder, element, pointer, last[0])), last[1])
+        part = _widen(builder, array_type, masked_load(builder, element, pointer, last[0]))
+        return part if last[1] is None else builder.fadd(part, last[1])
     pointer = builder.bitcast(pointer, ir.VectorType(element, LANES).as_pointer())
-    return _widen(builder, array_type, builder.load(pointer, align=_size(element)))
+    return _widen(builder, array_type, builder.load(pointer, align=size_of(element)))
 
 
 @intrinsic
@@ -241,9 +243,9 @@ def load_row(typing_context, array, index, rest, more, shape):
 
     def generate(context, builder, signature, arguments):
         array, index, rest, more, _ = arguments
-        tail = [None] * (shape.count - 1) + [(_lane_mask(builder, rest), more)]
-        parts = [_row_part(context, builder, signature.args[0], array, index, i, last) for i, last in enumerate(tail)]
-        return _joined(builder, parts)
+        tail = [None] * (shape.count - 1) + [(lane_mask(builder, rest), more)]
+        parts = [row_part(context, builder, signature.args[0], array, index, i, last) for i, last in enumerate(tail)]
+        return joined(builder, parts)
 
     return Vectors(shape.count)(array, types.intp, types.intp, vector, shape), generate
 
@@ -260,18 +262,18 @@ def add_row_looking_ahead(typing_context, array, index, rest, more, scale, sums,
     def generate(context, builder, signature, arguments):
         array, index, rest, more, scale, sums, table, cell, root, ahead, weights = arguments
         array_type, table_type = signature.args[0], signature.args[6]
-        tail = [None] * (count - 1) + [(_lane_mask(builder, rest), more)]
-        sums, weights = _parts(builder, sums), _parts(builder, weights)
-        chains = [ir.Constant(_DOUBLES, [0.0] * LANES)] * 2
+        tail = [None] * (count - 1) + [(lane_mask(builder, rest), more)]
+        sums, weights = parts_of(builder, sums), parts_of(builder, weights)
+        chains = [ir.Constant(DOUBLES, [0.0] * LANES)] * 2
         for i, last in enumerate(tail):
-            coming = _row_part(context, builder, array_type, array, ahead, i, last)
+            coming = row_part(context, builder, array_type, array, ahead, i, last)
             chains[i % 2] = fused(builder, coming, weights[i], chains[i % 2])
-            x = _row_part(context, builder, array_type, array, index, i, last)
+            x = row_part(context, builder, array_type, array, index, i, last)
             sums[i] = fused(builder, x, scale, sums[i])
-            pointer = _address(context, builder, table_type, table, _at(builder, cell, i))
-            pointer = builder.bitcast(pointer, _DOUBLES.as_pointer())
+            pointer = address(context, builder, table_type, table, moved(builder, cell, i))
+            pointer = builder.bitcast(pointer, DOUBLES.as_pointer())
             builder.store(fused(builder, x, root, builder.load(pointer, align=8)), pointer, align=8)
-        return context.make_tuple(builder, signature.return_type, [builder.fadd(*chains), _joined(builder, sums)])
+        return context.make_tuple(builder, signature.return_type, [builder.fadd(*chains), joined(builder, sums)])
 
     both = types.Tuple((vector, sums))
     return both(array, types.intp, types.intp, vector, vector, sums, table, types.intp, vector, types.intp, sums), generate
@@ -283,13 +285,13 @@ def load_strip(typing_context, array, index, stride, count, shape):
 
     def generate(context, builder, signature, arguments):
         element = context.get_value_type(signature.args[0].dtype)
-        mask = _lane_mask(builder, arguments[3])
+        mask = lane_mask(builder, arguments[3])
         parts = []
         for i in range(shape.count):
-            index = _at(builder, arguments[1], i, arguments[2])
-            pointer = _address(context, builder, signature.args[0], arguments[0], index)
-            parts.append(_widen(builder, signature.args[0], _masked_load(builder, element, pointer, mask)))
-        return _joined(builder, parts)
+            index = moved(builder, arguments[1], i, arguments[2])
+            pointer = address(context, builder, signature.args[0], arguments[0], index)
+            parts.append(_widen(builder, signature.args[0], masked_load(builder, element, pointer, mask)))
+        return joined(builder, parts)
 
     return Vectors(shape.count)(array, types.intp, types.intp, types.intp, shape), generate
 
@@ -299,9 +301,9 @@ def store_row(typing_context, array, index, row):
     """Write whole vectors, one after the other, to a contiguous float64 array."""
 
     def generate(context, builder, signature, arguments):
-        for i, part in enumerate(_parts(builder, arguments[2])):
-            pointer = _address(context, builder, signature.args[0], arguments[0], _at(builder, arguments[1], i))
-            builder.store(part, builder.bitcast(pointer, _DOUBLES.as_pointer()), align=8)
+        for i, part in enumerate(parts_of(builder, arguments[2])):
+            pointer = address(context, builder, signature.args[0], arguments[0], moved(builder, arguments[1], i))
+            builder.store(part, builder.bitcast(pointer, DOUBLES.as_pointer()), align=8)
         return context.get_dummy_value()
 
     return types.void(array, types.intp, row), generate
@@ -312,8 +314,8 @@ def dot(typing_context, a, b):
     """The sum of a b over all vectors, lane by lane, in two chains."""
 
     def generate(context, builder, signature, arguments):
-        chains = [ir.Constant(_DOUBLES, [0.0] * LANES)] * 2
-        for i, (x, y) in enumerate(zip(_parts(builder, arguments[0]), _parts(builder, arguments[1]), strict=True)):
+        chains = [ir.Constant(DOUBLES, [0.0] * LANES)] * 2
+        for i, (x, y) in enumerate(zip(parts_of(builder, arguments[0]), parts_of(builder, arguments[1]), strict=True)):
             chains[i % 2] = fused(builder, x, y, chains[i % 2])
         return builder.fadd(*chains)
 
@@ -322,8 +324,8 @@ def dot(typing_context, a, b):
 
 def _coefficient(context: Any, builder: Any, signature: Any, arguments: Any, i: int) -> Any:
     """Element arguments[2] + i of the array arguments[1], in every lane."""
-    index = _at(builder, arguments[2], i, 1)
-    return repeated(builder, builder.load(_address(context, builder, signature.args[1], arguments[1], index)))
+    index = moved(builder, arguments[2], i, 1)
+    return repeated(builder, builder.load(address(context, builder, signature.args[1], arguments[1], index)))
 
 
 @intrinsic
@@ -331,8 +333,8 @@ def combine(typing_context, vectors, coefficients, index, total):
     """total + the sum of the vectors times coefficients[index], coefficients[index + 1], ..., in two chains."""
 
     def generate(context, builder, signature, arguments):
-        chains = [arguments[3], ir.Constant(_DOUBLES, [0.0] * LANES)]
-        for i, part in enumerate(_parts(builder, arguments[0])):
+        chains = [arguments[3], ir.Constant(DOUBLES, [0.0] * LANES)]
+        for i, part in enumerate(parts_of(builder, arguments[0])):
             chains[i % 2] = fused(builder, part, _coefficient(context, builder, signature, arguments, i), chains[i % 2])
         return builder.fadd(*chains)
 
@@ -345,7 +347,7 @@ def scaled_hadamard(typing_context, vectors, coefficients, index):
     power of two. The first stage is two fused operations on one product."""
 
     def generate(context, builder, signature, arguments):
-        parts = _parts(builder, arguments[0])
+        parts = parts_of(builder, arguments[0])
         for i in range(0, len(parts), 2):
             first, second = (_coefficient(context, builder, signature, arguments, i + j) for j in range(2))
             product = builder.fmul(parts[i + 1], second)
@@ -359,7 +361,7 @@ def scaled_hadamard(typing_context, vectors, coefficients, index):
                 a, b = parts[i], parts[i + half]
                 parts[i], parts[i + half] = builder.fadd(a, b), builder.fsub(a, b)
             half *= 2
-        return _joined(builder, parts)
+        return joined(builder, parts)
 
     return vectors(vectors, coefficients, types.intp), generate
 
@@ -369,7 +371,7 @@ def unit(typing_context, lane):
     """1 in one lane, zeros in the others."""
 
     def generate(context, builder, signature, arguments):
-        zeros = ir.Constant(_DOUBLES, [0.0] * LANES)
+        zeros = ir.Constant(DOUBLES, [0.0] * LANES)
         return builder.insert_element(zeros, ir.Constant(ir.DoubleType(), 1.0), builder.trunc(arguments[0], ir.IntType(32)))
 
     return vector(types.intp), generate
@@ -407,7 +409,7 @@ def add_to_each(typing_context, vectors, a):
     """a added to every vector."""
 
     def generate(context, builder, signature, arguments):
-        return _joined(builder, [builder.fadd(part, arguments[1]) for part in _parts(builder, arguments[0])])
+        return joined(builder, [builder.fadd(part, arguments[1]) for part in parts_of(builder, arguments[0])])
 
     return vectors(vectors, vector), generate
 
@@ -417,7 +419,7 @@ def totals(typing_context, vectors):
     """The sums of the lanes of eight vectors, one in each lane, by halving: always in the same order."""
 
     def generate(context, builder, signature, arguments):
-        parts, step = _parts(builder, arguments[0]), 1
+        parts, step = parts_of(builder, arguments[0]), 1
         while step < LANES:
             # Lanes whose number has the bit `step` change places with those of the partner that have not.
             low = [i & ~step if not i & step else (i & ~step) + LANES for i in range(LANES)]
@@ -465,11 +467,11 @@ def draw_buckets(typing_context, key0, key1, index, size, width, root, places):
         first = _mixed(builder, builder.add(_words(builder, key0), builder.mul(counter, _every(rng.GOLDEN))))
         bits = _mixed(builder, builder.xor(first, _words(builder, key1)))
         bucket = builder.lshr(builder.mul(builder.lshr(bits, _every(32)), _words(builder, size)), _every(32))
-        pointer = _address(context, builder, signature.args[6], places, ir.Constant(ir.IntType(64), 0))
+        pointer = address(context, builder, signature.args[6], places, ir.Constant(ir.IntType(64), 0))
         cell = builder.mul(bucket, _words(builder, width))
         builder.store(cell, builder.bitcast(pointer, _WORDS.as_pointer()), align=8)
         sign = builder.shl(bits, _every(63))
-        return builder.bitcast(builder.xor(builder.bitcast(root, _WORDS), sign), _DOUBLES)
+        return builder.bitcast(builder.xor(builder.bitcast(root, _WORDS), sign), DOUBLES)
 
     word, number = types.uint64, types.int64
     return vector(word, word, number, number, number, vector, places), generate
@@ -481,7 +483,7 @@ def _unary(name: str) -> Any:
     @intrinsic
     def apply(typing_context, a):
         def generate(context, builder, signature, arguments):
-            function = ir.FunctionType(_DOUBLES, [_DOUBLES])
+            function = ir.FunctionType(DOUBLES, [DOUBLES])
             return builder.call(cgutils.get_or_insert_function(builder.module, function, name), arguments)
 
         return vector(vector), generate
@@ -499,7 +501,7 @@ def _operator(symbol: Any, emit: str) -> None:
     @intrinsic
     def apply(typing_context, a, b):
         def generate(context, builder, signature, arguments):
-            both = [x if x.type == _DOUBLES else repeated(builder, x) for x in arguments]
+            both = [x if x.type == DOUBLES else repeated(builder, x) for x in arguments]
             return getattr(builder, emit)(*both)
 
         return vector(*(x if isinstance(x, Vector) else types.float64 for x in (a, b))), generate

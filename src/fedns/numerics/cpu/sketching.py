@@ -67,12 +67,12 @@ def _signs(key0, key1, position, count, scale, root, signed):
 
 
 @jit
-def add_srht(rows, begin, first, last, slope, root, intercept, chosen, key0, key1, signed, block, total, sketch):
+def add_srht(rows, position, first, last, slope, root, intercept, chosen, key0, key1, signed, block, total, sketch):
     """S = sqrt(1/k) R H diag(signs). With H_P = H_(P/B) (x) H_B: transform blocks of B rows in cache, then add row
     (r mod B), with the sign of the outer Hadamard entry (r div B, block number), to each sampled output r. The gradient
     goes along, total += sum_i slope[i] x_i."""
-    _signs(key0, key1, first - begin, last - first, np.sqrt(1.0 / chosen.size), root, signed)
-    add_transformed(rows, first - begin, first, last, slope, signed, intercept, total, chosen, block, sketch)
+    _signs(key0, key1, position, last - first, np.sqrt(1.0 / chosen.size), root, signed)
+    add_transformed(rows, position, first, last, slope, signed, intercept, total, chosen, block, sketch)
 
 
 @jit
@@ -117,14 +117,14 @@ def _draw_buckets(key0, key1, position, count, q, nonzeros, size, root, signed, 
 
 
 @jit
-def add_sampled(rows, begin, first, last, root, intercept, chosen, population, sketch):
+def add_sampled(rows, position, first, last, root, intercept, chosen, population, sketch):
     """The chosen rows themselves, scaled by sqrt(population / k)."""
     scale = np.sqrt(population / chosen.size)
-    low = np.searchsorted(chosen, first - begin)
-    high = np.searchsorted(chosen, last - begin)
+    low = np.searchsorted(chosen, position)
+    high = np.searchsorted(chosen, position + last - first)
     coefficient = np.empty(1)
     for r in range(low, high):
-        row = begin + chosen[r]
+        row = first + chosen[r] - position
         coefficient[0] = scale * root[row - first]
         scaled_block(rows, row, row + 1, coefficient, intercept, sketch[r : r + 1])
 

@@ -13,7 +13,7 @@ from fedns.numerics.backend import Batch, FloatArray
 from fedns.numerics.gpu.pieces import Pieces
 from fedns.numerics.gpu.streamed import SPARE, StreamedRows
 from fedns.numerics.gpu.windows import DeviceRows, Padded, Window, arrays_of, dense, dtype_of
-from fedns.numerics.rows import Rows, narrowed
+from fedns.numerics.rows import Rows, narrowed, written_once
 
 VARIABLE = "FEDNS_DEVICE_MEMORY"  # gigabytes of a table that stay on the device, where its own room is not wanted
 _CHUNK_ROWS = 1 << 16
@@ -88,7 +88,7 @@ def device_rows(batch: Batch) -> DeviceRows:
     key = tuple(map(id, sources))
     known = _known.get(key)
     if known is None or any(reference() is not source for reference, source in zip(known[0], sources, strict=True)):
-        rows, narrow = batch.rows, narrowed(batch.rows)
+        rows, narrow = batch.rows, narrowed(written_once(batch.rows))
         needed = rows.shape[0] * (rows.num_columns * dtype_of(narrow).itemsize + 8 * (len(sources) - 1))
         found = ResidentRows(batch, narrow) if needed <= room() else StreamedRows(batch)
         known = tuple(weakref.ref(source, lambda _: _known.pop(key, None)) for source in sources), found

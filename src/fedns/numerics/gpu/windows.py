@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fedns.numerics.backend import Batch, FloatArray, IntArray
 from fedns.numerics.gpu.pieces import Pieces, Run
-from fedns.numerics.rows import DenseRows, Rows
+from fedns.numerics.rows import DenseRows, Rows, written_once
 
 _MOST_ROWS = 1024  # of a padded piece
 BLOCK_BYTES = 1 << 27  # of padded pieces that are multiplied together
@@ -107,17 +107,17 @@ class Padded:
 
 def arrays_of(batch: Batch) -> list[NDArray[Any]]:
     """What rows of a batch are in: their numbers, targets, and weights where they have any."""
-    numbers = batch.rows.flat if isinstance(batch.rows, DenseRows) else batch.rows.data
-    return [array for array in (numbers, batch.targets, batch.sample_weights) if array is not None]
+    return [array for array in (batch.rows[0], batch.targets, batch.sample_weights) if array is not None]
 
 
 def dtype_of(rows: Rows) -> np.dtype[Any]:
     """What the numbers of these rows are stored in."""
-    return (rows.flat if isinstance(rows, DenseRows) else rows.data).dtype
+    return rows[0].dtype
 
 
 def dense(rows: Rows, index: Any) -> Any:
     """Some of the rows, by a slice or by numbers (...), in the type that they are stored in: (..., columns)."""
+    rows = written_once(rows)
     if isinstance(rows, DenseRows):
         return rows.values[index]
     if not isinstance(index, slice):

@@ -27,7 +27,7 @@ from fedns.numerics.cpu.softmax import kernels as passes
 from fedns.numerics.formulas import Formulas
 from fedns.numerics.linalg import packed_size
 from fedns.numerics.parallel import Segments
-from fedns.numerics.rows import DenseRows
+from fedns.numerics.rows import DenseRows, written_once
 from fedns.numerics.streaming import Run, in_memory
 
 
@@ -103,7 +103,7 @@ class SoftmaxBackend:
         points, offsets = np.atleast_2d(w), np.concatenate([[0], np.cumsum(plan.sizes)])
         out = np.zeros((int(offsets[-1]), w.shape[-1]))
 
-        for run in in_memory(batch.rows, whole_clients(batch)):
+        for run in in_memory(written_once(batch.rows), whole_clients(batch)):
 
             def sketch(place: int, run: Run = run) -> None:
                 client = run.low + place
@@ -161,7 +161,7 @@ class SoftmaxBackend:
             own = (array[run.first : run.last] if array is norms else array for array in after)
             kernel(*data_of(batch, run), run.segments, low, high, *before, int(self.reference), self.outputs, *own)
 
-        for_each_part(batch, segments, part, row_cost)
+        for_each_part(written_once(batch.rows), segments, part, row_cost)
 
 
 def _plain(kernel: Any) -> Callable[..., None]:
