@@ -34,7 +34,9 @@ OWNERS = {
     "matplotlib": {"reporting/plots.py"},
     "cupy": {path.relative_to(ROOT).as_posix() for path in (ROOT / "numerics/gpu").glob("*.py")},
     "distributed": {"simulation/cluster.py"},
-    "llvmlite": {f"numerics/cpu/{part}.py" for part in ("formulas", "parts", "pointwise", "simd")},
+    "llvmlite": {
+        f"numerics/cpu/{part}.py" for part in ("formulas", "packed/block", "packed/groups", "parts", "pointwise", "simd")
+    },
     "flwr": {
         f"transports/flower/{part}.py"
         for part in ("client", "connection", "door", "server", "superlink", "turn_format", "turns")

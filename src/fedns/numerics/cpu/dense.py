@@ -148,22 +148,29 @@ def dense_add_srht(flat, columns, position, first, last, slopes, signed, interce
     `position` of the client. Rows are transformed `inner` at a time; the client's last ones are padded by zeros."""
     count = last - first
     whole = count // inner * inner
-    _add_whole_blocks(
-        flat[first * columns :], columns, position, slopes, signed, intercept, total, whole, chosen, inner, sketch
-    )
+    add_whole_blocks(
+        flat[first * columns :], columns, None, columns, position, slopes, signed, intercept, total, whole, chosen, inner,
+        sketch,
+    )  # fmt: skip
     if whole < count:
         rest, tail = np.zeros((2, inner)), np.zeros(inner * columns, flat.dtype)
         copy(slopes, whole, count - whole, rest[0])
         copy(signed, whole, count - whole, rest[1])
         copy(flat, (first + whole) * columns, (count - whole) * columns, tail)
-        _add_whole_blocks(tail, columns, position + whole, rest[0], rest[1], intercept, total, inner, chosen, inner, sketch)
+        add_whole_blocks(
+            tail, columns, None, columns, position + whole, rest[0], rest[1], intercept, total, inner, chosen, inner, sketch
+        )
 
 
 @jit
-def _add_whole_blocks(flat, columns, position, slopes, signed, intercept, total, count, chosen, inner, sketch):
+def add_whole_blocks(flat, stride, ones, columns, position, slopes, signed, intercept, total, count, chosen, inner, sketch):
     """The same for the first `count` rows, whole blocks of them. A strip of eight columns of a group of rows at a time:
     sixteen rows are transformed in registers, the rest of the way in the first-level cache. One function, since a call
-    counts a reference, atomically, to every array it is given."""
+    counts a reference, atomically, to every array it is given.
+
+    Rows have `stride` numbers each. Of packed rows, where they are fewer than the columns, `ones` has a byte for each strip
+    and row, strip by strip, with a bit for each column.
+    """
     group = max(inner, _group_rows(columns))
     scratch = aligned(group, 8)
     cells, outputs, width = scratch.reshape(scratch.size), sketch.reshape(sketch.size), sketch.shape[1]
@@ -181,10 +188,14 @@ def _add_whole_blocks(flat, columns, position, slopes, signed, intercept, total,
             for r in range(chosen.size):
                 signs[b * chosen.size + r] = 1.0 - 2.0 * parity(outer[r] & number)
         for v in range(0, features, 8):
-            lanes = min(columns - v, 8)
+            lanes = min(stride - v, 8)
             t = simd.load(total, v)
             for i in range(start, stop, 16):
-                rows = simd.load_strip(flat, i * columns + v, columns, lanes, _SIXTEEN)
+                rows = (
+                    simd.load_strip(flat, i * stride + v, stride, lanes, _SIXTEEN) if lanes > 0 else simd.no_strip(_SIXTEEN)
+                )
+                if ones is not None:
+                    rows = simd.with_ones(rows, ones, v // 8 * count + i)
                 if intercept and v + 8 > columns:
                     rows = simd.add_to_each(rows, simd.unit(columns - v))
                 t = simd.combine(rows, slopes, i, t)

@@ -18,6 +18,7 @@ from fedns.numerics.cpu.jit import REORDER, exact_jit, jit
 from fedns.numerics.cpu.packed.block import (
     OpenedRows,
     opened_add_combination,
+    opened_add_srht,
     opened_margins,
     row_of,
     scratch_of,
@@ -290,9 +291,11 @@ def _add_transformed(rows, position, first, last, slopes, signed, intercept, tot
 
         return dense
     if _is_opened(rows):
-        return lambda rows, position, first, last, slopes, signed, intercept, total, chosen, block, sketch: add_transformed(
-            _written(rows), position, first, last, slopes, signed, intercept, total, chosen, block, sketch
-        )
+
+        def opened_rows(rows, position, first, last, slopes, signed, intercept, total, chosen, block, sketch):
+            opened_add_srht(rows, position, first, last, slopes, signed, intercept, total, chosen, block.shape[0], sketch)
+
+        return opened_rows
 
     def sparse(rows, position, first, last, slopes, signed, intercept, total, chosen, block, sketch):
         add_combination(rows, first, last, slopes, intercept, total)

@@ -297,6 +297,31 @@ def load_strip(typing_context, array, index, stride, count, shape):
 
 
 @intrinsic
+def no_strip(typing_context, shape):
+    """A vector of zeros for each item of `shape`."""
+
+    def generate(context, builder, signature, arguments):
+        return joined(builder, [ir.Constant(DOUBLES, [0.0] * LANES)] * shape.count)
+
+    return Vectors(shape.count)(shape), generate
+
+
+@intrinsic
+def with_ones(typing_context, strip, bits, index):
+    """A strip with 1 in each lane whose bit is set in bits[index], bits[index + 1], ..., a byte for each vector."""
+
+    def generate(context, builder, signature, arguments):
+        strip, bits, index = arguments
+        one, parts = ir.Constant(DOUBLES, [1.0] * LANES), []
+        for i, part in enumerate(parts_of(builder, strip)):
+            byte = builder.load(address(context, builder, signature.args[1], bits, moved(builder, index, i, 1)))
+            parts.append(builder.select(builder.bitcast(byte, ir.VectorType(ir.IntType(1), LANES)), one, part))
+        return joined(builder, parts)
+
+    return strip(strip, bits, types.intp), generate
+
+
+@intrinsic
 def store_row(typing_context, array, index, row):
     """Write whole vectors, one after the other, to a contiguous float64 array."""
 

@@ -14,8 +14,8 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from fedns.numerics.cpu import simd
-from fedns.numerics.cpu.dense import aligned, dense_add_combination, dense_margins
-from fedns.numerics.cpu.jit import exact_jit, jit
+from fedns.numerics.cpu.dense import add_whole_blocks, aligned, dense_add_combination, dense_add_srht, dense_margins
+from fedns.numerics.cpu.jit import jit
 from fedns.numerics.cpu.simd import LANES, address, lane_mask, masked_load, size_of
 from fedns.numerics.packed import PackedRows
 
@@ -87,9 +87,9 @@ def whole(opened):
     return opened.scratch
 
 
-@exact_jit
+@jit
 def finite(values, count):
-    """Whether zero times any of the first `count` values is zero."""
+    """Whether zero times each of the first `count` values is zero."""
     check = 0.0
     for i in range(count):
         check += 0.0 * values[i]
@@ -182,3 +182,40 @@ def row_of(opened, place):
         return opened.scratch[place * columns : (place + 1) * columns]
     write_out(rows, opened.first + place, opened.first + place + 1, opened.scratch, 0)
     return opened.scratch[:columns]
+
+
+@jit
+def opened_add_srht(opened, position, first, last, slopes, signed, intercept, total, chosen, inner, sketch):
+    """`dense_add_srht`; of whole blocks of rows the ones come as a bit for each column, and the numbers as they are."""
+    rows, columns = opened.rows, opened.rows.num_columns
+    whole_rows = (last - first) // inner * inner if rows.width == rows.firsts[0] else 0
+    if whole_rows > 0:
+        start = opened.first + first
+        ones = _bits(rows, start, start + whole_rows)
+        add_whole_blocks(
+            rows.numbers[start * rows.width :], rows.width, ones, columns, position, slopes, signed, intercept, total,
+            whole_rows, chosen, inner, sketch,
+        )  # fmt: skip
+    if first + whole_rows < last:
+        left = last - first - whole_rows
+        write_out(rows, opened.first + last - left, opened.first + last, opened.scratch, 0)
+        opened.written[0] = 0
+        dense_add_srht(
+            opened.scratch, columns, position + whole_rows, 0, left, slopes[whole_rows:], signed[whole_rows:], intercept,
+            total, chosen, inner, sketch,
+        )  # fmt: skip
+
+
+@jit
+def _bits(rows, first, last):
+    """For each strip of eight columns and each row a byte that says which columns have ones."""
+    count, each, codes = np.uint64(last - first), np.uint64(rows.firsts.size), rows.codes
+    bits = np.zeros((rows.num_columns // LANES + 1) * (last - first), np.uint8)
+    for g in range(each):
+        low, wide, q = np.uint64(rows.firsts[g]), np.uint64(rows.lasts[g] - rows.firsts[g]), np.uint64(first) * each + g
+        for i in range(count):
+            code = np.uint64(codes[q + i * each])
+            if code < wide:
+                column = low + code
+                bits[(column >> np.uint64(3)) * count + i] |= np.uint8(np.uint64(1) << (column & np.uint64(7)))
+    return bits
