@@ -92,12 +92,10 @@ def batch_bytes(batch: Message, precision: np.dtype[Any]) -> NDArray[np.int64]:
     """The encoded length of each client's message, (clients,): the header as `encode` writes it plus the arrays' bytes."""
     values = {name: (spec, getattr(batch, name)) for name, spec in batch.specs().items()}
     rows = [value.counts for _, value in values.values() if isinstance(value, Ragged)]
-    clients = batch_size(batch)
-    table = np.stack(rows, axis=1) if rows else np.zeros((clients, 0), dtype=np.int64)
-    if (table == table[:1]).all():  # the usual case, and much cheaper to find out
-        distinct, which = table[:1], np.zeros(clients, dtype=np.int64)
-    else:
-        distinct, which = np.unique(table, axis=0, return_inverse=True)
+    which = np.zeros(batch_size(batch), dtype=np.int64)
+    distinct = np.array([[counts[0] for counts in rows]], dtype=np.int64)
+    if not all((counts == counts[0]).all() for counts in rows):  # not the usual case, and much dearer
+        distinct, which = np.unique(np.stack(rows, axis=1), axis=0, return_inverse=True)
     lengths = np.empty(len(distinct), dtype=np.int64)
     for case, lengths_of_case in enumerate(distinct):
         remaining = iter(lengths_of_case.tolist())

@@ -57,8 +57,9 @@ def part_cuts(segments: Segments, row_cost: int) -> NDArray[np.int64]:
     parts = min(_PARTS_PER_THREAD * _threads, segments.number, int(rows[-1]) * row_cost // _SMALLEST_PART)
     if _threads == 1 or parts < 2:
         return np.array([0, segments.number])
-    inner = np.searchsorted(rows, np.linspace(0, rows[-1], parts + 1)[1:-1])
-    return np.unique(np.concatenate([[0], inner, [segments.number]]))
+    cuts = np.searchsorted(rows, np.arange(parts + 1) * (rows[-1] / parts))  # a part may be empty
+    cuts[-1] = segments.number
+    return cuts
 
 
 def offsets_of(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
