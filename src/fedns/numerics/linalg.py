@@ -10,8 +10,10 @@ from numpy.typing import NDArray
 from scipy.linalg import lapack
 from threadpoolctl import ThreadpoolController
 
-from fedns.numerics import parallel
 from fedns.numerics.compiled import COMPILED, jit, plain_jit
+
+if COMPILED:
+    from fedns.numerics.cpu.parts import in_parts, launch
 
 FloatArray = NDArray[np.float64]
 _GRAM_ROWS = 256  # enough for an efficient product, few enough that several threads find work
@@ -34,13 +36,23 @@ def _add_one_by_one(total, rows, weights):
 
 
 @jit
-def _weighted_gram_of(rows, weights, first, last, out):
-    scaled = np.empty((last - first, rows.shape[1]))
-    for i in range(first, last):
-        root = np.sqrt(weights[i])
-        for c in range(rows.shape[1]):
-            scaled[i - first, c] = root * rows[i, c]
-    np.dot(scaled.T, scaled, out)
+def _weighted_grams(rows, weights, low, high, out):
+    """out[b] = the weighted products of block b of rows, for blocks low:high."""
+    scaled = np.empty((_GRAM_ROWS, rows.shape[1]))
+    for block in range(low, high):
+        first = block * _GRAM_ROWS
+        count = min(_GRAM_ROWS, len(rows) - first)
+        for i in range(count):
+            root = np.sqrt(weights[first + i])
+            for c in range(rows.shape[1]):
+                scaled[i, c] = root * rows[first + i, c]
+        part = scaled[:count]
+        np.dot(part.T, part, out[block])
+
+
+@jit
+def _weighted_grams_in_parts(starter, cuts, rows, weights, out):
+    in_parts(starter, _weighted_grams, cuts, (rows, weights), (out,))
 
 
 def weighted_gram(rows: FloatArray, weights: FloatArray) -> FloatArray:
@@ -49,16 +61,8 @@ def weighted_gram(rows: FloatArray, weights: FloatArray) -> FloatArray:
         scaled = rows * np.sqrt(weights)[:, None]
         return np.asarray(scaled.T @ scaled)
     blocks = np.empty((-(-len(rows) // _GRAM_ROWS), rows.shape[1], rows.shape[1]))
-
-    def add_block(block: int) -> None:
-        first = block * _GRAM_ROWS
-        _weighted_gram_of(rows, weights, first, min(first + _GRAM_ROWS, len(rows)), blocks[block])
-
-    if rows.size * rows.shape[1] > _LEAST_FOR_THREADS:
-        parallel.map_clients(add_block, len(blocks))
-    else:
-        for block in range(len(blocks)):
-            add_block(block)
+    parts = len(blocks) if rows.size * rows.shape[1] > _LEAST_FOR_THREADS else 1
+    launch(_weighted_grams_in_parts, np.linspace(0, len(blocks), parts + 1).astype(np.int64), rows, weights, blocks)
     total: FloatArray = blocks[0]
     for product in blocks[1:]:
         total += product
