@@ -13,60 +13,26 @@ from threadpoolctl import ThreadpoolController
 from fedns.numerics.compiled import COMPILED, jit, plain_jit
 
 if COMPILED:
-    from fedns.numerics.cpu.parts import in_parts, launch
+    from fedns.numerics.cpu import folding
 
 FloatArray = NDArray[np.float64]
-_GRAM_ROWS = 256  # enough for an efficient product, few enough that several threads find work
-_LEAST_FOR_THREADS = 1 << 23  # products of two numbers: a few tenths of a millisecond of work
 
 
 def add_weighted_rows(total: FloatArray, rows: FloatArray, weights: FloatArray) -> None:
     """total += sum_j weights[j] rows[j], one row after the other."""
     if COMPILED:
-        _add_one_by_one(total, rows, weights)
+        folding.add_weighted_rows(total, rows, weights)
     else:
-        total += weights @ rows
-
-
-@plain_jit
-def _add_one_by_one(total, rows, weights):
-    for j in range(rows.shape[0]):
-        for c in range(rows.shape[1]):
-            total[c] += weights[j] * rows[j, c]
-
-
-@jit
-def _weighted_grams(rows, weights, low, high, out):
-    """out[b] = the weighted products of block b of rows, for blocks low:high."""
-    scaled = np.empty((_GRAM_ROWS, rows.shape[1]))
-    for block in range(low, high):
-        first = block * _GRAM_ROWS
-        count = min(_GRAM_ROWS, len(rows) - first)
-        for i in range(count):
-            root = np.sqrt(weights[first + i])
-            for c in range(rows.shape[1]):
-                scaled[i, c] = root * rows[first + i, c]
-        part = scaled[:count]
-        np.dot(part.T, part, out[block])
-
-
-@jit
-def _weighted_grams_in_parts(starter, cuts, rows, weights, out):
-    in_parts(starter, _weighted_grams, cuts, (rows, weights), (out,))
+        with np.errstate(over="ignore", invalid="ignore"):
+            total += weights @ rows
 
 
 def weighted_gram(rows: FloatArray, weights: FloatArray) -> FloatArray:
-    """sum_i weights[i] rows[i] rows[i]', in blocks whose sums do not depend on the threads."""
-    if not COMPILED:
-        scaled = rows * np.sqrt(weights)[:, None]
-        return np.asarray(scaled.T @ scaled)
-    blocks = np.empty((-(-len(rows) // _GRAM_ROWS), rows.shape[1], rows.shape[1]))
-    parts = len(blocks) if rows.size * rows.shape[1] > _LEAST_FOR_THREADS else 1
-    launch(_weighted_grams_in_parts, np.linspace(0, len(blocks), parts + 1).astype(np.int64), rows, weights, blocks)
-    total: FloatArray = blocks[0]
-    for product in blocks[1:]:
-        total += product
-    return total
+    """sum_i weights[i] rows[i] rows[i]', the same on any number of threads."""
+    if COMPILED:
+        return folding.weighted_gram(rows, weights)
+    scaled = rows * np.sqrt(weights)[:, None]
+    return np.asarray(scaled.T @ scaled)
 
 
 def unpack_symmetric(packed: FloatArray, size: int) -> FloatArray:
