@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.linalg import lapack
 from threadpoolctl import ThreadpoolController
 
-from fedns.numerics.compiled import COMPILED, jit, plain_jit
+from fedns.numerics.compiled import COMPILED, plain_jit
 
 if COMPILED:
     from fedns.numerics.cpu import folding
