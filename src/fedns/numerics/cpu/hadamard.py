@@ -1,19 +1,24 @@
 """The Walsh-Hadamard transform of a block of rows, in place."""
 
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
 from fedns.numerics.cpu import simd
 from fedns.numerics.cpu.jit import jit
 
 
-@jit
-def parity(x):
+@intrinsic
+def parity(typing_context, x):
     """Number of one bits of a 64-bit word, modulo 2."""
-    x ^= x >> 32
-    x ^= x >> 16
-    x ^= x >> 8
-    x ^= x >> 4
-    x ^= x >> 2
-    x ^= x >> 1
-    return x & 1
+
+    def generate(context, builder, signature, arguments):
+        word = arguments[0].type
+        count = cgutils.get_or_insert_function(builder.module, ir.FunctionType(word, [word]), "llvm.ctpop.i64")
+        return builder.and_(builder.call(count, arguments), word(1))
+
+    return types.int64(types.int64), generate
 
 
 @jit
