@@ -1,24 +1,13 @@
 """The Walsh-Hadamard transform of a block of rows, in place."""
 
-from llvmlite import ir
-from numba import types
-from numba.core import cgutils
-from numba.extending import intrinsic
-
 from fedns.numerics.cpu import simd
 from fedns.numerics.cpu.jit import jit
 
 
-@intrinsic
-def parity(typing_context, x):
+@jit
+def parity(x):
     """Number of one bits of a 64-bit word, modulo 2."""
-
-    def generate(context, builder, signature, arguments):
-        word = arguments[0].type
-        count = cgutils.get_or_insert_function(builder.module, ir.FunctionType(word, [word]), "llvm.ctpop.i64")
-        return builder.and_(builder.call(count, arguments), word(1))
-
-    return types.int64(types.int64), generate
+    return simd.one_bits(x) & 1
 
 
 @jit
