@@ -66,10 +66,13 @@ def test_divergence_ends_in_words_and_leaves_no_nan():
     assert "no longer finite" in overflow.stop_reason and len(overflow.records) == 1
 
 
-def test_nan_from_a_client_ends_the_run_in_words():
+@pytest.mark.parametrize("folded", [False, True])
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_what_is_not_finite_from_a_client_ends_the_run_in_words(folded, value):
     from fedns.algorithms.curvature import Model
     from fedns.core.clients import on_client
     from fedns.core.messages import Message, Payload, wire
+    from fedns.core.reducers import mean
 
     class Echo(Message):
         coefficients: Payload = wire("features", discloses="nothing")
@@ -78,10 +81,11 @@ def test_nan_from_a_client_ends_the_run_in_words():
     class Broken(Scripted):
         @on_client(Model, Echo)
         def echo(self, problem, clients, request):
-            return Echo(np.full((clients.ids.size, 13), np.nan))
+            return Echo(np.where(np.arange(13) == 5, value, np.ones((clients.ids.size, 13))))
 
         def round(self, problem, state, cohort):
-            list(cohort.ask(self.echo, Model(state.coefficients)))
+            replies = cohort.ask(self.echo, Model(state.coefficients))
+            replies.fold(mean("coefficients")) if folded else list(replies)
             raise AssertionError("the door let NaN through")
 
     history = fedns.simulate(Broken(), PROBLEM, make_shards(), rounds=3)

@@ -66,14 +66,18 @@ def test_weighted_gram_has_the_same_bits_on_any_number_of_threads():
     np.testing.assert_allclose(found[0], (rows.T * weights) @ rows, rtol=1e-12, atol=1e-12)
 
 
-def test_weighted_rows_are_added_in_order():
-    rows, weights = np.random.default_rng(0).normal(size=(50, 3)), np.linspace(0, 1, 50)
-    total = np.zeros(3)
-    add_weighted_rows(total, rows, weights)
-    expected = np.zeros(3)
+@pytest.mark.parametrize("columns", [3, 6000], ids=["few", "enough for threads"])
+def test_weighted_rows_are_added_in_order(columns):
+    rows, weights = np.random.default_rng(0).normal(size=(50, columns)), np.linspace(0, 1, 50)
+    expected = np.zeros(columns)
     for row, weight in zip(rows, weights, strict=True):
         expected = expected + weight * row
-    np.testing.assert_array_equal(total, expected)
+    for cuts in ([50], [7, 8, 50]):  # however many come at once
+        total, start = np.zeros(columns), 0
+        for stop in cuts:
+            add_weighted_rows(total, rows[start:stop], weights[start:stop])
+            start = stop
+        np.testing.assert_array_equal(total, expected)
 
 
 @pytest.fixture

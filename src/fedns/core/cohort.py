@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from fedns.core.clients import Clients, Handler, Ids, messages_of, on_client
 from fedns.core.encoding import Envelope, batch_bytes, encode
 from fedns.core.errors import ConfigError, MessageError
-from fedns.core.messages import WIRE_PRECISIONS, Message, Payload, batch_on_wire, batch_size, wire
+from fedns.core.messages import WIRE_PRECISIONS, Message, Payload, batch_on_wire, batch_size, refuse_non_finite, wire
 from fedns.core.meter import LedgerEntry, Meter
-from fedns.core.reducers import Reducer
+from fedns.core.reducers import Reducer, mean
 from fedns.numerics.rng import generator
 
 FloatArray = NDArray[np.float64]
@@ -164,7 +164,7 @@ class Cohort(ABC):
         self.weights = self.total_weights / self.total_weights.sum()
         self.session.num_features = self.session.problem.num_features(int(columns[0]))
 
-    def _count(self, direction: str, message: Message, messages: int, length: int) -> None:
+    def _count(self, direction: str, message: Message | type[Message], messages: int, length: int) -> None:
         meter = self.session.meter
         if not self.session.metered:
             return
@@ -179,6 +179,7 @@ class Replies:
         self._cohort = cohort
         self._handler = handler
         self._arrivals = arrivals
+        self._unchecked: set[str] = set()  # fields whose sums are looked at instead
 
     @property
     def weights(self) -> FloatArray:
@@ -187,12 +188,17 @@ class Replies:
 
     def fold(self, *reducers: Reducer) -> list[Any]:
         """One streaming pass; each reducer sees every client once. The server never holds all replies."""
+        means = [reducer for reducer in reducers if isinstance(reducer, mean)]
+        self._unchecked = {reducer.field for reducer in means}  # large replies are read once, while they are in the cache
         for positions, batch in self:
             try:
                 for reducer in reducers:
                     reducer.add(batch, self._cohort.weights[positions])
             except MessageError as error:
                 raise MessageError(f"{self._labels(positions)}: {error}") from None
+            for reducer in means:
+                refuse_non_finite(batch.kind, reducer.field, getattr(batch, reducer.field), reducer.result())
+            del batch
         return [reducer.result() for reducer in reducers]
 
     def _labels(self, positions: slice) -> str:
@@ -204,20 +210,21 @@ class Replies:
         ids = self._cohort.ids
         waiting: dict[int, tuple[int, Message]] = {}
         position, total, count, travelled = 0, 0, 0, 0
-        last: Message | None = None
-        for chunk, batch in self._arrivals:
-            batch, length = self._admit(chunk, batch)
+        for chunk, arrived in self._arrivals:
+            batch, length = self._admit(chunk, arrived)
             reached = self._cohort._reached(chunk).size
-            total, count, last = total + length * reached // chunk.size, count + chunk.size, batch
+            total, count = total + length * reached // chunk.size, count + chunk.size
             travelled += reached
             waiting[int(np.searchsorted(ids, chunk[0]))] = (chunk.size, batch)
+            del arrived, batch  # the next replies take the memory of these, which the cache knows
             while position in waiting:
                 size, ready = waiting.pop(position)
                 yield slice(position, position + size), ready
+                del ready
                 position += size
-        if last is None or position != ids.size:
+        if position != ids.size:
             raise MessageError(f"{self._handler.__name__}: {ids.size - count} of {ids.size} clients did not answer")
-        self._cohort._count("uplink", last, travelled, total)
+        self._cohort._count("uplink", messages_of(self._handler)[1], travelled, total)
 
     def _admit(self, ids: Ids, batch: Message) -> tuple[Message, int]:
         _, expected = messages_of(self._handler)
@@ -227,4 +234,4 @@ class Replies:
             raise MessageError(f"{batch.kind}: {batch_size(batch)} replies for {ids.size} clients")
         session = self._cohort.session
         length = int(batch_bytes(batch, session.precision).sum())
-        return batch_on_wire(batch, session.precision), length
+        return batch_on_wire(batch, session.precision, self._unchecked), length

@@ -9,7 +9,7 @@ with a different number of rows at each client is a `Ragged`.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any, ClassVar, TypeVar, dataclass_transform
@@ -175,8 +175,8 @@ def batch_size(batch: Message) -> int:
     return len(first.offsets) - 1 if isinstance(first, Ragged) else len(first)
 
 
-def batch_on_wire(batch: M, precision: np.dtype[Any]) -> M:
-    """The batch as it arrives: rounded to the wire precision, and checked to be finite."""
+def batch_on_wire(batch: M, precision: np.dtype[Any], unchecked: Collection[str] = ()) -> M:
+    """The batch as it arrives: rounded to the wire precision, and checked to be finite but for the fields `unchecked`."""
     arrived: dict[str, Any] = {}
     for name, spec in batch.specs().items():
         value = getattr(batch, name)
@@ -184,19 +184,20 @@ def batch_on_wire(batch: M, precision: np.dtype[Any]) -> M:
         dtype = wire_dtype(spec, precision)
         if array.dtype != dtype:
             array = array.astype(dtype)
-        refuse_non_finite(batch.kind, name, array)
+        if name not in unchecked:
+            refuse_non_finite(batch.kind, name, array)
         if dtype.kind == "f" and dtype.itemsize < 8:
             array = array.astype(np.float64)
         arrived[name] = dataclasses.replace(value, values=array) if isinstance(value, Ragged) else array
     return type(batch)(**arrived)
 
 
-def refuse_non_finite(kind: str, name: str, array: Array) -> None:
-    """Raise unless every number is finite."""
+def refuse_non_finite(kind: str, name: str, array: Array, sums: Array | None = None) -> None:
+    """Raise unless every number is finite. `sums`, where they are known, have each of them as a term."""
     if array.dtype.kind != "f":
         return
     with np.errstate(over="ignore", invalid="ignore"):
-        total = array.sum()
+        total = (array if sums is None else sums).sum()
     # A sum is finite only if all its terms are; the slower look is for sums that overflow.
     if not np.isfinite(total) and not np.isfinite(array).all():
         raise NonFiniteError(f"field '{name}' of {kind} holds NaN or infinite values")

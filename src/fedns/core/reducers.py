@@ -25,7 +25,7 @@ class _Total:
     """A sum over clients, of the shape that the first reply has."""
 
     def __init__(self, field: str) -> None:
-        self._field = field
+        self.field = field
         self._total: FloatArray | None = None
 
     def result(self) -> FloatArray:
@@ -37,7 +37,7 @@ class mean(_Total):
     """sum_j p_j value_j."""
 
     def add(self, batch: Message, weights: FloatArray) -> None:
-        values = np.ascontiguousarray(getattr(batch, self._field), dtype=np.float64)
+        values = np.ascontiguousarray(getattr(batch, self.field), dtype=np.float64)
         if self._total is None:
             self._total = np.zeros(values.shape[1:])
         add_weighted_rows(self._total.reshape(-1), values.reshape(len(values), -1), weights)
@@ -102,13 +102,13 @@ class root_weighted_sum(_Total):
         self._rows = rows
 
     def add(self, batch: Message, weights: FloatArray) -> None:
-        ragged: Ragged = getattr(batch, self._field)
+        ragged: Ragged = getattr(batch, self.field)
         if self._total is None:
             self._total = np.zeros((self._rows, ragged.values.shape[1]))
         for client, weight in enumerate(weights):
             part = ragged.part(client)
             if len(part) > self._rows:
-                raise MessageError(f"field '{self._field}' of {batch.kind} has {len(part)} rows, at most {self._rows} fit")
+                raise MessageError(f"field '{self.field}' of {batch.kind} has {len(part)} rows, at most {self._rows} fit")
             self._total[: len(part)] += np.sqrt(weight) * part
 
 

@@ -11,10 +11,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedns.numerics.compiled import jit, plain_jit
 
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_MIX_A = np.uint64(0xBF58476D1CE4E5B9)
-_MIX_B = np.uint64(0x94D049BB133111EB)
-_S27, _S30, _S31 = np.uint64(27), np.uint64(30), np.uint64(31)
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+FACTORS = _MIX_A, _MIX_B = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+SHIFTS = _S30, _S27, _S31 = np.uint64(30), np.uint64(27), np.uint64(31)
 _UNIT = 1.0 / 9007199254740992.0  # 2^-53
 _ONE, _SHIFT_11 = np.uint64(1), np.uint64(11)
 
@@ -33,7 +32,7 @@ def random_bits(key0, key1, index):
 
     Two keyed rounds: with one, streams would be stretches of a single sequence and a million of them would overlap.
     """
-    return mix(mix(key0 + np.uint64(index) * _GOLDEN) ^ key1)
+    return mix(mix(key0 + np.uint64(index) * GOLDEN) ^ key1)
 
 
 @jit
@@ -103,7 +102,7 @@ def stream_keys(seed: int, purpose: str, round: int, clients: ArrayLike) -> NDAr
     keys = np.empty((counter.size, 2), dtype=np.uint64)
     with np.errstate(over="ignore"):
         for column in range(2):
-            keys[:, column] = mix_array(mix_array(counter * _GOLDEN + words[2 * column]) ^ words[2 * column + 1])
+            keys[:, column] = mix_array(mix_array(counter * GOLDEN + words[2 * column]) ^ words[2 * column + 1])
     return keys
 
 
@@ -111,7 +110,7 @@ def uniforms(keys: NDArray[np.uint64], count: int) -> NDArray[np.float64]:
     """Numbers between 0 and 1, the first `count` of each stream: (streams, count)."""
     counter = np.arange(count, dtype=np.uint64)
     with np.errstate(over="ignore"):
-        bits = mix_array(mix_array(keys[:, :1] + counter * _GOLDEN) ^ keys[:, 1:])
+        bits = mix_array(mix_array(keys[:, :1] + counter * GOLDEN) ^ keys[:, 1:])
     return np.asarray(bits >> np.uint64(11), dtype=np.float64) * 2.0**-53
 
 

@@ -43,14 +43,16 @@ class LocalClients:
             batch = handler(problem, Clients(own, chunk, seed, envelope.round, self.memory), request)
             self._note_size(handler, batch, chunk.size)
             yield chunk, batch
+            del batch
             start += chunk.size
 
     def _chunk_size(self, handler: Handler, problem: Any) -> int:
         if self._chunk_clients is not None:
             return self._chunk_clients
         known = self._reply_bytes.get(handler.__name__)
-        if known is None:  # as many as could send two Hessians each; where these are large, a few tell what others will need
-            return max(16, self._budget // (16 * int(problem.num_features(self.shards.num_columns)) ** 2))
+        if known is None:  # as many as could send a Hessian each: a few tell what others will need
+            entries = int(problem.num_features(self.shards.num_columns)) ** 2
+            return max(16, min(self._budget, 2 * _IN_CACHE_BYTES) // (16 * entries))
         most = self._budget // max(1, known)
         if handler.__name__ not in self._ragged:  # rows would have to be put together again, for a product of many
             most = min(most, max(_IN_CACHE_BYTES // max(1, known), _CLIENTS_PER_THREAD * parallel.thread_count()))

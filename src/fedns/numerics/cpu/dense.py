@@ -11,7 +11,7 @@ from fedns.numerics.cpu.hadamard import parity, transform_rows
 from fedns.numerics.cpu.jit import jit
 
 STRIP = 4 * simd.LANES
-_GROUP_BYTES = 32768
+_GROUP_BYTES = 65536
 _SIXTEEN = (0,) * 16
 
 
@@ -206,7 +206,8 @@ def _add_whole_blocks(flat, columns, position, slopes, signed, intercept, total,
 
 @jit
 def _group_rows(columns):
-    """How many rows fit the first-level cache, 16 to 128, a power of two."""
+    """How many rows are taken strip by strip, 16 to 128, a power of two: more of them share what is done once for each
+    output, and fewer stay in the first-level cache from a strip to the next, whose columns partly are on the same lines."""
     rows = 128
     while rows > 16 and rows * columns * 8 > _GROUP_BYTES:
         rows //= 2

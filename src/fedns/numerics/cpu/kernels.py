@@ -11,7 +11,15 @@ from fedns.numerics.cpu import pointwise
 from fedns.numerics.cpu.dense import aligned, copy, padded
 from fedns.numerics.cpu.jit import exact_jit, jit
 from fedns.numerics.cpu.parts import in_parts
-from fedns.numerics.cpu.rows import add_combination, add_packed_gram, add_sjlt_groups, margins, rows_at_once, scaled_block
+from fedns.numerics.cpu.rows import (
+    add_combination,
+    add_packed_gram,
+    add_sjlt_groups,
+    gram_scratch,
+    margins,
+    rows_at_once,
+    scaled_block,
+)
 from fedns.numerics.cpu.sketching import add_columns, add_sampled, add_sjlt, add_srht
 from fedns.numerics.rng import sample_without_replacement
 
@@ -98,18 +106,18 @@ def gradient_and_hessian(rows, y, s, totals, segments, low, high, points, loss, 
     """Gradient of each client's mean loss; the upper triangle of its Hessian, row by row."""
     features = points.shape[1]
     intercept = features > rows.num_columns
-    z, slope, root = np.empty(_GRAM_ROWS), np.empty(_GRAM_ROWS), np.empty(_GRAM_ROWS)
-    block = np.empty((_GRAM_ROWS, features))
+    most = rows_at_once(rows, _GRAM_ROWS)
+    z, slope, root = np.empty(most), np.empty(most), np.empty(most)
+    block, product = gram_scratch(rows, _GRAM_ROWS, features)
     total = np.empty(padded(features))
-    product = np.empty((features, features))
     for segment in range(low, high):
         client = segments.client[segment]
         scale = 1.0 / totals[client]
         w, hessian = _own(points, client), packed[segment]
         total[:] = 0.0
         hessian[:] = 0.0
-        for first in range(segments.first[segment], segments.last[segment], _GRAM_ROWS):
-            last = min(first + _GRAM_ROWS, segments.last[segment])
+        for first in range(segments.first[segment], segments.last[segment], most):
+            last = min(first + most, segments.last[segment])
             count = last - first
             margins(rows, first, last, w, z)
             pointwise.derivatives(loss, y, first, count, z, slope, root)

@@ -17,12 +17,9 @@ from fedns.numerics.cpu.formulas import FormulasType, address_of, type_of
 from fedns.numerics.cpu.jit import exact_jit
 from fedns.numerics.cpu.pointwise import derivatives_of_eight
 from fedns.numerics.formulas import Formulas
-from fedns.numerics.rng import random_bits
 from fedns.numerics.rows import DenseRows, Rows
 
 _EIGHT = (0,) * 8
-_ONE = np.uint64(1)
-_SHIFT_32 = np.uint64(32)
 
 
 def groups_address(loss: Formulas, rows: Rows, features: int) -> int:
@@ -49,29 +46,28 @@ def _add_groups(loss, flat, columns, y, s, begin, first, stop, w, scale, key0, k
     Rows first:stop, a multiple of eight, of as many vectors as the type of `vectors` says; an intercept is a column of ones.
     """
     shape = simd.zeros(vectors)
-    cells, width, size = table.reshape(table.size), table.shape[1], np.uint64(table.shape[0])
+    cells, width, size = table.reshape(table.size), table.shape[1], table.shape[0]
     rest = columns - 8 * (len(shape) - 1)
     none = simd.splat(0.0)
     ones = simd.unit(rest) if w.size > columns else none
     weights = simd.load_row(w, 0, w.size - 8 * (len(shape) - 1), none, shape)
     sums = simd.load_row(total, 0, 8, none, shape)
     scratch = aligned(10, 8).reshape(80)  # the products of eight rows with the coefficients, their slopes, their roots
+    places = np.empty(8, np.int64)
     for j in range(8):
         simd.store(scratch, 8 * j, simd.dot(simd.load_row(flat, (first + j) * columns, rest, ones, shape), weights))
     for i in range(first, stop, 8):
         weight = simd.load(s, i) * scale if s.size > 0 else simd.splat(scale)
         z = simd.totals(simd.load_row(scratch, 0, 8, none, _EIGHT))
         slope, curvature = derivatives_of_eight(loss, simd.load(y, i), z)
+        root = simd.draw_buckets(key0, key1, i - begin, size, width, simd.square_root(curvature * weight), places)
         simd.store(scratch, 64, slope * weight)
-        simd.store(scratch, 72, simd.square_root(curvature * weight))
+        simd.store(scratch, 72, root)
         following = min(i + 8, stop - 8)  # after the last group its own margins again, which nobody reads
         for j in range(8):
-            bits = random_bits(key0, key1, i + j - begin)
-            bucket = np.int64(((bits >> _SHIFT_32) * size) >> _SHIFT_32)
-            sign = 1.0 - 2.0 * np.float64(np.int64(bits & _ONE))
             products, sums = simd.add_row_looking_ahead(
                 flat, (i + j) * columns, rest, ones, simd.splat(scratch[64 + j]), sums,
-                cells, bucket * width, simd.splat(sign * scratch[72 + j]), (following + j) * columns, weights,
+                cells, places[j], simd.splat(scratch[72 + j]), (following + j) * columns, weights,
             )  # fmt: skip
             simd.store(scratch, 8 * j, products)
     simd.store_row(total, 0, sums)

@@ -7,6 +7,7 @@ instructions; the library calls would be made one number at a time. Both are acc
 from functools import cache
 from typing import Any, NamedTuple
 
+import numpy as np
 from llvmlite import ir
 from numba import njit, types
 from numba.core.errors import TypingError
@@ -60,16 +61,17 @@ def derivatives(loss, y, first, count, z, slope, curvature):
     call(loss.derivatives, (loss.parameters, y, first, count, z, slope, curvature))
 
 
+# Indices without a sign: targets that might be counted from the end would be gathered one by one.
 @exact_jit
 def _values(loss, y, first, count, z, out):
-    for i in range(count):
-        out[i] = _value_at(loss, y[first + i], z[i])
+    for i in range(np.uint64(count)):
+        out[i] = _value_at(loss, y[np.uint64(first) + i], z[i])
 
 
 @exact_jit
 def _derivatives(loss, y, first, count, z, slope, curvature):
-    for i in range(count):
-        slope[i], curvature[i] = _derivatives_at(loss, y[first + i], z[i])
+    for i in range(np.uint64(count)):
+        slope[i], curvature[i] = _derivatives_at(loss, y[np.uint64(first) + i], z[i])
 
 
 def _value_at(loss, y, z):

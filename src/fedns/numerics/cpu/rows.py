@@ -14,7 +14,7 @@ from numba.extending import overload
 from fedns.numerics.cpu.dense import dense_add_combination, dense_add_srht, dense_add_to_buckets, dense_margins
 from fedns.numerics.cpu.formulas import call
 from fedns.numerics.cpu.hadamard import add_sampled_outputs, transform_rows
-from fedns.numerics.cpu.jit import REORDER
+from fedns.numerics.cpu.jit import REORDER, exact_jit
 from fedns.numerics.rows import DenseRows
 
 
@@ -54,6 +54,11 @@ def add_transformed(rows, position, first, last, slopes, signed, intercept, tota
 
 def scaled_block(rows, first, last, coefficients, intercept, block):
     """block[i] = coefficients[i] x_i."""
+    raise NotImplementedError("compiled code only")
+
+
+def gram_scratch(rows, count, features):
+    """Scratch space for `add_packed_gram` of so many rows: a block of them and a product."""
     raise NotImplementedError("compiled code only")
 
 
@@ -111,6 +116,13 @@ def _margins(rows, first, last, w, z):
     return sparse
 
 
+@exact_jit
+def _added_in_order(total, values, count):
+    for i in range(count):
+        total += values[i]
+    return total
+
+
 @_body(add_combination)
 def _add_combination(rows, first, last, coefficients, intercept, total):
     if _is_dense(rows):
@@ -121,12 +133,15 @@ def _add_combination(rows, first, last, coefficients, intercept, total):
         return dense
 
     def sparse(rows, first, last, coefficients, intercept, total):
-        for i in range(first, last):
-            s = coefficients[i - first]
-            for e in range(np.uint64(rows.indptr[i]), np.uint64(rows.indptr[i + 1])):
-                total[np.uint32(rows.indices[e])] += s * rows.data[e]
-            if intercept:
-                total[rows.num_columns] += s
+        # One loop over the entries of all rows: to leave a loop for each takes longer than its twelve entries do.
+        row, stop, s = np.uint64(first), np.uint64(rows.indptr[first]), 0.0
+        for e in range(np.uint64(rows.indptr[first]), np.uint64(rows.indptr[last])):
+            while e >= stop:
+                row, s = row + np.uint64(1), coefficients[row - np.uint64(first)]
+                stop = np.uint64(rows.indptr[row])
+            total[np.uint32(rows.indices[e])] += s * rows.data[e]
+        if intercept:
+            total[rows.num_columns] = _added_in_order(total[rows.num_columns], coefficients, last - first)
 
     return sparse
 
@@ -229,6 +244,13 @@ def _scaled_block(rows, first, last, coefficients, intercept, block):
     return sparse
 
 
+@_body(gram_scratch)
+def _gram_scratch(rows, count, features):
+    if _is_dense(rows):
+        return lambda rows, count, features: (np.empty((count, features)), np.empty((features, features)))
+    return lambda rows, count, features: (np.empty((0, 0)), np.empty((0, 0)))
+
+
 @_body(add_packed_gram)
 def _add_packed_gram(rows, first, last, coefficients, intercept, block, product, packed):
     if _is_dense(rows):
@@ -246,30 +268,49 @@ def _add_packed_gram(rows, first, last, coefficients, intercept, block, product,
         return dense
 
     def sparse(rows, first, last, coefficients, intercept, block, product, packed):
-        # Each row is widened once, an intercept being its last entry, and multiplied by two of its entries at a time: a loop
-        # over twelve entries, as rows have, takes less than leaving it.
-        features, one = product.shape[0], np.uint64(1)
-        values, places = np.empty(features + 1), np.empty(features + 1, np.uint64)
+        # Each row is widened once, an intercept being its last entry, and multiplied by four of its entries at a time: a
+        # loop over twelve entries, as rows have, takes less than leaving it. Places increase along a row, so that this
+        # fills the upper triangle, whose row a has its column b at above[a] + b.
+        features = rows.num_columns + 1 if intercept else rows.num_columns
+        one, two, three, four = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(4)
+        values, places, above = np.empty(features + 1), np.empty(features + 1, np.uint64), np.empty(features, np.uint64)
+        for a in range(features):
+            above[a] = a * (2 * features - a - 1) // 2
         for i in range(first, last):
             square, count = coefficients[i - first] ** 2, np.uint64(0)
             for e in range(np.uint64(rows.indptr[i]), np.uint64(rows.indptr[i + 1])):
-                values[count], places[count] = rows.data[e], np.uint64(rows.indices[e])
+                values[count], places[count] = rows.data[e], np.uint64(np.uint32(rows.indices[e]))
                 count += one
             if intercept:
                 values[count], places[count] = 1.0, np.uint64(rows.num_columns)
                 count += one
-            for e in range(np.uint64(0), count, np.uint64(2)):  # places increase along a row: this fills the upper triangle
-                a = np.int64(places[e])
-                upper, above = square * values[e], np.uint64(a * (2 * features - a - 1) // 2)
-                packed[above + places[e]] += upper * values[e]
-                if e + one < count:
-                    b = np.int64(places[e + one])
-                    lower, below = square * values[e + one], np.uint64(b * (2 * features - b - 1) // 2)
-                    packed[above + places[e + one]] += upper * values[e + one]
-                    packed[below + places[e + one]] += lower * values[e + one]
-                    for f in range(e + np.uint64(2), count):
-                        packed[above + places[f]] += upper * values[f]
-                        packed[below + places[f]] += lower * values[f]
+            e = np.uint64(0)
+            while e + four <= count:
+                a, b, c, d = places[e], places[e + one], places[e + two], places[e + three]
+                at_a, at_b, at_c, at_d = above[a], above[b], above[c], above[d]
+                va, vb, vc, vd = values[e], values[e + one], values[e + two], values[e + three]
+                sa, sb, sc, sd = square * va, square * vb, square * vc, square * vd
+                packed[at_a + a] += sa * va
+                packed[at_a + b] += sa * vb
+                packed[at_a + c] += sa * vc
+                packed[at_a + d] += sa * vd
+                packed[at_b + b] += sb * vb
+                packed[at_b + c] += sb * vc
+                packed[at_b + d] += sb * vd
+                packed[at_c + c] += sc * vc
+                packed[at_c + d] += sc * vd
+                packed[at_d + d] += sd * vd
+                e += four
+                for f in range(e, count):
+                    packed[at_a + places[f]] += sa * values[f]
+                    packed[at_b + places[f]] += sb * values[f]
+                    packed[at_c + places[f]] += sc * values[f]
+                    packed[at_d + places[f]] += sd * values[f]
+            while e < count:
+                at, s = above[places[e]], square * values[e]
+                for f in range(e, count):
+                    packed[at + places[f]] += s * values[f]
+                e += one
 
     return sparse
 

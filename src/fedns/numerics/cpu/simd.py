@@ -13,8 +13,11 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic, models, overload, register_model
 
+from fedns.numerics import rng
+
 LANES = 8
 _DOUBLES = ir.VectorType(ir.DoubleType(), LANES)
+_WORDS = ir.VectorType(ir.IntType(64), LANES)
 _FLAGS = ("reassoc", "contract", "nsz")
 
 
@@ -431,6 +434,57 @@ def totals(typing_context, vectors):
         return parts[0]
 
     return vector(vectors), generate
+
+
+def _words(builder: Any, x: Any) -> Any:
+    """A 64-bit word in every lane."""
+    empty = ir.Constant(_WORDS, ir.Undefined)
+    one = builder.insert_element(empty, x, ir.Constant(ir.IntType(32), 0))
+    return builder.shuffle_vector(one, empty, ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES))
+
+
+def _every(word: Any) -> Any:
+    return ir.Constant(_WORDS, [int(word)] * LANES)
+
+
+def _mixed(builder: Any, x: Any) -> Any:
+    """`rng.mix` of eight words."""
+    for shift, factor in ((rng.SHIFTS[0], rng.FACTORS[0]), (rng.SHIFTS[1], rng.FACTORS[1])):
+        x = builder.mul(builder.xor(x, builder.lshr(x, _every(shift))), _every(factor))
+    return builder.xor(x, builder.lshr(x, _every(rng.SHIFTS[2])))
+
+
+@intrinsic
+def draw_buckets(typing_context, key0, key1, index, size, width, root, places):
+    """For the rows index, index + 1, ..., eight of them: places[i] = width * bucket, of `size` buckets, and the roots with
+    their signs, from `rng.random_bits` of each row: the upper half of the bits gives the bucket, the lowest one the sign."""
+
+    def generate(context, builder, signature, arguments):
+        key0, key1, index, size, width, root, places = arguments
+        counter = builder.add(_words(builder, index), ir.Constant(_WORDS, list(range(LANES))))
+        first = _mixed(builder, builder.add(_words(builder, key0), builder.mul(counter, _every(rng.GOLDEN))))
+        bits = _mixed(builder, builder.xor(first, _words(builder, key1)))
+        bucket = builder.lshr(builder.mul(builder.lshr(bits, _every(32)), _words(builder, size)), _every(32))
+        pointer = _address(context, builder, signature.args[6], places, ir.Constant(ir.IntType(64), 0))
+        cell = builder.mul(bucket, _words(builder, width))
+        builder.store(cell, builder.bitcast(pointer, _WORDS.as_pointer()), align=8)
+        sign = builder.shl(bits, _every(63))
+        return builder.bitcast(builder.xor(builder.bitcast(root, _WORDS), sign), _DOUBLES)
+
+    word, number = types.uint64, types.int64
+    return vector(word, word, number, number, number, vector, places), generate
+
+
+@intrinsic
+def one_bits(typing_context, x):
+    """How many bits of a 64-bit word are set."""
+
+    def generate(context, builder, signature, arguments):
+        word = arguments[0].type
+        count = cgutils.get_or_insert_function(builder.module, ir.FunctionType(word, [word]), "llvm.ctpop.i64")
+        return builder.call(count, arguments)
+
+    return types.int64(types.int64), generate
 
 
 def _unary(name: str) -> Any:
