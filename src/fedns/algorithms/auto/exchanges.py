@@ -93,10 +93,14 @@ class ClientHalf:
         w, scales = _moved(clients, request)
         _, packed = problem.gradient_and_hessian(w, clients.shards)
         believed, products = clients.recall("auto_hessian", packed.shape[1]), products_of(scales[0])
-        rounded, unit = round_at_random(
-            (packed - believed) / products, int(request.detail), clients.keys(f"auto Hessian {request.attempt}")
-        )
-        clients.remember("auto_hessian", believed + _times(rounded, unit) * products)
+        difference = packed - believed
+        difference /= products
+        keys = clients.keys(f"auto Hessian {request.attempt}")
+        rounded, unit = round_at_random(difference, int(request.detail), keys)
+        told = _times(rounded, unit)
+        told *= products
+        told += believed
+        clients.remember("auto_hessian", told)
         change = self._change(problem, clients, request, w, scales)
         return ChangeAndHessian(**change, hessian_unit=unit, packed_hessian=rounded)
 
