@@ -37,6 +37,7 @@ import fedns
 DATA = {"phishing": (40, 17, "none"), "a9a": (80, 30, "none"), "w8a": (142, 60, "none"), "covtype": (200, 20, "maxabs")}
 SEARCH_SECONDS = 16.0  # for all attempts of a contender on a data set with one layout
 FAR_BEHIND = 5.0  # who takes so many times as long as the first has had its turn
+PAUSE_SECONDS = 0.1  # before each turn: threads of the one before wait for more work, and would take the cores of the next
 console = Console(width=150)
 
 
@@ -150,6 +151,7 @@ def raced(results: list[Result], turns: int) -> list[Result]:
         for result in results:
             if result.attempt is None or (result.seconds or 0.0) > FAR_BEHIND * leading:
                 continue
+            time.sleep(PAUSE_SECONDS)
             began = time.perf_counter()
             fit = result.attempt(result.effort)
             seconds = time.perf_counter() - began if fit.seconds is None else fit.seconds
