@@ -37,6 +37,7 @@ import fedns
 DATA = {"phishing": (40, 17, "none"), "a9a": (80, 30, "none"), "w8a": (142, 60, "none"), "covtype": (200, 20, "maxabs")}
 SEARCH_SECONDS = 16.0  # for all attempts of a contender on a data set with one layout
 FAR_BEHIND = 5.0  # who takes so many times as long as the first has had its turn
+PAUSE_SECONDS = 0.1  # before each turn: threads of the one before wait for more work, and would take the cores of the next
 console = Console(width=150)
 
 
@@ -150,6 +151,7 @@ def raced(results: list[Result], turns: int) -> list[Result]:
         for result in results:
             if result.attempt is None or (result.seconds or 0.0) > FAR_BEHIND * leading:
                 continue
+            time.sleep(PAUSE_SECONDS)
             began = time.perf_counter()
             fit = result.attempt(result.effort)
             seconds = time.perf_counter() - began if fit.seconds is None else fit.seconds
@@ -189,18 +191,25 @@ def markdown_of(all_results: dict[str, list[Result]], gap: float) -> str:
     ]
     for row in zip(*all_results.values(), strict=True):
         cells = [
-            f"**{cell(result)}**" if result.seconds and result.seconds == best[name] else cell(result)
+            cell(result, "**" if result.seconds and result.seconds == best[name] else "")
             for name, result in zip(all_results, row, strict=True)
         ]
         lines.append(f"| {' | '.join([row[0].contender.name, *cells])} |")
     return "\n".join(lines)
 
 
-def cell(result: Result) -> str:
+def cell(result: Result, marks: str = "") -> str:
+    """Milliseconds, with marks around them, and what travelled; or what happened instead."""
     if result.seconds is None:
         return result.failure
-    travelled = "" if result.exchanges is None else f" ({result.exchanges}, {(result.bytes or 0) / 1e6:.2g})"
-    return f"{1e3 * result.seconds:.3g}{travelled}"
+    travelled = "" if result.exchanges is None else f" ({result.exchanges}, {digits((result.bytes or 0) / 1e6, 2)})"
+    return f"{marks}{digits(1e3 * result.seconds, 3)}{marks}{travelled}"
+
+
+def digits(number: float, count: int) -> str:
+    """A number rounded to so many digits, without an exponent; in groups of three from 10,000 on."""
+    rounded = float(f"{number:.{count}g}")
+    return f"{rounded:,.15g}" if rounded >= 10_000 else f"{rounded:.15g}"
 
 
 def main() -> None:

@@ -41,5 +41,16 @@ def test_a_method_that_grows_too_fast_is_named(capsys):
 
 def test_costs_are_those_of_a_round():
     shards = growth.Shape(rows=60, clients=3, columns=4).shards()
-    assert growth.seconds([(fedns.FedNewton(), shards)])[0] > 0
+    assert growth.least_seconds([(fedns.FedNewton(), shards)], max, 1.0)[0] > 0
     assert growth.peak_bytes(fedns.FedNewton(), shards) > 8 * 3 * 10  # three packed Hessians
+
+
+@pytest.mark.parametrize(
+    ("most", "attempts"), [(0.5, 2), (0.0, growth.ATTEMPTS)], ids=["until it is enough", "but not for ever"]
+)
+def test_what_grows_too_fast_is_timed_again(monkeypatch, most, attempts):
+    monkeypatch.setattr(growth, "ENOUGH_SECONDS", 0.0)
+    costs = iter([1.0, 0.4, 0.3, 0.2])
+    cases = [(fedns.FedNewton(), growth.Shape(rows=60, clients=3, columns=4).shards())]
+    growth.least_seconds(cases, lambda times: next(costs), most)
+    assert len(list(costs)) == growth.ATTEMPTS - attempts

@@ -81,11 +81,11 @@ def test_what_does_not_get_there_says_so(task):
 
 def test_the_page_has_the_quickest_in_bold():
     one, other = contender(None), replace(contender(None), name="other")
-    results = {"a": [Result(one, seconds=0.002, exchanges=5, bytes=1_500_000), Result(other, seconds=0.004)],
+    results = {"a": [Result(one, seconds=0.002, exchanges=5, bytes=361_000_000), Result(other, seconds=27.56)],
                "b": [Result(one, failure="not installed"), Result(other, seconds=0.25)]}  # fmt: skip
     assert markdown_of(results, 1e-10) == (
         "| milliseconds (exchanges, megabytes) to 1e-10 | a | b |\n|---|---|---|\n"
-        "| peer | **2 (5, 1.5)** | not installed |\n| other | 4 | **250** |"
+        "| peer | **2** (5, 360) | not installed |\n| other | 27,600 | **250** |"
     )
 
 

@@ -90,26 +90,28 @@ def layout_checksum(cls: type[Message]) -> bytes:
 
 def batch_bytes(batch: Message, precision: np.dtype[Any]) -> NDArray[np.int64]:
     """The encoded length of each client's message, (clients,): the header as `encode` writes it plus the arrays' bytes."""
-    values = {name: (spec, getattr(batch, name)) for name, spec in batch.specs().items()}
-    rows = [value.counts for _, value in values.values() if isinstance(value, Ragged)]
-    clients = batch_size(batch)
-    table = np.stack(rows, axis=1) if rows else np.zeros((clients, 0), dtype=np.int64)
-    if (table == table[:1]).all():  # the usual case, and much cheaper to find out
-        distinct, which = table[:1], np.zeros(clients, dtype=np.int64)
-    else:
-        distinct, which = np.unique(table, axis=0, return_inverse=True)
-    lengths = np.empty(len(distinct), dtype=np.int64)
-    for case, lengths_of_case in enumerate(distinct):
-        remaining = iter(lengths_of_case.tolist())
+    fields = [(spec, getattr(batch, name)) for name, spec in batch.specs().items()]
+    ragged = [value.counts for _, value in fields if isinstance(value, Ragged)]
+
+    def length(*counts: int) -> int:
+        """Of a message whose ragged fields have so many rows."""
+        remaining = iter(counts)
         layout = tuple(
             (wire_dtype(spec, precision), (next(remaining), *v.values.shape[1:]) if isinstance(v, Ragged) else v.shape[1:])
-            for spec, v in values.values()
+            for spec, v in fields
         )
-        lengths[case] = _encoded_length(type(batch), layout)  # type: ignore[arg-type]
-    return lengths[which.reshape(-1)] + sum(
-        coded_bytes(value.values, value.offsets) if isinstance(value, Ragged) else coded_bytes(value)
-        for value in (value for spec, value in values.values() if spec.kind == "coded")
-    )
+        return _encoded_length(type(batch), layout)  # type: ignore[arg-type]
+
+    if all((counts == counts[0]).all() for counts in ragged):  # the usual case, and much cheaper
+        lengths = np.full(batch_size(batch), length(*(int(counts[0]) for counts in ragged)))
+    else:
+        cases, which = np.unique(np.stack(ragged, axis=1), axis=0, return_inverse=True)
+        lengths = np.array([length(*case) for case in cases.tolist()])[which.reshape(-1)]
+    for spec, value in fields:
+        if spec.kind == "coded":
+            ragged_value = isinstance(value, Ragged)
+            lengths += coded_bytes(value.values, value.offsets) if ragged_value else coded_bytes(value)
+    return lengths
 
 
 @lru_cache(maxsize=256)

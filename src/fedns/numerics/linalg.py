@@ -10,15 +10,12 @@ from numpy.typing import NDArray
 from scipy.linalg import lapack
 from threadpoolctl import ThreadpoolController
 
-from fedns.numerics import parallel
-from fedns.numerics.compiled import COMPILED, jit, plain_jit
+from fedns.numerics.compiled import COMPILED, plain_jit
 
 if COMPILED:
     from fedns.numerics.cpu import folding
 
 FloatArray = NDArray[np.float64]
-_GRAM_ROWS = 256  # enough for an efficient product, few enough that several threads find work
-_LEAST_FOR_THREADS = 1 << 23  # products of two numbers: a few tenths of a millisecond of work
 
 
 def add_weighted_rows(total: FloatArray, rows: FloatArray, weights: FloatArray) -> None:
@@ -30,36 +27,12 @@ def add_weighted_rows(total: FloatArray, rows: FloatArray, weights: FloatArray) 
             total += weights @ rows
 
 
-@jit
-def _weighted_gram_of(rows, weights, first, last, out):
-    scaled = np.empty((last - first, rows.shape[1]))
-    for i in range(first, last):
-        root = np.sqrt(weights[i])
-        for c in range(rows.shape[1]):
-            scaled[i - first, c] = root * rows[i, c]
-    np.dot(scaled.T, scaled, out)
-
-
 def weighted_gram(rows: FloatArray, weights: FloatArray) -> FloatArray:
-    """sum_i weights[i] rows[i] rows[i]', in blocks whose sums do not depend on the threads."""
-    if not COMPILED:
-        scaled = rows * np.sqrt(weights)[:, None]
-        return np.asarray(scaled.T @ scaled)
-    blocks = np.empty((-(-len(rows) // _GRAM_ROWS), rows.shape[1], rows.shape[1]))
-
-    def add_block(block: int) -> None:
-        first = block * _GRAM_ROWS
-        _weighted_gram_of(rows, weights, first, min(first + _GRAM_ROWS, len(rows)), blocks[block])
-
-    if rows.size * rows.shape[1] > _LEAST_FOR_THREADS:
-        parallel.map_clients(add_block, len(blocks))
-    else:
-        for block in range(len(blocks)):
-            add_block(block)
-    total: FloatArray = blocks[0]
-    for product in blocks[1:]:
-        total += product
-    return total
+    """sum_i weights[i] rows[i] rows[i]', the same on any number of threads."""
+    if COMPILED:
+        return np.asarray(folding.weighted_gram(rows, weights))
+    scaled = rows * np.sqrt(weights)[:, None]
+    return np.asarray(scaled.T @ scaled)
 
 
 def unpack_symmetric(packed: FloatArray, size: int) -> FloatArray:

@@ -51,14 +51,16 @@ def cut(starts: NDArray[np.int64], stops: NDArray[np.int64], segment_rows: int =
 def part_cuts(segments: Segments, row_cost: int) -> NDArray[np.int64]:
     """Where to cut the segments into parts of about equal work, one part where threads would not pay.
 
-    `row_cost` is about the number of entries of a row.
+    `row_cost` is about the number of entries of a row. A part may be empty, beside a long segment.
     """
     rows = np.cumsum(segments.last - segments.first)
     parts = min(_PARTS_PER_THREAD * _threads, segments.number, int(rows[-1]) * row_cost // _SMALLEST_PART)
     if _threads == 1 or parts < 2:
         return np.array([0, segments.number])
-    inner = np.searchsorted(rows, np.linspace(0, rows[-1], parts + 1)[1:-1])
-    return np.unique(np.concatenate([[0], inner, [segments.number]]))
+    cuts = np.empty(parts + 1, dtype=np.int64)
+    cuts[0], cuts[parts] = 0, segments.number
+    cuts[1:parts] = np.searchsorted(rows, np.arange(1, parts) * (rows[-1] / parts))
+    return cuts
 
 
 def offsets_of(sizes: NDArray[np.int64]) -> NDArray[np.int64]:

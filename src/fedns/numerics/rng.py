@@ -114,6 +114,18 @@ def uniforms(keys: NDArray[np.uint64], count: int) -> NDArray[np.float64]:
     return np.asarray(bits >> np.uint64(11), dtype=np.float64) * 2.0**-53
 
 
+@plain_jit
+def round_rows(values, units, keys, rounded):
+    """Each row in units of its own, every number up or down as what `uniforms` draws for it says; rows of unit 0 stay."""
+    for j in range(values.shape[0]):
+        if units[j] > 0:
+            for i in range(values.shape[1]):
+                position = values[j, i] / units[j]
+                below = np.floor(position)
+                draw = np.float64(random_bits(keys[j, 0], keys[j, 1], np.uint64(i)) >> np.uint64(11)) * 2.0**-53
+                rounded[j, i] = np.int16(below + 1.0 if draw < position - below else below)
+
+
 def generator(seed: int, purpose: str, round: int = 0, client: int = 0) -> np.random.Generator:
     """A numpy generator of its own for this key, for draws made outside kernels."""
     key = stream_keys(seed, purpose, round, np.array([client]))[0]

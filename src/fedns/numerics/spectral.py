@@ -12,18 +12,19 @@ _SAMPLE = 1024
 _ROW_PARTS = 8
 
 
+# Entry (a, b) of a packed matrix is at above + b. Indices have no sign: those that might count from the end take four times
+# as long.
 @jit
 def add_low_rank(packed, values, vectors, scale):
     """packed += scale sum_r values[r] vectors[r] vectors[r]'."""
-    features = vectors.shape[1]
+    features = np.uint64(vectors.shape[1])
     for r in range(values.size):
-        weight, vector = scale * values[r], vectors[r]
-        entry = 0
+        weight, above = scale * values[r], np.uint64(0)
         for a in range(features):
-            left = weight * vector[a]
+            left = weight * vectors[r, a]
             for b in range(a, features):
-                packed[entry + b - a] += left * vector[b]
-            entry += features - a
+                packed[above + b] += left * vectors[r, b]
+            above += features - a - np.uint64(1)
 
 
 @jit
@@ -67,14 +68,15 @@ def _add_multiple(total, factor, x):
 @jit
 def symmetric_times(packed, x):
     """The packed matrix times x."""
-    features = x.size
-    out = np.zeros(features)
-    entry = 0
+    features, above, out = np.uint64(x.size), np.uint64(0), np.zeros(x.size)
     for a in range(features):  # two loops over a row: fused, they are four times slower
-        row = packed[entry : entry + features - a]
-        out[a] += _dot(row, x[a:])
-        _add_multiple(out[a + 1 :], x[a], row[1:])
-        entry += features - a
+        total, left = 0.0, x[a]
+        for b in range(a, features):
+            total += packed[above + b] * x[b]
+        out[a] += total
+        for b in range(a + np.uint64(1), features):
+            out[b] += left * packed[above + b]
+        above += features - a - np.uint64(1)
     return out
 
 
@@ -147,12 +149,14 @@ def largest_eigenpairs(packed: FloatArray, features: int, count: int) -> tuple[F
     A few of a large matrix by Lanczos' method, one after the other: each is taken out before the next is sought.
     """
     if _FEATURES_PER_PAIR * count <= features:
-        left, values, vectors = packed.copy(), np.empty(count), np.empty((count, features))
+        left, values, vectors = packed, np.empty(count), np.empty((count, features))
         for found in range(count):
+            if found > 0:
+                left = packed.copy() if found == 1 else left
+                add_low_rank(left, values[found - 1 : found], vectors[found - 1 : found], -1.0)
             values[found], vectors[found], done = _lanczos(left, features, min(features, _LONGEST))
             if not done:
                 break
-            add_low_rank(left, values[found : found + 1], vectors[found : found + 1], -1.0)
         else:
             return values, vectors
     values, vectors = np.linalg.eigh(unpack_symmetric(packed, features))

@@ -48,6 +48,17 @@ def test_nearly_separated_classes(prefer, clients):
 
 
 @pytest.mark.parametrize("prefer", PREFER)
+def test_rare_columns_that_were_standardised(prefer):
+    """Full steps go far too far, to where there is hardly any curvature: Hessians from there are of no use further back."""
+    random = np.random.default_rng(0)
+    features = (random.random((5000, 60)) < 0.002).astype(float)
+    targets = logistic_targets(random, 6 * features @ random.normal(size=60) - 3)
+    features = (features - features.mean(axis=0)) / features.std(axis=0)
+    shards = Shards.from_arrays(features, targets, [500] * 10)
+    assert_converges(prefer, fedns.Problem(penalty=fedns.Ridge(1e-3)), shards, rounds=40)
+
+
+@pytest.mark.parametrize("prefer", PREFER)
 def test_one_client_has_half_of_the_rows(prefer):
     random = np.random.default_rng(3)
     features = random.normal(size=(2000, 60)) * np.geomspace(1, 30, 60)

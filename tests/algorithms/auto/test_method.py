@@ -9,6 +9,7 @@ from tests.conftest import dense_features, make_shards
 from tests.federation.in_process import Federation, run_of
 
 import fedns
+from fedns.algorithms.auto import rounding
 from fedns.algorithms.auto.exchanges import sketch_plan
 from fedns.algorithms.auto.rounding import eighths, exponents_of, round_at_random, round_to_nearest
 from fedns.algorithms.auto.state import Source
@@ -179,6 +180,16 @@ def test_rounding_at_random_has_the_right_mean_and_never_overflows():
     assert max(np.abs(integers).max() for integers, _ in draws) == 31
     means = np.mean([integers * float(unit[0]) for integers, unit in draws], axis=0)
     assert np.abs(means - values).max() < 6 * 0.5 * float(draws[0][1][0]) / np.sqrt(4000)  # six standard errors
+
+
+def test_compiled_rounding_is_the_rounding_of_arrays_to_the_last_bit(monkeypatch):
+    values = np.random.default_rng(0).normal(size=(4, 500)) * np.array([[1.0], [1e-9], [1e9], [0.0]])
+    keys = stream_keys(1, "test", 2, np.arange(4))
+    compiled, units = round_at_random(values, 10, keys)
+    monkeypatch.setattr(rounding, "COMPILED", False)
+    integers, same_units = round_at_random(values, 10, keys)
+    np.testing.assert_array_equal(compiled, integers)
+    np.testing.assert_array_equal(units, same_units)
 
 
 def test_units_and_exponents():

@@ -7,7 +7,7 @@ import pytest
 from tests.conftest import make_shards
 
 import fedns
-from fedns.algorithms.auto.rules import FEW_COLUMNS, FEW_QUADRATIC, ROOT_COLUMNS, ROOTS, SOMES, Rules, drawn
+from fedns.algorithms.auto.rules import FEW_COLUMNS, FEW_QUADRATIC, ROOT_COLUMNS, ROOTS, SOMES, Rules, Seen, drawn
 from fedns.algorithms.auto.state import Source, first_state
 from fedns.core.cohort import Session
 from fedns.simulation.simulator import SimulatedCohort
@@ -16,7 +16,7 @@ PROBLEM = fedns.Problem(penalty=fedns.Ridge(1e-3))
 
 
 def rules(prefer="bytes"):
-    return Rules(prefer, None, sketch_bits=5, hessian_bits=10, direction_bits=8)
+    return Rules(prefer, None, None, sketch_bits=5, direction_bits=8)
 
 
 def state(source, **changes):
@@ -78,16 +78,43 @@ def test_balanced_asks_all_again_when_their_roots_are_stale():
 
 
 def test_sketches_grow_and_give_way_to_roots_and_roots_to_hessians():
-    source, rows, words = rules().next_source(state(Source.SKETCH, curvatures=4), True, 0.8, 100, astray=False)
+    def next_source(source, contraction, *, asked=True, astray=False, rows=3, **changes):
+        before = replace(state(source, **changes), coefficients=np.zeros(100), rows=np.int32(rows))
+        return rules().next_source(before, Seen(asked, contraction, astray))
+
+    source, rows, words = next_source(Source.SKETCH, 0.8, curvatures=4)
     assert (source, rows) == (Source.SKETCH, 6) and "contracted by 0.8 only" in words
-    large = replace(state(Source.SKETCH, curvatures=4), rows=np.int32(64))
-    assert rules().next_source(large, True, 0.8, 100, astray=False)[0] == Source.ROOT
-    assert rules().next_source(state(Source.ROOT, curvatures=1), True, 0.8, 100, astray=False)[0] == Source.ROOT
-    assert rules().next_source(state(Source.ROOT, curvatures=ROOTS), True, 0.8, 100, astray=False)[0] == Source.HESSIAN
-    assert rules().next_source(state(Source.LOCAL), False, 0.1, 100, astray=True)[0] == Source.SOME
-    assert rules().next_source(state(Source.SOME, curvatures=SOMES), True, 0.8, 100, astray=False)[0] == Source.SKETCH
-    assert rules().next_source(state(Source.SOME, curvatures=SOMES), True, 0.2, 100, astray=False)[0] == Source.SOME
-    assert rules().next_source(state(Source.LOCAL), False, 0.1, 100, astray=False) == (Source.LOCAL, 3, "")
+    assert next_source(Source.SKETCH, 0.8, curvatures=4, rows=64)[0] == Source.ROOT
+    assert next_source(Source.ROOT, 0.8, curvatures=1)[0] == Source.ROOT
+    assert next_source(Source.ROOT, 0.8, curvatures=ROOTS)[0] == Source.HESSIAN
+    assert next_source(Source.LOCAL, 0.1, asked=False, astray=True)[0] == Source.SOME
+    assert next_source(Source.SOME, 0.8, curvatures=SOMES)[0] == Source.SKETCH
+    assert next_source(Source.SOME, 0.2, curvatures=SOMES)[0] == Source.SOME
+    assert next_source(Source.LOCAL, 0.1, asked=False) == (Source.LOCAL, 3, "")
+
+
+def test_balanced_asks_all_where_directions_leave_much_and_roots_of_all_are_cheaper_than_going_on():
+    def following(columns, left, *, prefer="balanced", rounds=2, to_go=18.0):
+        before = replace(state(Source.SOME, rounds=rounds, left=left), coefficients=np.zeros(columns))
+        return rules(prefer).next_source(before, Seen(True, 0.4, left=left, to_go=to_go))[0]
+
+    assert following(54, 0.6) == Source.ROOT
+    assert following(54, 0.2) == Source.SOME  # the roots of some serve
+    assert following(300, 0.6) == Source.SOME  # the roots of all cost more than going on
+    assert following(54, 0.6, to_go=3.0) == Source.SOME  # nearly there
+    assert following(54, 0.6, rounds=1) == following(54, 0.6, prefer="bytes") == Source.SOME
+
+
+def test_hessians_have_fewer_bits_where_the_penalty_leaves_curvature_or_many_clients_are_averaged():
+    bits = rules("rounds").bits_of_hessians
+    assert bits(0.25, 1e-10, 1.0) == 16 and bits(0.25, 1.0, 1.0) == 10
+    few, many = bits(0.25, 1e-3, np.sqrt(100 / 4)), bits(0.25, 1e-3, np.sqrt(100 / 64))
+    assert few - many == 2  # 16 times the clients: a quarter of the noise
+    unit = 0.25 / 2 ** (few - 1)
+    assert unit * np.sqrt(100 / 4) <= 0.3 * 1e-3 < 2 * unit * np.sqrt(100 / 4)
+    assert bits(np.inf, 1e-3, 1.0) == bits(0.25, 0.0, 1.0) == 16
+    assert rules("bytes").bits_of_hessians(0.25, 1.0, 1.0) == 10
+    assert replace(rules("rounds"), hessian_bits=6).bits_of_hessians(0.25, 1e-10, 1.0) == 6
 
 
 def test_a_direction_is_looked_at_before_it_is_taken_where_both_count():

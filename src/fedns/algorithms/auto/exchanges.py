@@ -60,7 +60,6 @@ class ClientHalf:
     """The handlers of `auto`."""
 
     sketch_bits: int = 6
-    hessian_bits: int = 10
 
     def handlers(self) -> tuple[Handler, ...]:
         changes = (self.change, self.change_and_sketch, self.change_and_hessian, self.change_exactly)
@@ -75,7 +74,7 @@ class ClientHalf:
     def change_and_sketch(self, problem: Problem, clients: Clients, request: Move) -> ChangeAndSketch:
         w, scales = _moved(clients, request)
         keys = clients.keys(f"auto sketch {request.attempt}")
-        plan = sketch_plan(problem, clients.shards, int(request.rows), float(request.weight))
+        plan = sketch_plan(problem, clients.shards, int(request.detail), float(request.weight))
         _, rows, offsets = problem.gradient_and_sketch(w, clients.shards, plan, keys)
         owner = np.repeat(np.arange(clients.ids.size), np.diff(offsets))
         scaled = rows / scales[owner]
@@ -93,11 +92,15 @@ class ClientHalf:
     def change_and_hessian(self, problem: Problem, clients: Clients, request: Move) -> ChangeAndHessian:
         w, scales = _moved(clients, request)
         _, packed = problem.gradient_and_hessian(w, clients.shards)
-        believed, products = clients.recall("auto_hessian", packed.shape[1]), products_of(scales)
-        rounded, unit = round_at_random(
-            (packed - believed) / products, self.hessian_bits, clients.keys(f"auto Hessian {request.attempt}")
-        )
-        clients.remember("auto_hessian", believed + _times(rounded, unit) * products)
+        believed, products = clients.recall("auto_hessian", packed.shape[1]), products_of(scales[0])
+        difference = packed - believed
+        difference /= products
+        keys = clients.keys(f"auto Hessian {request.attempt}")
+        rounded, unit = round_at_random(difference, int(request.detail), keys)
+        told = _times(rounded, unit)
+        told *= products
+        told += believed
+        clients.remember("auto_hessian", told)
         change = self._change(problem, clients, request, w, scales)
         return ChangeAndHessian(**change, hessian_unit=unit, packed_hessian=rounded)
 
@@ -108,7 +111,7 @@ class ClientHalf:
         _, packed = problem.gradient_and_hessian(_common(w), clients.shards)
         diagonal = np.diag(problem.penalty_diagonal(features) / scales[0] ** 2)
         draws = uniforms(clients.keys("auto root"), packed.shape[1])
-        hessians = packed / products_of(scales)
+        hessians = packed / products_of(scales[0])
         roots = parallel.map_clients(
             lambda j: rounded_root(unpack_symmetric(hessians[j], features) + diagonal, draws[j], int(request.bits)),
             len(hessians),
@@ -119,7 +122,7 @@ class ClientHalf:
     @on_client(Move, ExactChange)
     def change_exactly(self, problem: Problem, clients: Clients, request: Move) -> ExactChange:
         w, scales = _moved(clients, request)
-        products = products_of(scales)
+        products = products_of(scales[0])
         _, packed = problem.gradient_and_hessian(w, clients.shards)
         value, gradient = problem.value_and_gradient(w, clients.shards)
         with np.errstate(over="ignore"):  # what is not finite is refused when it is sent

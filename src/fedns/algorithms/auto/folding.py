@@ -21,7 +21,7 @@ class mean_of_coded:
         self._total: FloatArray | None = None
 
     def add(self, batch: Any, weights: FloatArray) -> None:
-        values = np.ascontiguousarray(getattr(batch, self._field), dtype=np.float64)
+        values = np.ascontiguousarray(getattr(batch, self._field))
         if self._total is None:
             self._total = np.zeros(values.shape[1])
         add_weighted_rows(self._total, values, weights * getattr(batch, self._unit))

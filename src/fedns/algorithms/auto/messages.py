@@ -37,7 +37,7 @@ class Move(Message):
     unit: Payload = wire(dtype="float32")
     bits: Payload = wire(dtype="uint8")  # of a number of the gradient's change
     attempt: Payload = wire(dtype="uint8")  # counts the moves of a round: each draws random numbers of its own
-    rows: Payload = wire(dtype="int32")  # of a sketch of a client of mean weight, where one is asked for
+    detail: Payload = wire(dtype="int32")  # rows of a sketch of a client of mean weight, or bits of a number of a Hessian
     weight: Payload = wire(dtype="float32")  # that mean
     exponents: Payload = wire("scales", dtype="coded")  # of the columns, in the first move and with a whole point
     point: Payload = wire("whole", dtype="float64")  # the whole point, where somebody has missed a move

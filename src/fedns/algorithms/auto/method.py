@@ -15,7 +15,7 @@ from fedns.core.cohort import Cohort
 from fedns.core.errors import ConfigError
 from fedns.problems.problem import Problem
 
-BITS = {"bytes": (6, 10, 8), "balanced": (7, 14, 8), "rounds": (8, 16, 12)}  # of a sketch, a Hessian, a direction
+BITS = {"bytes": (6, 8), "balanced": (7, 8), "rounds": (8, 12)}  # of a sketch, a direction
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,8 @@ class Auto(Algorithm):
       the one vector that BFGS asks for;
     - else triangular roots, in four bits, of the Hessians of a few clients, drawn likewise and averaged over rounds, asked
       for again when a round has brought too little; with prefer="balanced" also with few clients, up to 60 columns;
-    - where these are too few rows or do not serve, the mean of sketches of all clients in `sketch_bits` bits.
+    - where these are too few rows or do not serve, the mean of sketches of all clients in `sketch_bits` bits; with
+      prefer="balanced" the roots of all, where the directions show that they are the shorter way.
 
     With prefer="balanced" the clients multiply the direction by their Hessians before it is taken: one more pair, exact
     where the run is, for as many bytes as a gradient and no further round.
@@ -43,7 +44,7 @@ class Auto(Algorithm):
     - prefer: what to save: "bytes", "rounds", or "balanced" between them.
     - gradient_bits: of each number of a gradient; as `prefer` has it unless given, and so are the next three.
     - sketch_bits: of each number of a sketch.
-    - hessian_bits: of each number of a Hessian.
+    - hessian_bits: of each number of a Hessian; with prefer="rounds" 10 to 16, by the penalty, the columns and the clients.
     - direction_bits: of each number of a direction.
     """
 
@@ -70,18 +71,18 @@ class Auto(Algorithm):
                 raise ConfigError(f"{name} must be from 2 to 16, got {getattr(self, name)}")
 
     @property
-    def bits(self) -> tuple[int, int, int]:
-        """Of a sketch, a Hessian and a direction."""
-        sketch, hessian, direction = BITS[self.prefer]
-        return self.sketch_bits or sketch, self.hessian_bits or hessian, self.direction_bits or direction
+    def bits(self) -> tuple[int, int]:
+        """Of a sketch and a direction."""
+        sketch, direction = BITS[self.prefer]
+        return self.sketch_bits or sketch, self.direction_bits or direction
 
     @property
     def client(self) -> ClientHalf:
-        return ClientHalf(*self.bits[:2])
+        return ClientHalf(self.bits[0])
 
     @property
     def rules(self) -> Rules:
-        return Rules(self.prefer, self.gradient_bits, *self.bits)
+        return Rules(self.prefer, self.gradient_bits, self.hessian_bits, *self.bits)
 
     def handlers(self) -> tuple[Handler, ...]:
         return self.client.handlers()
@@ -96,5 +97,6 @@ class Auto(Algorithm):
         turn.learn_scales()
         turn.take_the_last_step()
         turn.step_back_if_needed()
+        turn.learn_roots()
         turn.remember_pair()
         return turn.next_step()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +15,12 @@ from fedns.numerics.linalg import pack_symmetric, unpack_symmetric
 
 FORGETTING = 0.5  # the weight of the last sketch beside a new one
 Solver = Callable[[FloatArray], FloatArray]
+
+
+@lru_cache(maxsize=2)  # most metrics serve for several rounds
+def _eigenpairs(matrix: bytes, size: int) -> tuple[FloatArray, FloatArray]:
+    values, vectors = np.linalg.eigh(np.frombuffer(matrix).reshape(size, size))
+    return values, vectors
 
 
 class Metric(NamedTuple):
@@ -44,7 +51,7 @@ class Metric(NamedTuple):
         hessian = unpack_symmetric(self.packed / self.weight, scales.size) / np.outer(scales, scales)
         hessian[np.diag_indices(scales.size)] += penalty / scales**2
         if not sketched:  # no direction is believed to have less curvature than rounding may have left
-            values, vectors = np.linalg.eigh(hessian)
+            values, vectors = _eigenpairs(hessian.tobytes(), scales.size)
             values = np.maximum(values, min(self.noise, values[-1]))
             return lambda vector: vectors @ ((vectors.T @ (vector / scales)) / values) / scales
         factor = scipy.linalg.cho_factor(hessian, check_finite=False)

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedns.numerics.rng import uniforms
+from fedns.numerics.compiled import COMPILED
+from fedns.numerics.rng import round_rows, uniforms
 
 FloatArray = NDArray[np.float64]
 Integers = NDArray[np.int16]
@@ -38,7 +39,11 @@ def round_to_nearest(values: FloatArray, bits: int) -> tuple[Integers, np.float3
 def round_at_random(values: FloatArray, bits: int, keys: NDArray[np.uint64]) -> tuple[Integers, NDArray[np.float32]]:
     """Each client's numbers as integers of so many bits times a unit, rounded up or down so that the mean is right."""
     unit = _unit(np.abs(values).max(axis=1), bits)
-    return rounded_by(values, unit.astype(np.float64), uniforms(keys, values.shape[1])), unit
+    if not COMPILED:
+        return rounded_by(values, unit.astype(np.float64), uniforms(keys, values.shape[1])), unit
+    rounded = np.zeros(values.shape, dtype=np.int16)
+    round_rows(np.ascontiguousarray(values), unit.astype(np.float64), keys, rounded)
+    return rounded, unit
 
 
 def eighths(units: Integers) -> FloatArray:

@@ -23,6 +23,9 @@ MEAGRE, STALLED, SLOW = 0.3, 0.6, 0.5
 FRESH = 0.2  # with few columns, a new Hessian unless the last step contracted by this
 GRADIENT_BITS = {"bytes": 6, "balanced": 8, "rounds": 14}
 BITS_OF_FEW = {"bytes": 8, "balanced": 10, "rounds": 14}  # at least, where few clients' rounding errors are averaged
+HESSIAN_BITS = {"bytes": 10, "balanced": 14, "rounds": 16}  # at most for "rounds"
+FEWEST_HESSIAN_BITS = 10
+NOISE_OF_HESSIANS = 0.3  # in the least curvature that the penalty leaves, for "rounds"
 PRODUCT_BITS = 7  # of a Hessian times a direction
 LOOKS = 2  # products that a direction may cost, where sketches or roots of some make the metric
 LOOK_AFTER = 0.1  # where clients solve, one product if the last round contracted by more
@@ -34,6 +37,10 @@ BITS_OF_ENTRY = 4  # of a root: what an entry took, about, on the data sets that
 SENDERS = 4.0  # over the columns, of the sites: in four bits their roots cost what a gradient of all in eight bits does
 FEWEST_ROWS_OF_SENDERS = 2  # a column: with fewer their Hessians are mostly penalty
 LEFT_BY_FEW, LEFT_BY_MANY = 0.2, 0.1  # of the decrement by a direction: more, and other roots are asked for
+BITS_OF_SHARE = 8  # a column: of the roots of some, the mean over all sites
+HEADER = 16  # bytes of a message beside its numbers, about
+NEWTON = 5  # rounds that a run takes from its third on where the metric is good, about
+MOST_LEFT = 0.9  # by two directions, where a prediction is made from it
 SOLVERS = 0.5  # of the sites, by weight, solve with their own Hessians
 SOMES = 4  # roots of some before sketches take over, where a new one still contracts by more than SLOW
 ROOTS = 6  # before Hessians take over, where a new one still contracts by more than SLOW
@@ -45,6 +52,16 @@ def drawn(weights: FloatArray, count: int, turn: int) -> Positions:
     """Positions by systematic sampling: evenly spaced points on the line of all weights, moved on from turn to turn."""
     points = (np.arange(count) + (0.5 + GOLDEN * turn) % 1.0) / count
     return np.unique(np.searchsorted(np.cumsum(weights), points).clip(max=weights.size - 1))
+
+
+class Seen(NamedTuple):
+    """What a round has shown."""
+
+    asked: bool  # for curvature
+    contraction: float = 1.0
+    astray: bool = False  # the last step had to be cut to a tenth
+    left: float = 0.0  # of the squared decrement by the first direction
+    to_go: float = 0.0  # how often the squared decrement must still fall by a factor e
 
 
 class Choice(NamedTuple):
@@ -60,15 +77,15 @@ class Rules:
 
     - prefer: "bytes", "balanced" or "rounds".
     - gradient_bits: of a number of a gradient; None lets the rules choose.
+    - hessian_bits: of a number of a Hessian; likewise.
     - sketch_bits: of a number of a sketch.
-    - hessian_bits: of a number of a Hessian.
     - direction_bits: of a number of a direction.
     """
 
     prefer: str
     gradient_bits: int | None
+    hessian_bits: int | None
     sketch_bits: int
-    hessian_bits: int
     direction_bits: int
 
     def source(self, features: int, weights: FloatArray, quadratic: bool) -> Source:
@@ -93,6 +110,18 @@ class Rules:
             return BITS_BESIDE_SOME
         usual = GRADIENT_BITS["rounds" if self._few(features) else self.prefer]
         return max(usual, BITS_OF_FEW[self.prefer]) if clients <= FEW_SITES else usual
+
+    def bits_of_hessians(self, largest: float, least: float, averaged: float) -> int:
+        """So many that rounding errors are a fraction of the least curvature; fewer where those of many sites are averaged.
+
+        Errors of entries up to `largest`, averaged over sites of weights p, make a matrix whose eigenvalues are up to the
+        unit times sqrt(M sum p^2), which is `averaged`.
+        """
+        if self.hessian_bits is not None or self.prefer != "rounds":
+            return self.hessian_bits or HESSIAN_BITS[self.prefer]
+        levels_needed = largest * averaged / (NOISE_OF_HESSIANS * least) if least > 0 else np.inf
+        fewest, most = FEWEST_HESSIAN_BITS, HESSIAN_BITS["rounds"]
+        return int(np.clip(np.ceil(np.log2(min(levels_needed, 2.0**most))) + 1, fewest, most))
 
     def senders(self, weights: FloatArray, features: int, asked: int) -> Positions:
         """Who sends a root, when so many have been asked for before: of many sites at least two."""
@@ -142,11 +171,10 @@ class Rules:
         """Whether there are so few columns that Hessians are the cheapest metric."""
         return features <= (FEW_QUADRATIC if quadratic else FEW_COLUMNS).get(self.prefer, features)
 
-    def next_source(
-        self, state: AutoState, asked: bool, contraction: float, features: int, astray: bool
-    ) -> tuple[Source, int, str]:
+    def next_source(self, state: AutoState, seen: Seen) -> tuple[Source, int, str]:
         """The source and the rows of the coming round, and the words where they change."""
-        source, rows = Source(int(state.source)), int(state.rows)
+        source, rows, features = Source(int(state.source)), int(state.rows), state.coefficients.size
+        asked, contraction, astray, *_ = seen
         slow = contraction > SLOW
         words_of_some = "roots of some clients from the next round on, because"
         if source == Source.ROOT and asked and slow and state.curvatures + 1 >= ROOTS:
@@ -155,6 +183,9 @@ class Rules:
                 rows,
                 f"Hessians from the next round on, because a new root brought {contraction:.2g} only",
             )
+        if source == Source.SOME and self._all_pay(state, seen):
+            words = f"two directions left {float(state.left):.2g} and {seen.left:.2g} of the decrement"
+            return Source.ROOT, rows, f"roots of all Hessians from the next round on, because {words}"
         if source == Source.SOME and asked and slow and state.curvatures + 1 >= SOMES:
             return self._cheaper(Source.SKETCH, rows, features, f"new roots brought {contraction:.2g} only")
         if source == Source.LOCAL and astray:
@@ -164,6 +195,22 @@ class Rules:
         if source == Source.SKETCH and asked and state.curvatures >= 3 and slow:
             return self._cheaper(source, 2 * rows, features, f"a new one contracted by {contraction:.2g} only")
         return source, rows, ""
+
+    def _all_pay(self, state: AutoState, seen: Seen) -> bool:
+        """Whether the roots of all from now on make rounds x bytes less than going on does.
+
+        Two products are two steps of conjugate gradients, so that a round leaves about what two directions leave in turn.
+        """
+        if self.prefer != "balanced" or state.rounds < 2:  # the first direction comes from the start, and says little
+            return False
+        features, so_far = state.coefficients.size, int(state.rounds) + 1
+        gradient = self.bits_of_gradients(features, int(state.clients), Source(int(state.source)))
+        now = (gradient + LOOKS * PRODUCT_BITS + BITS_OF_SHARE) * features / 8 + (LOOKS + 2) * HEADER
+        entries = features * (features + 1) / 2
+        roots = BITS_OF_ENTRY * entries + (BITS_BESIDE_ROOTS[self.prefer] + PRODUCT_BITS) * features
+        rounds = seen.to_go / -np.log(np.clip(seen.left * float(state.left), 1e-6, MOST_LEFT))
+        going_on = (so_far + rounds) ** 2 * now
+        return bool(going_on > (so_far + NEWTON) * (so_far * now + NEWTON * (roots / 8 + 3 * HEADER)))
 
     def _cheaper(self, source: Source, rows: int, features: int, words: str) -> tuple[Source, int, str]:
         """Sketches of so many rows, or the Hessian's root where two of them would be as dear."""

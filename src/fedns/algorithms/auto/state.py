@@ -46,6 +46,7 @@ class AutoState(Message):
     decrement: Payload = wire(dtype="float64")  # -slope of the last round
     contraction: Payload = wire(dtype="float64")  # the last two decrements' ratio
     slow_rounds: Payload = wire(dtype="int32")
+    rounds: Payload = wire(dtype="int32")  # so far
     left: Payload = wire(dtype="float64")  # of the squared decrement by the last round's first direction, where it was seen
     missed: Payload = wire(dtype="uint8")  # 1 where somebody has not heard the last move, or cannot hear it as a step
     clients: Payload = wire(dtype="int32")  # all of them, and their weight: who is not asked has not changed
@@ -79,6 +80,7 @@ def first_state(cohort: Cohort, source: Source, rows: int) -> AutoState:
         decrement=zero,
         contraction=np.float64(1.0),
         slow_rounds=count,
+        rounds=count,
         left=zero,
         missed=np.uint8(0),
         clients=np.int32(cohort.num_clients),

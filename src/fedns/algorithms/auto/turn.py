@@ -13,7 +13,7 @@ from fedns.algorithms.auto.messages import BackRequest, Move, RootRequest, Scale
 from fedns.algorithms.auto.metric import Metric, Solver
 from fedns.algorithms.auto.roots import ROOT_BITS, mean_of_roots
 from fedns.algorithms.auto.rounding import FINE_BITS, MOST_EXPONENT, FloatArray, exponents_of, round_to_nearest
-from fedns.algorithms.auto.rules import PRODUCT_BITS, SLOW, Rules
+from fedns.algorithms.auto.rules import PRODUCT_BITS, SLOW, Rules, Seen
 from fedns.algorithms.auto.state import AutoState, Source
 from fedns.algorithms.lbfgs import inverse_times
 from fedns.core.algorithm import Outcome
@@ -27,6 +27,7 @@ STEP_BITS = 12  # of what the server sends: an error in a step, unlike one in a 
 ENOUGH = 0.3  # of the decrement left by a direction: no further product
 ASTRAY = 0.1  # a step that was shortened to less
 SURPRISE = 100.0  # times the last round's promise
+PRECISION = 1e-10  # of the objective: as far as a run is thought to go
 MEMORY = 30  # pairs of moves and gradient changes
 BACK = 0.5 ** np.arange(1.0, 12.0)  # fractions of a step that went too far
 
@@ -80,7 +81,7 @@ class Turn:
             # After a step that went too far the change is back from there, and a coarse one would leave its errors behind.
             bits=np.uint8(FINE_BITS if attempt else self.gradient_bits),
             attempt=np.uint8(attempt),
-            rows=np.int32(self.state.rows),
+            detail=np.int32(self._hessian_bits() if self.source == Source.HESSIAN else self.state.rows),
             weight=np.float32(self.state.total_weight / self.state.clients),
             exponents=self.exponents.astype(np.int16) if first or whole else np.zeros(0, np.int16),
             point=self.w if whole else np.zeros(0),
@@ -93,6 +94,13 @@ class Turn:
         self.missed = count < self.state.clients
         if asks:
             self._learn_curvature([share * part for part in found], share, present)
+
+    def _hessian_bits(self) -> int:
+        """Of a number of a Hessian, by what the penalty leaves of curvature in scaled columns."""
+        penalised = self.diagonal > 0
+        least = float(np.min((self.diagonal / self.scales**2)[penalised], initial=np.inf)) if penalised.any() else 0.0
+        averaged = float(np.sqrt(self.w.size * np.sum(self.cohort.weights**2)))
+        return self.rules.bits_of_hessians(self.problem.loss.curvature_bound, least, averaged)
 
     def _asked_for(self, asks: bool) -> tuple[Handler, tuple[Reducer, ...]]:
         """What the clients are asked for, and how their gradients and curvatures are added up."""
@@ -109,14 +117,14 @@ class Turn:
     def _learn_curvature(self, found: list[Any], share: float, present: float) -> None:
         if self.source == Source.SKETCH:
             self.metric = self.metric.averaged_with(found[0] / (share * present))
-        elif self.source in (Source.ROOT, Source.SOME):
-            self._ask_for_roots()
-        else:
+        elif found:
             noise = share * found[1] if self.source == Source.HESSIAN else 0.0
             self.metric = self.metric.moved_by(found[0], noise, self.scales)
 
-    def _ask_for_roots(self) -> None:
+    def learn_roots(self) -> None:
         """The roots of all clients' Hessians, or those of some, averaged with what others have sent before."""
+        if not self.asks or self.source not in (Source.ROOT, Source.SOME):
+            return
         cohort = self.cohort
         if self.source == Source.SOME:
             cohort = cohort.part(self.rules.senders(cohort.weights, self.w.size, int(self.state.curvatures)))
@@ -144,7 +152,8 @@ class Turn:
             self.step_size *= fraction
             rounded, unit = round_to_nearest((fraction - 1.0) * step * self.scales, FINE_BITS)
             self.w = self.w + rounded * float(unit) / self.scales
-            self._move(rounded, unit, False, attempt)
+            # Hessians from where a step went too far have hardly any curvature: with them the next one would go as far.
+            self._move(rounded, unit, self.asks and self.source == Source.HESSIAN, attempt)
 
     def remember_pair(self) -> None:
         state = self.state
@@ -167,7 +176,9 @@ class Turn:
         slope = float(gradient @ taken)
         contraction = -slope / float(state.decrement) if state.decrement > 0 else 1.0
         astray = min(self.step_size, self.shortened) < ASTRAY
-        source, rows, words = self.rules.next_source(state, self.asks, contraction, self.w.size, astray)
+        to_go = float(np.log1p(max(-slope, 0.0) / max(PRECISION * abs(self.value), 1e-300)))
+        seen = Seen(self.asks, contraction, astray, self.left, to_go)
+        source, rows, words = self.rules.next_source(state, seen)
         changed = source != self.source
         if changed and source == Source.HESSIAN:
             self.metric = Metric()
@@ -196,6 +207,7 @@ class Turn:
             decrement=np.float64(-slope),
             contraction=np.float64(contraction),
             slow_rounds=np.int32(slow),
+            rounds=np.int32(state.rounds + 1),
             left=np.float64(self.left),
             missed=np.uint8(self.missed or self.source == Source.EXACT),
         )
@@ -211,7 +223,7 @@ class Turn:
         """What was chosen in this round, and why."""
         asked = {
             Source.EXACT: "asked for the Hessians in full",
-            Source.HESSIAN: f"asked for Hessians in {self.client.hessian_bits} bits",
+            Source.HESSIAN: f"asked for Hessians in {self._hessian_bits()} bits",
             Source.ROOT: f"asked for the roots of Hessians in {ROOT_BITS} bits",
             Source.SOME: f"asked some clients for the roots of their Hessians in {ROOT_BITS} bits",
             Source.SKETCH: f"sketched {int(self.state.rows)} rows at a client of mean weight",

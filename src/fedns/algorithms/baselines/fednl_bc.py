@@ -120,12 +120,12 @@ class FedNLBC(Algorithm):
         if request.model.size:
             models[:] = request.model
         clients.remember("fednlbc_model", models)
-        gradient, packed = problem.gradient_and_hessian(models, clients.shards)
-        learned = clients.recall("fednlbc_hessian", packed.shape[1])
+        gradient, error = problem.gradient_and_hessian(models, clients.shards)
+        learned = clients.held("fednlbc_hessian", error.shape[1])
+        parallel.map_clients(lambda j: np.subtract(error[j], learned[j], out=error[j]), len(error))
         compressor, keys = parse_compressor(self.compressor), clients.keys("fednlbc compressor")
-        correction = compressor.compress(packed - learned, features, keys).rounded(int(request.number_bytes))
+        correction = compressor.compress(error, features, keys).rounded(int(request.number_bytes))
         parallel.map_clients(lambda j: add_compressed(learned[j], correction, j, 1.0), len(learned))
-        clients.remember("fednlbc_hessian", learned)
         return gradient, correction
 
     def round(self, problem: Problem, state: BidirectionalState, cohort: Cohort) -> Outcome:

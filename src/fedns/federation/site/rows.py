@@ -91,9 +91,8 @@ def _mapped(folder: Path, parse: Callable[[Path], Shards]) -> Shards:
             _write(folder, parse(Path(room)).packed)
     facts = json.loads((folder / "head.json").read_text(encoding="utf-8"))
     arrays = {path.stem: _open(path) for path in folder.glob("*.npy")}
-    kinds: tuple[Any, ...] = (DenseRows, SparseRows, PackedRows)
-    kind = next(kind for kind in kinds if kind._fields[0] in arrays)
-    rows = kind(*(arrays.get(name, facts.get(name)) for name in kind._fields))
+    kind: Any = DenseRows if "flat" in arrays else SparseRows if "data" in arrays else PackedRows
+    rows = kind(*((arrays | facts)[name] for name in kind._fields))
     bounds = np.array([0]), np.array([facts["rows"]])
     names = tuple(facts["names"]) if facts["names"] else None
     return Shards(rows, arrays["targets"], *bounds, arrays.get("weights"), None, names)

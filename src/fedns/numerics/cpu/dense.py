@@ -11,7 +11,7 @@ from fedns.numerics.cpu.hadamard import parity, transform_rows
 from fedns.numerics.cpu.jit import jit
 
 STRIP = 4 * simd.LANES
-_GROUP_BYTES = 32768
+_GROUP_BYTES = 65536
 _SIXTEEN = (0,) * 16
 
 
@@ -191,10 +191,12 @@ def add_whole_blocks(flat, stride, ones, columns, position, slopes, signed, inte
             lanes = min(stride - v, 8)
             t = simd.load(total, v)
             for i in range(start, stop, 16):
-                rows = (
-                    simd.load_strip(flat, i * stride + v, stride, lanes, _SIXTEEN) if lanes > 0 else simd.no_strip(_SIXTEEN)
-                )
-                if ones is not None:
+                if ones is None:
+                    rows = simd.load_strip(flat, i * stride + v, stride, lanes, _SIXTEEN)
+                if ones is not None:  # by itself: so it is not compiled where there are none
+                    rows = simd.no_strip(_SIXTEEN)
+                    if lanes > 0:
+                        rows = simd.load_strip(flat, i * stride + v, stride, lanes, _SIXTEEN)
                     rows = simd.with_ones(rows, ones, v // 8 * count + i)
                 if intercept and v + 8 > columns:
                     rows = simd.add_to_each(rows, simd.unit(columns - v))
@@ -217,7 +219,8 @@ def add_whole_blocks(flat, stride, ones, columns, position, slopes, signed, inte
 
 @jit
 def _group_rows(columns):
-    """How many rows fit the first-level cache, 16 to 128, a power of two."""
+    """How many rows are taken strip by strip, 16 to 128, a power of two: more of them share what is done once for each
+    output, and fewer stay in the first-level cache from a strip to the next, whose columns partly are on the same lines."""
     rows = 128
     while rows > 16 and rows * columns * 8 > _GROUP_BYTES:
         rows //= 2

@@ -1,4 +1,4 @@
-"""Sums over what many clients sent: each piece of their columns stays in the first-level cache meanwhile."""
+"""Sums over what many clients sent, on threads, each always in the same order."""
 
 from functools import cache
 from typing import Any
@@ -10,9 +10,11 @@ from fedns.numerics import parallel
 from fedns.numerics.cpu.jit import exact_jit, jit
 from fedns.numerics.cpu.parts import in_parts, launch
 
-_PIECE = 2048  # columns
+_PIECE = 2048  # columns, which stay in the first-level cache while all clients are added
 _PARTS_PER_THREAD = 4
 _LEAST_FOR_THREADS = 1 << 18  # numbers: some 60 microseconds of work, twice what starting threads costs
+_GRAM_ROWS = 256  # enough for an efficient product, few enough that several threads find work
+_LEAST_PRODUCTS = 1 << 21  # of two numbers: as much work
 
 
 def add_weighted_rows(total: Any, rows: Any, weights: Any) -> None:
@@ -49,3 +51,33 @@ def _add_pieces(total, rows, weights, low, high):
 @jit
 def _add_in_parts(starter, cuts, total, rows, weights):
     in_parts(starter, _add_pieces, cuts, (total, rows, weights), ())
+
+
+def weighted_gram(rows: Any, weights: Any) -> Any:
+    """sum_i weights[i] rows[i] rows[i]', in blocks whose sums do not depend on the threads."""
+    blocks = np.empty((-(-len(rows) // _GRAM_ROWS), rows.shape[1], rows.shape[1]))
+    if rows.size * rows.shape[1] < _LEAST_PRODUCTS or parallel.thread_count() == 1:
+        _weighted_grams(rows, weights, 0, len(blocks), blocks)
+    else:
+        launch(_weighted_grams_in_parts, _cuts(len(blocks), len(blocks)), rows, weights, blocks)
+    return np.add.reduce(blocks)
+
+
+@jit
+def _weighted_grams(rows, weights, low, high, out):
+    """out[b] = the weighted products of block b of rows, for blocks low:high."""
+    scaled = np.empty((_GRAM_ROWS, rows.shape[1]))
+    for block in range(low, high):
+        first = block * _GRAM_ROWS
+        count = min(_GRAM_ROWS, len(rows) - first)
+        for i in range(count):
+            root = np.sqrt(weights[first + i])
+            for c in range(rows.shape[1]):
+                scaled[i, c] = root * rows[first + i, c]
+        part = scaled[:count]
+        np.dot(part.T, part, out[block])
+
+
+@jit
+def _weighted_grams_in_parts(starter, cuts, rows, weights, out):
+    in_parts(starter, _weighted_grams, cuts, (rows, weights), (out,))

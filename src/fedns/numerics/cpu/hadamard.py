@@ -7,13 +7,7 @@ from fedns.numerics.cpu.jit import jit
 @jit
 def parity(x):
     """Number of one bits of a 64-bit word, modulo 2."""
-    x ^= x >> 32
-    x ^= x >> 16
-    x ^= x >> 8
-    x ^= x >> 4
-    x ^= x >> 2
-    x ^= x >> 1
-    return x & 1
+    return simd.one_bits(x) & 1
 
 
 @jit

@@ -61,10 +61,16 @@ def on_threads(kernel: Any, *arguments: Any, parts: int = _MOST_THREADS) -> None
     Compiled threads start in microseconds, where Python's take a tenth of a millisecond. A single part wakes nobody: on a
     busy machine another thread may not run for milliseconds, and the end of a launch waits for all of them.
     """
-    # One part at a time to whichever thread is free: on a busy machine a thread may not run at all for milliseconds.
-    with _one_launch, numba.parallel_chunksize(1):
-        numba.set_num_threads(max(1, min(parallel.thread_count(), _MOST_THREADS, parts)))
-        kernel(*arguments)
+    threads = max(1, min(parallel.thread_count(), _MOST_THREADS, parts))
+    with _one_launch:
+        if numba.get_num_threads() != threads:
+            numba.set_num_threads(threads)
+        # One part at a time to whichever thread is free: on a busy machine a thread may not run at all for milliseconds.
+        before = numba.set_parallel_chunksize(1)
+        try:
+            kernel(*arguments)
+        finally:
+            numba.set_parallel_chunksize(before)
 
 
 def _discard_stale_kernels() -> None:

@@ -502,6 +502,18 @@ def draw_buckets(typing_context, key0, key1, index, size, width, root, places):
     return vector(word, word, number, number, number, vector, places), generate
 
 
+@intrinsic
+def one_bits(typing_context, x):
+    """How many bits of a 64-bit word are set."""
+
+    def generate(context, builder, signature, arguments):
+        word = arguments[0].type
+        count = cgutils.get_or_insert_function(builder.module, ir.FunctionType(word, [word]), "llvm.ctpop.i64")
+        return builder.call(count, arguments)
+
+    return types.int64(types.int64), generate
+
+
 def _unary(name: str) -> Any:
     """A function of every lane for which LLVM has a name."""
 
