@@ -123,13 +123,7 @@ def test_every_public_name_exists():
         assert getattr(fedns, name) is not None
 
 
-PUBLIC_ALL_THE_SAME = {
-    "_asdict",
-    "_exit",
-    "_fields",
-    "_replace",
-    "_unary_unary",
-}  # of named tuples, of os, of Flower's client
+PUBLIC_ALL_THE_SAME = {"_asdict", "_exit", "_fields", "_replace", "_unary_unary"}  # of named tuples, of os, of Flower
 
 
 def test_no_module_touches_the_private_names_of_another():

@@ -13,8 +13,11 @@ from fedns.core.shards import Shards
 from fedns.data.datasets import load
 from fedns.federation.config import DataSource, SiteConfig
 from fedns.federation.site import rows as shard_cache
+from fedns.federation.site.budget import fingerprint
 from fedns.federation.site.rows import read_from_disk, site_shards
 from fedns.numerics import memory
+from fedns.numerics import rows as storage
+from fedns.numerics.packed import PackedRows
 from fedns.numerics.rows import DenseRows, SparseRows
 from fedns.problems.problem import Problem
 
@@ -82,6 +85,19 @@ def test_mapped_rows_are_the_parsed_ones(make, kind, tmp_path, no_parsing):
     assert_same_rows(again, expected)
     assert type(again.rows) is kind and again.num_clients == 1
     assert (again.sample_weights is None) == (make is not weighted_site)
+
+
+def test_one_hot_groups_are_an_index_in_the_files_too(tmp_path, no_parsing, monkeypatch):
+    monkeypatch.setattr(storage, "_WORTH_COMPILING", 0)
+    values = np.hstack([np.full((60, 1), 300.0), np.eye(10)[np.arange(60) % 10]])
+    np.savez(tmp_path / "rows.npz", X=values, y=np.tile([1, -1], 30))
+    site = config(tmp_path, dataset="rows.npz")
+    wide, _ = parsed(site), site_shards(site)
+    no_parsing()
+    again = site_shards(site)
+    assert isinstance(again.rows, PackedRows) and again.rows.nbytes == 60 * 3
+    np.testing.assert_array_equal(again.rows.block(0, 60), values)
+    assert fingerprint(again) == fingerprint(wide)
 
 
 @pytest.mark.parametrize("make", [sparse_site, weighted_site, dense_site])

@@ -24,6 +24,7 @@ from fedns.numerics.rows import DenseRows, SparseRows
 from fedns.numerics.streaming import streamed
 
 _LARGE = ("flat", "data", "indices")
+_FORMAT = 2  # of the files: others are written anew
 
 
 def site_shards(config: SiteConfig) -> Shards:
@@ -80,7 +81,7 @@ def _with_events(data: Dataset, column: str) -> Dataset:
 def _key(path: Path, source: DataSource) -> str:
     """Changes with the file's content, as far as its size and time tell, with the settings and with the version."""
     file = path.stat()
-    facts = [__version__, str(path.resolve()), file.st_size, file.st_mtime_ns, asdict(source)]
+    facts = [__version__, _FORMAT, str(path.resolve()), file.st_size, file.st_mtime_ns, asdict(source)]
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
 
 
