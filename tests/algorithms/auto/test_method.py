@@ -15,6 +15,7 @@ from fedns.algorithms.auto.rounding import eighths, exponents_of, round_at_rando
 from fedns.algorithms.auto.state import Source
 from fedns.algorithms.auto.turn import Turn
 from fedns.core.cohort import Session
+from fedns.core.errors import MessageError
 from fedns.core.shards import Shards
 from fedns.numerics.rng import stream_keys
 from fedns.runs.policy import Policy
@@ -172,6 +173,18 @@ def test_clients_sketch_by_their_weights():
     shards = make_shards(sizes=(200, *(5,) * 20))
     sizes = sketch_plan(PROBLEM, shards, 3, float(shards.total_weights.mean())).sizes
     assert sizes.tolist() == [24, *[1] * 20]  # 42, but no more than eight times the mean
+
+
+@pytest.mark.parametrize(("rows", "weight"), [(0, 1.0), (-3, 1.0), (2**28, 1.0), (3, 0.0), (3, np.nan), (3, np.inf)])
+def test_a_client_makes_no_sketch_that_is_out_of_proportion(rows, weight):
+    with pytest.raises(MessageError, match="was asked for: 1 to 70 can be had"):
+        sketch_plan(PROBLEM, many_columns(4), rows, weight)
+
+
+@pytest.mark.parametrize("bits", [-3, 0, 1, 17, 2**31 - 1])
+def test_a_client_rounds_to_two_to_sixteen_bits(bits):
+    with pytest.raises(MessageError, match="2 to 16"):
+        round_at_random(np.ones((1, 3)), bits, stream_keys(0, "test", 0, [0]))
 
 
 def test_rounding_at_random_has_the_right_mean_and_never_overflows():

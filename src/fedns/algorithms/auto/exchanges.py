@@ -42,6 +42,7 @@ from fedns.algorithms.auto.rounding import (
 )
 from fedns.algorithms.curvature import newton_steps
 from fedns.core.clients import Clients, Handler, on_client
+from fedns.core.errors import MessageError
 from fedns.core.messages import Ragged
 from fedns.core.shards import Shards
 from fedns.numerics import parallel
@@ -53,6 +54,7 @@ from fedns.sketches import SRHT
 from fedns.sketches.srht import next_power_of_two
 
 MOST_SHARES = 8  # rows of a sketch of one client, in those of a client of mean weight
+FEWEST_COLUMNS = 64  # a client of mean weight sends no more rows than it has columns, or than this
 
 
 @dataclass(frozen=True)
@@ -192,6 +194,9 @@ def losses_back(problem: Problem, clients: Clients, request: BackRequest) -> Los
 
 def sketch_plan(problem: Problem, shards: Shards, rows: int, weight: float) -> SketchPlan:
     """Rows by the clients' weights, `rows` for one of this weight, so that every row of all sketches stands for as much."""
+    largest = max(FEWEST_COLUMNS, int(problem.num_features(shards.num_columns)))
+    if not (1 <= rows <= largest and 0.0 < weight < np.inf):
+        raise MessageError(f"a sketch of {rows} rows for a weight of {weight:g} was asked for: 1 to {largest} can be had")
     most = MOST_SHARES * rows
     plan = SRHT(most).plan(problem.root_sizes(shards))
     wanted = np.clip(np.rint(rows * shards.total_weights / weight), 1, most).astype(np.int64)

@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedns.core.errors import MessageError
 from fedns.numerics.compiled import COMPILED
 from fedns.numerics.rng import round_rows, uniforms
 
 FloatArray = NDArray[np.float64]
 Integers = NDArray[np.int16]
 MOST_EXPONENT = 40
-FINE_BITS = 14
+FINE_BITS, MOST_BITS = 14, 16
 _EIGHTHS = 2.0 ** (np.arange(8) / 8.0)
 
 
@@ -58,6 +59,8 @@ def eighths_above(values: FloatArray) -> Integers:
 
 
 def levels(bits: int) -> int:
+    if not 2 <= bits <= MOST_BITS:
+        raise MessageError(f"numbers of {bits} bits were asked for: there are those of 2 to {MOST_BITS}")
     return (1 << (bits - 1)) - 1
 
 
