@@ -7,7 +7,7 @@ Coefficients are a table with one row for all clients, or a row for each.
 import numpy as np
 
 from fedns.numerics.backend import COLUMNS, ROW_SAMPLING, SJLT, SRHT
-from fedns.numerics.cpu import pointwise
+from fedns.numerics.cpu import pointwise, simd
 from fedns.numerics.cpu.dense import aligned, copy, padded
 from fedns.numerics.cpu.jit import exact_jit, jit
 from fedns.numerics.cpu.parts import in_parts
@@ -23,6 +23,7 @@ from fedns.numerics.cpu.rows import (
     scaled_block,
 )
 from fedns.numerics.cpu.sketching import add_columns, add_sampled, add_sjlt, add_srht
+from fedns.numerics.formulas import where_positive
 from fedns.numerics.rng import sample_without_replacement
 
 # A block of rows is read twice or three times, the first time from memory. An eighth of a 1 MiB second-level cache
@@ -163,21 +164,34 @@ def value_and_gradient(rows, y, s, totals, segments, low, high, points, loss, va
         copy(total, 0, features, gradient[segment])
 
 
-@jit
+# In lanes and in a fixed order: which order the compiler would choose depends on what is in its cache already.
+@exact_jit
 def _add_curvatures(first, count, size, root, norms, constant, sums):
     """sums += (sum d, sum d^2, sum d |x|^2) of each block of `size` rows in turn, and the largest d |x|^2; d = root^2, and
     `constant` belongs to |x|^2."""
     for start in range(0, count, size):
-        total, squares, trace, largest = 0.0, 0.0, 0.0, sums[3]
-        for i in range(start, min(start + size, count)):
-            curvature = root[i] * root[i]
-            own = curvature * (norms[first + i] + constant)
-            total += curvature
-            squares += curvature * curvature
-            trace += own
-            largest = max(largest, own)
+        stop = min(start + size, count)
+        whole = start + (stop - start) // 8 * 8
+        totals = squares = traces = simd.splat(0.0)
+        most = simd.splat(sums[3])
+        for i in range(start, whole, 8):
+            root_of_eight = simd.load(root, i)
+            curvature = root_of_eight * root_of_eight
+            own = curvature * (simd.load(norms, first + i) + constant)
+            totals, squares, traces = totals + curvature, squares + curvature * curvature, traces + own
+            most = where_positive(own - most, own, most)
+        total, square, trace, largest = simd.total(totals), simd.total(squares), simd.total(traces), sums[3]
+        for lane in range(8):
+            largest = max(largest, simd.lane(most, lane))
+        for i in range(whole, stop):
+            curvature_of_one = root[i] * root[i]
+            own_of_one = curvature_of_one * (norms[first + i] + constant)
+            total += curvature_of_one
+            square += curvature_of_one * curvature_of_one
+            trace += own_of_one
+            largest = max(largest, own_of_one)
         sums[0] += total
-        sums[1] += squares
+        sums[1] += square
         sums[2] += trace
         sums[3] = largest
 
