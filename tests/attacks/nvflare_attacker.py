@@ -66,10 +66,21 @@ def registered() -> list[tuple[str, str]]:
     return sorted({tuple(key.rsplit(":", 1)) for key in keys})
 
 
+def administered() -> bool:
+    """Whether NVFlare's administration has started, with all its processors: the server knows the site before that."""
+    callback = cell().core_cell.req_reg.find(CellChannel.CLIENT_MAIN, "*")
+    if callback is None:
+        return False
+    topics = {t for processor in ClientRequestProcessors.request_processors for t in processor.get_topics()}
+    return topics <= set(callback.cb.__self__.processors)
+
+
 def build(config: Path):
     def answer(request: bytes) -> bytes:
         if request.startswith(ATTACK):
             return attacks(request[len(ATTACK) :])
+        if request == b"administered":
+            return json.dumps(administered()).encode()
         return json.dumps(registered()).encode() if request == b"registered" else request[::-1]
 
     return answer

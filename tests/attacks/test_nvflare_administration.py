@@ -63,7 +63,7 @@ class Federation:
         patch.setattr(processes, "SITE_COMPONENT", "nvflare_attacker.OpenSite")
         self.processes |= {site: self._start(site) for site in ("attacker", "open")}
         deadline = time.monotonic() + 60
-        while set(self.transport.connected()) != set(SITES):
+        while set(self.transport.connected()) != set(SITES) or not all(map(self.is_administered, SITES)):
             assert time.monotonic() < deadline, self.transport.connected()
             time.sleep(0.1)
 
@@ -77,6 +77,10 @@ class Federation:
         (arrival,) = self.transport.exchange({site: request}, 30)
         assert not arrival.failure, (site, arrival.failure)
         return bytes(arrival.payload).decode()
+
+    def is_administered(self, site: str) -> bool:
+        """Whether a site has finished to start: NVFlare opens its administration after it has registered the site."""
+        return json.loads(self.ask(site, b"administered"))
 
     def attacks(self, sender: str, target: str, messages: list[tuple]) -> list[dict]:
         """Replies to messages, each of which is a way, a channel, a topic and a payload."""
