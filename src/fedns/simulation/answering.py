@@ -39,7 +39,8 @@ class LocalClients:
         start = 0
         while start < ids.size:
             chunk = ids[start : start + self._chunk_size(handler, problem)]
-            own = self.shards.select(np.searchsorted(self.ids, chunk))
+            all_at_once = chunk.size == self.ids.size
+            own = self.shards if all_at_once else self.shards.select(np.searchsorted(self.ids, chunk))
             batch = handler(problem, Clients(own, chunk, seed, envelope.round, self.memory), request)
             self._note_size(handler, batch, chunk.size)
             yield chunk, batch
