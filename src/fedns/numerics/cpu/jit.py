@@ -41,14 +41,15 @@ def compiler(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     return decorate
 
 
-# Sums may be reordered so that they fill vector registers; nothing else about IEEE arithmetic is given up.
-REORDER = frozenset({"reassoc", "contract", "nsz"})
-jit = compiler(error_model="numpy", fastmath=set(REORDER))
+# A product may be added without being rounded first; nothing else about IEEE arithmetic is given up. Sums are made in the
+# order of the source: one of the compiler's choice would depend on what else a kernel does, and on what is in its cache.
+FUSED = frozenset({"contract"})
+jit = compiler(error_model="numpy", fastmath=set(FUSED))
 
 # The same over all cores: for loops over parts of the work, each of which is a kernel of the kind above.
-parallel_jit = compiler(error_model="numpy", fastmath=set(REORDER), parallel=True)
+parallel_jit = compiler(error_model="numpy", fastmath=set(FUSED), parallel=True)
 
-# Nothing is reordered. It has to be said: numba compiles a function with the options of whichever kernel calls it first.
+# Nothing is fused. It has to be said: numba compiles a function with the options of whichever kernel calls it first.
 exact_jit = compiler(error_model="numpy", fastmath=False)
 
 _MOST_THREADS: int = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
