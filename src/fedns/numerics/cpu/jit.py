@@ -79,9 +79,8 @@ def _discard_stale_kernels() -> None:
 
     Formulas, which may live anywhere, are not among them: what they are is part of a kernel's type.
     """
-    folder = Path(__file__).parent
-    used = [folder.parent / f"{module}.py" for module in ("backend", "formulas", "packed", "rng", "rows")]
-    newest = max(source.stat().st_mtime for source in [*folder.rglob("*.py"), *used])
+    folder = Path(__file__).parents[1]
+    newest = max(source.stat().st_mtime for source in [*folder.glob("*.py"), *folder.glob("cpu/**/*.py")])
     for compiled in folder.rglob("__pycache__/*.nb?"):
         with contextlib.suppress(OSError):  # another process may have been faster, or the folder be read-only
             if compiled.stat().st_mtime < newest:
