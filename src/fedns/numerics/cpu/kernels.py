@@ -101,7 +101,7 @@ def gradient_and_hessian(rows, y, s, totals, segments, low, high, points, loss, 
     intercept = features > rows.num_columns
     most = rows_at_once(rows, _GRAM_ROWS)
     z, slope, root = np.empty(most), np.empty(most), np.empty(most)
-    block, product = gram_scratch(rows, _GRAM_ROWS, features)
+    scratch = gram_scratch(rows, _GRAM_ROWS, features)
     room = room_for(rows, most)
     total = np.empty(padded(features))
     for segment in range(low, high):
@@ -117,8 +117,7 @@ def gradient_and_hessian(rows, y, s, totals, segments, low, high, points, loss, 
             margins(part, start, start + count, w, z)
             pointwise.derivatives(loss, y, first, count, z, slope, root)
             _weigh(s, first, count, scale, slope, root)
-            add_combination(part, start, start + count, slope, intercept, total)
-            add_packed_gram(part, start, start + count, root, intercept, block, product, hessian)
+            add_packed_gram(part, start, start + count, slope, root, intercept, scratch, total, hessian)
         copy(total, 0, features, gradient[segment])
 
 

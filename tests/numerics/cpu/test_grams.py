@@ -1,0 +1,25 @@
+import numpy as np
+import pytest
+import scipy.sparse
+
+import fedns
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+def test_compressed_rows_of_every_length_have_the_hessian_of_scipys_products(intercept):
+    rng = np.random.default_rng(4)
+    lengths = np.repeat(np.arange(15), 9)
+    places = [np.sort(rng.choice(60, length, replace=False)) for length in rng.permutation(lengths)]
+    offsets = np.cumsum([0, *map(len, places)])
+    x = scipy.sparse.csr_matrix((rng.normal(size=offsets[-1]), np.concatenate(places), offsets), shape=(135, 60))
+    shards = fedns.split(x, rng.choice([-1.0, 1.0], 135), clients=2, how="contiguous")
+    w = rng.normal(size=60 + intercept)
+    problem = fedns.Problem(intercept=intercept)
+    hessians, (gradients, _) = problem.hessian(w, shards), problem.gradient_and_hessian(w, shards)
+    wide = scipy.sparse.hstack([x, np.ones((135, 1))]).tocsr() if intercept else x
+    for client, (start, stop) in enumerate(zip(shards.starts, shards.stops, strict=True)):
+        own, y = wide[start:stop], shards.targets[start:stop]
+        p = 1.0 / (1.0 + np.exp(y * (own @ w)))
+        curvature = scipy.sparse.diags(p * (1 - p) / (stop - start))
+        np.testing.assert_allclose(hessians[client], (own.T @ curvature @ own).toarray(), rtol=1e-12, atol=1e-15)
+        np.testing.assert_allclose(gradients[client], own.T @ (-y * p) / (stop - start), rtol=1e-12, atol=1e-15)
