@@ -71,7 +71,7 @@ def losses_along(rows, y, s, totals, segments, low, high, points, directions, st
 
 @exact_jit
 def _add_losses(s, first, count, size, scale, values, total):
-    """total + scale sum_i s_i values[i], block by block of `size` rows; all s_i are 1 where there are none. Weighs the values."""
+    """total + scale sum_i s_i values[i], block by block of `size` rows; s_i is 1 where there are none. Weighs the values."""
     if s.size > 0:
         for i in range(count):
             values[i] *= s[first + i]

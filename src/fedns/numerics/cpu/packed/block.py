@@ -14,7 +14,14 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from fedns.numerics.cpu import simd
-from fedns.numerics.cpu.dense import add_whole_blocks, aligned, dense_add_combination, dense_add_srht, dense_margins, total_of
+from fedns.numerics.cpu.dense import (
+    add_whole_blocks,
+    aligned,
+    dense_add_combination,
+    dense_add_srht,
+    dense_margins,
+    total_of,
+)
 from fedns.numerics.cpu.jit import jit
 from fedns.numerics.cpu.simd import LANES, address, lane_mask, masked_load, size_of
 from fedns.numerics.packed import PackedRows
