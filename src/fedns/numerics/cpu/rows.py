@@ -14,7 +14,7 @@ from numba.extending import overload
 from fedns.numerics.cpu.dense import dense_add_combination, dense_add_srht, dense_add_to_buckets, dense_margins
 from fedns.numerics.cpu.formulas import call
 from fedns.numerics.cpu.hadamard import add_sampled_outputs, transform_rows
-from fedns.numerics.cpu.jit import REORDER, exact_jit, jit
+from fedns.numerics.cpu.jit import FUSED, exact_jit, jit
 from fedns.numerics.cpu.packed.block import (
     OpenedRows,
     opened_add_combination,
@@ -105,7 +105,7 @@ _MOST_ROWS, _MOST_ENTRIES = 1024, 10_000  # of compressed rows that stay in the 
 
 
 def _body(stub: Any) -> Any:
-    return overload(stub, jit_options={"fastmath": set(REORDER), "error_model": "numpy"})
+    return overload(stub, jit_options={"fastmath": set(FUSED), "error_model": "numpy"})
 
 
 def _is_dense(rows: Any) -> bool:
