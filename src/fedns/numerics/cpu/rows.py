@@ -13,7 +13,6 @@ from numba.extending import overload
 
 from fedns.numerics.cpu.dense import dense_add_combination, dense_add_srht, dense_add_to_buckets, dense_margins
 from fedns.numerics.cpu.formulas import call
-from fedns.numerics.cpu.grams.sparse import add_sparse_gram, sparse_gram_scratch
 from fedns.numerics.cpu.hadamard import add_sampled_outputs, transform_rows
 from fedns.numerics.cpu.jit import FUSED, exact_jit, jit
 from fedns.numerics.cpu.packed.block import (
@@ -27,6 +26,7 @@ from fedns.numerics.cpu.packed.block import (
     write_out,
 )
 from fedns.numerics.cpu.packed.groups import add_packed_groups
+from fedns.numerics.cpu.triangles.sparse import add_sparse_gram, sparse_gram_scratch
 from fedns.numerics.packed import PackedRows
 from fedns.numerics.rows import DenseRows
 
