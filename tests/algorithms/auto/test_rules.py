@@ -71,10 +71,22 @@ def test_balanced_asks_other_sites_where_a_direction_left_much():
 
 def test_balanced_asks_all_again_when_their_roots_are_stale():
     asks = rules("balanced").curvature
-    assert asks(state(Source.ROOT, curvatures=0)).taken and not asks(state(Source.ROOT, curvatures=1, contraction=1.0)).taken
-    assert asks(state(Source.ROOT, curvatures=1, age=1, contraction=0.4)).taken
-    assert asks(state(Source.ROOT, curvatures=2, contraction=0.4)).taken
-    assert not asks(state(Source.ROOT, curvatures=2, age=3, contraction=0.2)).taken
+    assert asks(state(Source.ROOT, curvatures=0)).taken
+    assert asks(state(Source.ROOT, curvatures=1, left=0.6)).taken
+    # A step that was cut has contracted by little, whatever its metric was worth.
+    assert not asks(state(Source.ROOT, curvatures=2, age=3, contraction=1.0, left=0.01)).taken
+
+
+def test_balanced_leaves_roots_where_two_directions_show_that_they_are_poor():
+    def following(source, before, left, curvatures):
+        reached = replace(state(source, left=before, curvatures=curvatures), coefficients=np.zeros(300))
+        return rules("balanced").next_source(reached, Seen(True, 1.0, left=left, to_go=18.0))
+
+    source, _, words = following(Source.SOME, 0.6, 0.7, SOMES)
+    assert source == Source.SKETCH and words.endswith("because two directions left 0.6 and 0.7 of the decrement")
+    assert following(Source.SOME, 0.7, 0.4, SOMES)[0] == following(Source.SOME, 0.4, 0.7, SOMES)[0] == Source.SOME
+    assert following(Source.ROOT, 0.6, 0.7, ROOTS)[0] == Source.HESSIAN
+    assert following(Source.ROOT, 0.6, 0.01, ROOTS)[0] == Source.ROOT
 
 
 def test_sketches_grow_and_give_way_to_roots_and_roots_to_hessians():
