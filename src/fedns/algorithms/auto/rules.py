@@ -147,7 +147,7 @@ class Rules:
             return Choice(True, "rounds count and not bytes")
         if state.curvatures == 1 and state.source not in (Source.EXACT, Source.ROOT, Source.SOME):
             return Choice(True, "the first one was made at the start")
-        if self._sees_directions(state):
+        if self.prefer == "balanced" and state.source in (Source.SOME, Source.ROOT):
             some = LEFT_BY_FEW if state.clients <= FEW_SITES else LEFT_BY_MANY
             most = some if state.source == Source.SOME else LEFT_BY_ALL
             return Choice(bool(state.left > most), f"the last direction left {float(state.left):.2g} of the decrement")
@@ -167,10 +167,6 @@ class Rules:
             return int(state.contraction > LOOK_AFTER)
         return 1 if state.source == Source.ROOT else LOOKS
 
-    def _sees_directions(self, state: AutoState) -> bool:
-        """Whether products tell how good the roots are; contractions also tell how much the curvature changes."""
-        return self.prefer == "balanced" and state.source in (Source.SOME, Source.ROOT)
-
     def _few(self, features: int, quadratic: bool = False) -> bool:
         """Whether there are so few columns that Hessians are the cheapest metric."""
         return features <= (FEW_QUADRATIC if quadratic else FEW_COLUMNS).get(self.prefer, features)
@@ -180,14 +176,14 @@ class Rules:
         source, rows, features = Source(int(state.source)), int(state.rows), state.coefficients.size
         asked, contraction, astray, *_ = seen
         slow, words = contraction > SLOW, f"a new one contracted by {contraction:.2g} only"
-        if self._sees_directions(state):
-            slow = min(seen.left, float(state.left)) > LEFT_BY_ALL
-            words = f"two directions left {float(state.left):.2g} and {seen.left:.2g} of the decrement"
+        directions = f"two directions left {float(state.left):.2g} and {seen.left:.2g} of the decrement"
+        if source == Source.ROOT and self.prefer == "balanced":  # steps that are cut contract by little with the best roots
+            slow, words = min(seen.left, float(state.left)) > LEFT_BY_ALL, directions
         words_of_some = "roots of some clients from the next round on, because"
         if source == Source.ROOT and asked and slow and state.curvatures + 1 >= ROOTS:
             return Source.HESSIAN, rows, f"Hessians from the next round on, because {words}"
         if source == Source.SOME and self._all_pay(state, seen):
-            return Source.ROOT, rows, f"roots of all Hessians from the next round on, because {words}"
+            return Source.ROOT, rows, f"roots of all Hessians from the next round on, because {directions}"
         if source == Source.SOME and asked and slow and state.curvatures + 1 >= SOMES:
             return self._cheaper(Source.SKETCH, rows, features, words)
         if source == Source.LOCAL and astray:
