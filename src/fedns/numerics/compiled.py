@@ -29,6 +29,8 @@ def _as_written(function: Callable[..., Any]) -> Callable[..., Any]:
 if COMPILED:
     from fedns.numerics.cpu import jit as compilers
 
-    jit, plain_jit = compilers.jit, compilers.compiler()
+    # Sums may be reordered here, so that they fill vector registers: each of these functions is compiled by itself.
+    jit = compilers.compiler(error_model="numpy", fastmath=set(compilers.FUSED | {"reassoc", "nsz"}))
+    plain_jit = compilers.compiler()
 else:
     jit = plain_jit = _as_written

@@ -5,8 +5,11 @@ import scipy.linalg
 from scipy.linalg import lapack
 
 from fedns.numerics import parallel
-from fedns.numerics.compiled import jit
+from fedns.numerics.compiled import COMPILED, jit
 from fedns.numerics.linalg import FloatArray, unpack_symmetric
+
+if COMPILED:
+    from fedns.numerics.cpu.triangles.lanczos import largest_eigenpair
 
 _SAMPLE = 1024
 _ROW_PARTS = 8
@@ -36,7 +39,9 @@ def _add_to_rows(packed, first, last, scales, values, vectors):
         row = packed[entry : entry + features - a]
         for j in range(values.shape[0]):
             for r in range(values.shape[1]):
-                _add_multiple(row, scales[j] * values[j, r] * vectors[j, r, a], vectors[j, r, a:])
+                factor, own = scales[j] * values[j, r] * vectors[j, r, a], vectors[j, r, a:]
+                for c in range(row.size):
+                    row[c] += factor * own[c]
 
 
 def add_low_ranks(packed: FloatArray, scales: FloatArray, values: FloatArray, vectors: FloatArray) -> None:
@@ -49,20 +54,6 @@ def add_low_ranks(packed: FloatArray, scales: FloatArray, values: FloatArray, ve
         _add_to_rows(packed, cuts[part], cuts[part + 1], scales, values, vectors)
 
     parallel.map_clients(add_part, _ROW_PARTS)
-
-
-@jit
-def _dot(x, y):
-    total = 0.0
-    for c in range(x.size):
-        total += x[c] * y[c]
-    return total
-
-
-@jit
-def _add_multiple(total, factor, x):
-    for c in range(x.size):
-        total[c] += factor * x[c]
 
 
 @jit
@@ -80,81 +71,18 @@ def symmetric_times(packed, x):
     return out
 
 
-@jit
-def _lanczos(packed, features, longest):
-    """The eigenpair largest in absolute value: value, vector, and whether it was found within `longest` steps.
-
-    Every new direction is made orthogonal to all before, twice, so that rounding does not bring found ones back.
-    """
-    basis = np.empty((longest + 1, features))
-    alpha, beta = np.zeros(longest), np.zeros(longest)
-    state = np.uint64(1)
-    for c in range(features):  # any dense vector will do, as long as it is always the same
-        state = state * np.uint64(6364136223846793005) + np.uint64(1442695040888963407)
-        basis[0, c] = np.float64(state >> np.uint64(40)) - 8388607.5
-    basis[0] /= np.sqrt(_dot(basis[0], basis[0]))
-    scale, check, checked, before = 0.0, 12, 0, 1.0
-    for k in range(longest):
-        size = k + 1
-        product = symmetric_times(packed, basis[k])
-        alpha[k] = _dot(product, basis[k])
-        for _ in range(2):
-            for i in range(size):
-                _add_multiple(product, -_dot(product, basis[i]), basis[i])
-        beta[k] = np.sqrt(_dot(product, product))
-        scale = max(scale, abs(alpha[k]), beta[k])
-        exhausted = beta[k] <= 1e-15 * scale or size == features
-        if exhausted or size in (check, longest):
-            value, weights = _largest_of_tridiagonal(alpha[:size], beta[:size])
-            residual = beta[k] * abs(weights[size - 1])
-            if exhausted or residual <= _RESIDUAL * abs(value):
-                vector = np.zeros(features)
-                for i in range(size):
-                    _add_multiple(vector, weights[i], basis[i])
-                return value, vector / np.sqrt(_dot(vector, vector)), True
-            # The residual falls by about the same factor a step: look again when it should be small enough.
-            relative = residual / abs(value)
-            rate = np.log(before / relative) / (size - checked)
-            missing = np.log(relative / _RESIDUAL)
-            wait = int(missing / rate) + 2 if rate > 0.0 and missing < rate * size else size
-            check, checked, before = size + max(4, wait), size, relative
-        if k + 1 < longest:
-            for c in range(features):
-                basis[k + 1, c] = product[c] / beta[k]
-    return 0.0, basis[0], False
-
-
-@jit
-def _largest_of_tridiagonal(alpha, beta):
-    """The eigenpair largest in absolute value of the matrix with this diagonal and, beside it, all but the last of beta."""
-    size = alpha.size
-    small = np.zeros((size, size))
-    for i in range(size):
-        small[i, i] = alpha[i]
-        if i > 0:
-            small[i, i - 1] = small[i - 1, i] = beta[i - 1]
-    values, vectors = np.linalg.eigh(small)
-    best = 0 if -values[0] > values[size - 1] else size - 1
-    return values[best], vectors[:, best].copy()
-
-
-# A residual of r |value| leaves an error of r^2 in the value, far below rounding.
-_RESIDUAL = 1e-10
-_LONGEST = 128
-
-
 def largest_eigenpairs(packed: FloatArray, features: int, count: int) -> tuple[FloatArray, FloatArray]:
     """The eigenvalues largest in absolute value, and their eigenvectors as rows: (count,), (count, features).
 
     A few of a large matrix by Lanczos' method, one after the other: each is taken out before the next is sought.
     """
-    if _FEATURES_PER_PAIR * count <= features:
+    if COMPILED and _FEATURES_PER_PAIR * count <= features:
         left, values, vectors = packed, np.empty(count), np.empty((count, features))
         for found in range(count):
             if found > 0:
                 left = packed.copy() if found == 1 else left
                 add_low_rank(left, values[found - 1 : found], vectors[found - 1 : found], -1.0)
-            values[found], vectors[found], done = _lanczos(left, features, min(features, _LONGEST))
+            values[found], vectors[found], done = largest_eigenpair(left, features)
             if not done:
                 break
         else:

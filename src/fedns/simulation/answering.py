@@ -38,7 +38,9 @@ class LocalClients:
         request, envelope = decode(messages_of(handler)[0], frame)
         start = 0
         while start < ids.size:
-            chunk = ids[start : start + self._chunk_size(handler, problem)]
+            left = ids.size - start
+            chunks = -(-left // self._most_at_once(handler, problem))  # of one size: few clients keep few threads busy
+            chunk = ids[start : start - (-left // chunks)]
             own = self.shards.select(np.searchsorted(self.ids, chunk))
             batch = handler(problem, Clients(own, chunk, seed, envelope.round, self.memory), request)
             self._note_size(handler, batch, chunk.size)
@@ -46,7 +48,7 @@ class LocalClients:
             del batch
             start += chunk.size
 
-    def _chunk_size(self, handler: Handler, problem: Any) -> int:
+    def _most_at_once(self, handler: Handler, problem: Any) -> int:
         if self._chunk_clients is not None:
             return self._chunk_clients
         known = self._reply_bytes.get(handler.__name__)

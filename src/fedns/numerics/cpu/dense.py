@@ -8,7 +8,7 @@ import numpy as np
 
 from fedns.numerics.cpu import simd
 from fedns.numerics.cpu.hadamard import parity, transform_rows
-from fedns.numerics.cpu.jit import jit
+from fedns.numerics.cpu.jit import exact_jit, jit
 
 STRIP = 4 * simd.LANES
 _GROUP_BYTES = 65536
@@ -34,6 +34,18 @@ def copy(source, start, count, target):
     """target[i] = source[start + i]. An assignment to a slice takes seconds to compile: it can say which lengths differ."""
     for i in range(count):
         target[i] = source[start + i]
+
+
+@exact_jit
+def total_of(values, start, count):
+    """The sum of values[start : start + count], in eight lanes and then the last ones."""
+    lanes, whole = simd.splat(0.0), start + count // 8 * 8
+    for i in range(start, whole, 8):
+        lanes = lanes + simd.load(values, i)
+    total = simd.total(lanes)
+    for i in range(whole, start + count):
+        total += values[i]
+    return total
 
 
 @jit
@@ -86,8 +98,7 @@ def dense_add_combination(flat, columns, first, last, coefficients, intercept, t
         simd.store(total, strip + 16, t2)
         simd.store(total, strip + 24, t3)
     if intercept:
-        for i in range(last - first):
-            total[columns] += coefficients[i]
+        total[columns] += total_of(coefficients, 0, last - first)
 
 
 @jit
@@ -137,8 +148,8 @@ def dense_add_to_buckets(flat, columns, first, last, slopes, total, buckets, coe
         simd.store(total, strip + 16, t2)
         simd.store(total, strip + 24, t3)
     if intercept:
+        total[columns] += total_of(slopes, 0, last - first)
         for i in range(last - first):
-            total[columns] += slopes[i]
             cells[buckets[i] * width + columns] += coefficients[i]
 
 

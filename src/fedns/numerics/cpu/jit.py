@@ -41,14 +41,15 @@ def compiler(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     return decorate
 
 
-# Sums may be reordered so that they fill vector registers; nothing else about IEEE arithmetic is given up.
-REORDER = frozenset({"reassoc", "contract", "nsz"})
-jit = compiler(error_model="numpy", fastmath=set(REORDER))
+# A product may be added without being rounded first; nothing else about IEEE arithmetic is given up. Sums are made in the
+# order of the source: one of the compiler's choice would depend on what else a kernel does, and on what is in its cache.
+FUSED = frozenset({"contract"})
+jit = compiler(error_model="numpy", fastmath=set(FUSED))
 
 # The same over all cores: for loops over parts of the work, each of which is a kernel of the kind above.
-parallel_jit = compiler(error_model="numpy", fastmath=set(REORDER), parallel=True)
+parallel_jit = compiler(error_model="numpy", fastmath=set(FUSED), parallel=True)
 
-# Nothing is reordered. It has to be said: numba compiles a function with the options of whichever kernel calls it first.
+# Nothing is fused. It has to be said: numba compiles a function with the options of whichever kernel calls it first.
 exact_jit = compiler(error_model="numpy", fastmath=False)
 
 _MOST_THREADS: int = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
@@ -78,9 +79,8 @@ def _discard_stale_kernels() -> None:
 
     Formulas, which may live anywhere, are not among them: what they are is part of a kernel's type.
     """
-    folder = Path(__file__).parent
-    used = [folder.parent / f"{module}.py" for module in ("backend", "formulas", "packed", "rng", "rows")]
-    newest = max(source.stat().st_mtime for source in [*folder.rglob("*.py"), *used])
+    folder = Path(__file__).parents[1]
+    newest = max(source.stat().st_mtime for source in [*folder.glob("*.py"), *folder.glob("cpu/**/*.py")])
     for compiled in folder.rglob("__pycache__/*.nb?"):
         with contextlib.suppress(OSError):  # another process may have been faster, or the folder be read-only
             if compiled.stat().st_mtime < newest:

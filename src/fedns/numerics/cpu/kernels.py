@@ -8,7 +8,7 @@ import numpy as np
 
 from fedns.numerics.backend import COLUMNS, ROW_SAMPLING, SJLT, SRHT
 from fedns.numerics.cpu import pointwise, simd
-from fedns.numerics.cpu.dense import aligned, copy, padded
+from fedns.numerics.cpu.dense import aligned, copy, padded, total_of
 from fedns.numerics.cpu.jit import exact_jit, jit
 from fedns.numerics.cpu.parts import in_parts
 from fedns.numerics.cpu.rows import (
@@ -69,29 +69,17 @@ def losses_along(rows, y, s, totals, segments, low, high, points, directions, st
                 out[segment, t] = _add_losses(s, first, count, size, scale, value, out[segment, t])
 
 
-@jit
+@exact_jit
 def _add_losses(s, first, count, size, scale, values, total):
-    """total + scale sum_i s_i values[i], block by block of `size` rows."""
-    for start in range(0, count, size):
-        total += scale * _weighted_total(s, first + start, min(size, count - start), values[start:])
-    return total
-
-
-@jit
-def _weighted_total(s, first, count, values):
-    """sum_i s_i values[i], all s_i being 1 where there are none."""
-    total = 0.0
+    """total + scale sum_i s_i values[i], block by block of `size` rows; s_i is 1 where there are none. Weighs the values."""
     if s.size > 0:
         for i in range(count):
-            total += s[first + i] * values[i]
-    else:
-        for i in range(count):
-            total += values[i]
+            values[i] *= s[first + i]
+    for start in range(0, count, size):
+        total += scale * total_of(values, start, min(size, count - start))
     return total
 
 
-# No reordering: the compiler would choose another order for the last rows, or for all where it cannot tell that arrays
-# do not overlap, so that the last bit depends on addresses.
 @exact_jit
 def _weigh(s, first, count, scale, slope, curvature):
     """slope <- s slope scale, curvature <- sqrt(s curvature scale): the coefficients of gradient and root rows."""
@@ -113,7 +101,7 @@ def gradient_and_hessian(rows, y, s, totals, segments, low, high, points, loss, 
     intercept = features > rows.num_columns
     most = rows_at_once(rows, _GRAM_ROWS)
     z, slope, root = np.empty(most), np.empty(most), np.empty(most)
-    block, product = gram_scratch(rows, _GRAM_ROWS, features)
+    scratch = gram_scratch(rows, _GRAM_ROWS, features)
     room = room_for(rows, most)
     total = np.empty(padded(features))
     for segment in range(low, high):
@@ -129,8 +117,7 @@ def gradient_and_hessian(rows, y, s, totals, segments, low, high, points, loss, 
             margins(part, start, start + count, w, z)
             pointwise.derivatives(loss, y, first, count, z, slope, root)
             _weigh(s, first, count, scale, slope, root)
-            add_combination(part, start, start + count, slope, intercept, total)
-            add_packed_gram(part, start, start + count, root, intercept, block, product, hessian)
+            add_packed_gram(part, start, start + count, slope, root, intercept, scratch, total, hessian)
         copy(total, 0, features, gradient[segment])
 
 
@@ -164,7 +151,6 @@ def value_and_gradient(rows, y, s, totals, segments, low, high, points, loss, va
         copy(total, 0, features, gradient[segment])
 
 
-# In lanes and in a fixed order: which order the compiler would choose depends on what is in its cache already.
 @exact_jit
 def _add_curvatures(first, count, size, root, norms, constant, sums):
     """sums += (sum d, sum d^2, sum d |x|^2) of each block of `size` rows in turn, and the largest d |x|^2; d = root^2, and

@@ -14,7 +14,7 @@ from numba.extending import overload
 from fedns.numerics.cpu.dense import dense_add_combination, dense_add_srht, dense_add_to_buckets, dense_margins
 from fedns.numerics.cpu.formulas import call
 from fedns.numerics.cpu.hadamard import add_sampled_outputs, transform_rows
-from fedns.numerics.cpu.jit import REORDER, exact_jit, jit
+from fedns.numerics.cpu.jit import FUSED, exact_jit, jit
 from fedns.numerics.cpu.packed.block import (
     OpenedRows,
     opened_add_combination,
@@ -26,6 +26,7 @@ from fedns.numerics.cpu.packed.block import (
     write_out,
 )
 from fedns.numerics.cpu.packed.groups import add_packed_groups
+from fedns.numerics.cpu.triangles.sparse import add_sparse_gram, sparse_gram_scratch
 from fedns.numerics.packed import PackedRows
 from fedns.numerics.rows import DenseRows
 
@@ -86,12 +87,12 @@ def scaled_block(rows, first, last, coefficients, intercept, block):
 
 
 def gram_scratch(rows, count, features):
-    """Scratch space for `add_packed_gram` of so many rows: a block of them and a product."""
+    """Scratch space for `add_packed_gram` of so many rows."""
     raise NotImplementedError("compiled code only")
 
 
-def add_packed_gram(rows, first, last, coefficients, intercept, block, product, packed):
-    """packed += the upper triangle, row by row, of sum_i coefficients[i]^2 x_i x_i'; block and product are scratch space."""
+def add_packed_gram(rows, first, last, slopes, roots, intercept, scratch, total, packed):
+    """total += sum_i slopes[i] x_i, and packed += the upper triangle, row by row, of sum_i roots[i]^2 x_i x_i'."""
     raise NotImplementedError("compiled code only")
 
 
@@ -104,7 +105,7 @@ _MOST_ROWS, _MOST_ENTRIES = 1024, 10_000  # of compressed rows that stay in the 
 
 
 def _body(stub: Any) -> Any:
-    return overload(stub, jit_options={"fastmath": set(REORDER), "error_model": "numpy"})
+    return overload(stub, jit_options={"fastmath": set(FUSED), "error_model": "numpy"})
 
 
 def _is_dense(rows: Any) -> bool:
@@ -350,15 +351,17 @@ def _scaled_block(rows, first, last, coefficients, intercept, block):
 def _gram_scratch(rows, count, features):
     if _is_dense(rows) or _is_packed(rows):
         return lambda rows, count, features: (np.empty((count, features)), np.empty((features, features)))
-    return lambda rows, count, features: (np.empty((0, 0)), np.empty((0, 0)))
+    return lambda rows, count, features: sparse_gram_scratch(features)
 
 
 @_body(add_packed_gram)
-def _add_packed_gram(rows, first, last, coefficients, intercept, block, product, packed):
+def _add_packed_gram(rows, first, last, slopes, roots, intercept, scratch, total, packed):
     if _is_dense(rows) or _is_opened(rows):
 
-        def dense(rows, first, last, coefficients, intercept, block, product, packed):
-            scaled_block(rows, first, last, coefficients, intercept, block)
+        def dense(rows, first, last, slopes, roots, intercept, scratch, total, packed):
+            block, product = scratch
+            add_combination(rows, first, last, slopes, intercept, total)
+            scaled_block(rows, first, last, roots, intercept, block)
             part = block[: last - first]
             np.dot(part.T, part, product)
             entry = 0
@@ -369,50 +372,10 @@ def _add_packed_gram(rows, first, last, coefficients, intercept, block, product,
 
         return dense
 
-    def sparse(rows, first, last, coefficients, intercept, block, product, packed):
-        # Each row is widened once, an intercept being its last entry, and multiplied by four of its entries at a time: a
-        # loop over twelve entries, as rows have, takes less than leaving it. Places increase along a row, so that this
-        # fills the upper triangle, whose row a has its column b at above[a] + b.
-        features = rows.num_columns + 1 if intercept else rows.num_columns
-        one, two, three, four = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(4)
-        values, places, above = np.empty(features + 1), np.empty(features + 1, np.uint64), np.empty(features, np.uint64)
-        for a in range(features):
-            above[a] = a * (2 * features - a - 1) // 2
-        for i in range(first, last):
-            square, count = coefficients[i - first] ** 2, np.uint64(0)
-            for e in range(np.uint64(rows.indptr[i]), np.uint64(rows.indptr[i + 1])):
-                values[count], places[count] = rows.data[e], np.uint64(np.uint32(rows.indices[e]))
-                count += one
-            if intercept:
-                values[count], places[count] = 1.0, np.uint64(rows.num_columns)
-                count += one
-            e = np.uint64(0)
-            while e + four <= count:
-                a, b, c, d = places[e], places[e + one], places[e + two], places[e + three]
-                at_a, at_b, at_c, at_d = above[a], above[b], above[c], above[d]
-                va, vb, vc, vd = values[e], values[e + one], values[e + two], values[e + three]
-                sa, sb, sc, sd = square * va, square * vb, square * vc, square * vd
-                packed[at_a + a] += sa * va
-                packed[at_a + b] += sa * vb
-                packed[at_a + c] += sa * vc
-                packed[at_a + d] += sa * vd
-                packed[at_b + b] += sb * vb
-                packed[at_b + c] += sb * vc
-                packed[at_b + d] += sb * vd
-                packed[at_c + c] += sc * vc
-                packed[at_c + d] += sc * vd
-                packed[at_d + d] += sd * vd
-                e += four
-                for f in range(e, count):
-                    packed[at_a + places[f]] += sa * values[f]
-                    packed[at_b + places[f]] += sb * values[f]
-                    packed[at_c + places[f]] += sc * values[f]
-                    packed[at_d + places[f]] += sd * values[f]
-            while e < count:
-                at, s = above[places[e]], square * values[e]
-                for f in range(e, count):
-                    packed[at + places[f]] += s * values[f]
-                e += one
+    def sparse(rows, first, last, slopes, roots, intercept, scratch, total, packed):
+        add_sparse_gram(rows, first, last, slopes, roots, intercept, scratch, total, packed)
+        if intercept:
+            total[rows.num_columns] = _added_in_order(total[rows.num_columns], slopes, last - first)
 
     return sparse
 

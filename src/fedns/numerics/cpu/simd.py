@@ -18,7 +18,7 @@ from fedns.numerics import rng
 LANES = 8
 DOUBLES = ir.VectorType(ir.DoubleType(), LANES)
 _WORDS = ir.VectorType(ir.IntType(64), LANES)
-_FLAGS = ("reassoc", "contract", "nsz")
+_FLAGS = ("contract",)
 
 
 class Vector(types.Type):

@@ -9,7 +9,7 @@ from numba.extending import overload
 
 from fedns.numerics.backend import SketchPlan
 from fedns.numerics.cpu.formulas import FormulasType, address_of, address_of_parameters, call, type_of
-from fedns.numerics.cpu.jit import REORDER, jit
+from fedns.numerics.cpu.jit import FUSED, jit
 from fedns.numerics.cpu.rows import add_to_buckets, add_transformed, scaled_block
 from fedns.numerics.rng import random_bits
 
@@ -51,7 +51,7 @@ def _column_of(sketch, key0, key1, position, entries):
     raise NotImplementedError("compiled code only")
 
 
-@overload(_column_of, strict=False, inline="always", jit_options={"fastmath": set(REORDER), "error_model": "numpy"})
+@overload(_column_of, strict=False, inline="always", jit_options={"fastmath": set(FUSED), "error_model": "numpy"})
 def _formula_of_column(sketch, key0, key1, position, entries):
     return sketch.method("column") if isinstance(sketch, FormulasType) else None
 

@@ -14,7 +14,14 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from fedns.numerics.cpu import simd
-from fedns.numerics.cpu.dense import add_whole_blocks, aligned, dense_add_combination, dense_add_srht, dense_margins
+from fedns.numerics.cpu.dense import (
+    add_whole_blocks,
+    aligned,
+    dense_add_combination,
+    dense_add_srht,
+    dense_margins,
+    total_of,
+)
 from fedns.numerics.cpu.jit import jit
 from fedns.numerics.cpu.simd import LANES, address, lane_mask, masked_load, size_of
 from fedns.numerics.packed import PackedRows
@@ -152,8 +159,7 @@ def opened_add_combination(opened, first, last, coefficients, intercept, total):
         dense_add_combination(rows.numbers, rows.width, start, stop, coefficients, False, total)
         _add_ones(rows.codes, rows.firsts, rows.lasts, start, stop, coefficients, total)
         if intercept:
-            for i in range(last - first):
-                total[rows.num_columns] += coefficients[i]
+            total[rows.num_columns] += total_of(coefficients, 0, last - first)
 
 
 @jit

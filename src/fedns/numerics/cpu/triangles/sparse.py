@@ -1,0 +1,73 @@
+"""Sums of rows and of their products with themselves, for compressed rows."""
+
+import numpy as np
+
+from fedns.numerics.cpu.jit import jit
+
+
+@jit
+def sparse_gram_scratch(features):
+    """Room for the entries of one row, scaled; for where their rows of the triangle are; and where those of all are."""
+    above = np.empty(features, np.uint64)
+    for a in range(features):
+        above[a] = a * (2 * features - a - 1) // 2
+    return np.empty(features + 4), np.empty(features + 4, np.uint64), above
+
+
+@jit
+def add_sparse_gram(rows, first, last, slopes, roots, intercept, scratch, total, packed):
+    """total += sum_i slopes[i] x_i, without an intercept, and packed += the triangle of sum_i roots[i]^2 x_i x_i', with it.
+
+    Entry (a, b) of the triangle is at above[a] + b. Places increase along a row: four entries at a time are multiplied by
+    all before them and by each other. How often the inner loop is run is then the same for every row, up to where it ends:
+    the processor guesses wrong once a row, where it would for every loop over the entries that are left.
+    """
+    scaled, starts, above = scratch
+    one, two, three, four = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(4)
+    for i in range(first, last):
+        slope, square = slopes[i - first], roots[i - first] ** 2
+        e, stop, known = np.uint64(rows.indptr[i]), np.uint64(rows.indptr[i + 1]), np.uint64(0)
+        while e + four <= stop:
+            a, b = np.uint64(np.uint32(rows.indices[e])), np.uint64(np.uint32(rows.indices[e + one]))
+            c, d = np.uint64(np.uint32(rows.indices[e + two])), np.uint64(np.uint32(rows.indices[e + three]))
+            va, vb = np.float64(rows.data[e]), np.float64(rows.data[e + one])
+            vc, vd = np.float64(rows.data[e + two]), np.float64(rows.data[e + three])
+            total[a] += slope * va
+            total[b] += slope * vb
+            total[c] += slope * vc
+            total[d] += slope * vd
+            for k in range(known):
+                start, s = starts[k], scaled[k]
+                packed[start + a] += s * va
+                packed[start + b] += s * vb
+                packed[start + c] += s * vc
+                packed[start + d] += s * vd
+            at_a, at_b, at_c, at_d = above[a], above[b], above[c], above[d]
+            sa, sb, sc, sd = square * va, square * vb, square * vc, square * vd
+            starts[known], starts[known + one], starts[known + two], starts[known + three] = at_a, at_b, at_c, at_d
+            scaled[known], scaled[known + one], scaled[known + two], scaled[known + three] = sa, sb, sc, sd
+            packed[at_a + a] += sa * va
+            packed[at_a + b] += sa * vb
+            packed[at_a + c] += sa * vc
+            packed[at_a + d] += sa * vd
+            packed[at_b + b] += sb * vb
+            packed[at_b + c] += sb * vc
+            packed[at_b + d] += sb * vd
+            packed[at_c + c] += sc * vc
+            packed[at_c + d] += sc * vd
+            packed[at_d + d] += sd * vd
+            e += four
+            known += four
+        while e < stop:
+            a, va = np.uint64(np.uint32(rows.indices[e])), np.float64(rows.data[e])
+            total[a] += slope * va
+            starts[known], scaled[known] = above[a], square * va
+            e += one
+            known += one
+            for k in range(known):
+                packed[starts[k] + a] += scaled[k] * va
+        if intercept:
+            a = np.uint64(rows.num_columns)
+            starts[known], scaled[known] = above[a], square
+            for k in range(known + one):
+                packed[starts[k] + a] += scaled[k]
