@@ -30,6 +30,7 @@ class Wire:
 
     def __init__(self, port: int) -> None:
         self.quality = Quality()
+        self.carried = 0  # bytes, both ways
         self._there = port
         self._socket = socket.create_server((LOOPBACK, 0))
         self.port = self._socket.getsockname()[1]
@@ -100,5 +101,6 @@ class Wire:
                 if not chunk:
                     break
                 writer.write(chunk)
+                self.carried += len(chunk)
                 await writer.drain()
         writer.close()

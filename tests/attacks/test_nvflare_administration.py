@@ -3,16 +3,17 @@
 import contextlib
 import importlib.util
 import json
-import socket
 import time
 from pathlib import Path
 
 import pytest
+from tests.processes import PATIENCE_SECONDS, wait_until
 
 pytest.importorskip("nvflare", reason="nvflare is not installed")
 
 from nvflare.private.fed.client import client_req_processors
 
+from fedns.federation.processes import free_port
 from fedns.transports.nvflare import processes
 from fedns.transports.nvflare.incoming import REFUSAL
 from fedns.transports.nvflare.processes import provision, start_site, stop
@@ -37,12 +38,6 @@ def topics_of_every_processor() -> list[str]:
 TOPICS = topics_of_every_processor()
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 class Federation:
     """One server, open or closed, an attacker, a site as it is, and one with its doors open."""
 
@@ -62,10 +57,8 @@ class Federation:
         self.processes = {"closed": self._start("closed")}
         patch.setattr(processes, "SITE_COMPONENT", "nvflare_attacker.OpenSite")
         self.processes |= {site: self._start(site) for site in ("attacker", "open")}
-        deadline = time.monotonic() + 60
-        while set(self.transport.connected()) != set(SITES) or not all(map(self.is_administered, SITES)):
-            assert time.monotonic() < deadline, self.transport.connected()
-            time.sleep(0.1)
+        wait_until(lambda: set(self.transport.connected()) == set(SITES), "all sites are connected")
+        wait_until(lambda: all(map(self.is_administered, SITES)), "NVFlare's administration has started at all sites")
 
     def run_folder(self, site: str) -> Path:
         return self.kits.sites[site] / JOB
@@ -160,10 +153,7 @@ def test_an_open_site_obeys_anyone(hostile, sender):
     assert "fedns" in hostile.attack(sender, "open", "_net_manager", "process_info")["body"]
     hostile.run_folder("open").mkdir()
     hostile.attack(sender, "open", "admin", "x", {"admin": "train.delete_run", "headers": {"job_id": JOB}}, way="bulk")
-    deadline = time.monotonic() + 10
-    while hostile.run_folder("open").exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    wait_until(lambda: not hostile.run_folder("open").exists(), "the run's folder is deleted")
 
 
 @pytest.mark.parametrize("sender", ["server", "attacker"])
@@ -252,5 +242,5 @@ def ports_of(process: int) -> set[int]:
 def test_an_open_site_is_stopped_by_anyone(hostile):
     """Last, since it ends what the other tests need."""
     hostile.administrate("attacker", "open", "train.shutdown")
-    assert hostile.processes["open"].wait(30) is not None
+    assert hostile.processes["open"].wait(PATIENCE_SECONDS) is not None
     assert hostile.processes["closed"].poll() is None

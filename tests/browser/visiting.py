@@ -6,11 +6,13 @@ import re
 
 import pytest
 from tests.browser.install_browser import find_browser
+from tests.processes import PATIENCE_SECONDS
 
 FLAGS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
+PATIENCE_MILLISECONDS = 1000 * PATIENCE_SECONDS
 PHONE = {"width": 390, "height": 844}
 
 
@@ -21,7 +23,7 @@ def browser():
     if path is None:
         pytest.skip("no chromium or google-chrome on this machine, and none could be installed")
     with playwright.sync_playwright() as driver:
-        running = driver.chromium.launch(executable_path=path, headless=True, args=FLAGS)
+        running = driver.chromium.launch(executable_path=path, headless=True, args=FLAGS, timeout=PATIENCE_MILLISECONDS)
         yield running
         running.close()
 
@@ -33,6 +35,7 @@ def visit(browser):
 
     def go(path, **settings):
         context = browser.new_context(**settings)
+        context.set_default_timeout(PATIENCE_MILLISECONDS)
         page = context.new_page()
         page.on("console", lambda message: trouble.append(message.text))
         page.on("pageerror", lambda error: trouble.append(str(error)))

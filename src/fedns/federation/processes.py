@@ -77,10 +77,15 @@ def load_service(reference: str, config: Path) -> Service:
 
 
 def free_port() -> int:
-    """A loopback port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind((LOOPBACK, 0))
-        return int(probe.getsockname()[1])
+    """A loopback port that nobody listens on now.
+
+    It has had a connection, so that the system gives it to nobody who does not name it for a minute: others who look for a
+    free port meanwhile get another one.
+    """
+    with socket.create_server((LOOPBACK, 0)) as listener, socket.create_connection(listener.getsockname()) as visitor:
+        listener.accept()[0].close()  # who closes first is the one who keeps the port
+        visitor.recv(1)
+        return int(listener.getsockname()[1])
 
 
 def listening(host: str, port: int) -> bool:

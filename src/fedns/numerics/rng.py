@@ -9,7 +9,7 @@ import hashlib
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedns.numerics.compiled import jit, plain_jit
+from fedns.numerics.compiled import COMPILED, jit, plain_jit
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 FACTORS = _MIX_A, _MIX_B = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
@@ -98,12 +98,23 @@ def sign_row(key0, key1, position, entries):
 def stream_keys(seed: int, purpose: str, round: int, clients: ArrayLike) -> NDArray[np.uint64]:
     """One 128-bit stream key per client: (clients, 2)."""
     words = _base_key(seed, purpose, round)
-    counter = np.asarray(clients, dtype=np.uint64)
+    counter = np.ascontiguousarray(clients, dtype=np.uint64)
     keys = np.empty((counter.size, 2), dtype=np.uint64)
+    if COMPILED:
+        _keys_of(words, counter, keys)
+        return keys
     with np.errstate(over="ignore"):
         for column in range(2):
             keys[:, column] = mix_array(mix_array(counter * GOLDEN + words[2 * column]) ^ words[2 * column + 1])
     return keys
+
+
+@plain_jit
+def _keys_of(words, counter, keys):
+    """keys[j] = the first two random words of client j, of the streams that `words` are the keys of."""
+    for j in range(counter.size):
+        for column in range(2):
+            keys[j, column] = random_bits(words[2 * column], words[2 * column + 1], counter[j])
 
 
 def uniforms(keys: NDArray[np.uint64], count: int) -> NDArray[np.float64]:

@@ -41,7 +41,8 @@ class LocalClients:
             left = ids.size - start
             chunks = -(-left // self._most_at_once(handler, problem))  # of one size: few clients keep few threads busy
             chunk = ids[start : start - (-left // chunks)]
-            own = self.shards.select(np.searchsorted(self.ids, chunk))
+            all_at_once = chunk.size == self.ids.size
+            own = self.shards if all_at_once else self.shards.select(np.searchsorted(self.ids, chunk))
             batch = handler(problem, Clients(own, chunk, seed, envelope.round, self.memory), request)
             self._note_size(handler, batch, chunk.size)
             yield chunk, batch

@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 from sklearn.datasets import load_svmlight_file
+from tests.processes import wait_until
 
 from fedns.core.errors import DataError
 from fedns.data import catalogue
@@ -250,6 +251,8 @@ def test_a_server_that_falls_silent_is_given_up(phishing, server, monkeypatch):
     server.stall.clear()
     with pytest.raises(DataError, match=r"binary/phishing cannot be downloaded .*check the network"):
         fetch.fetch("phishing", progress=False)
+    # The server may hear of the last attempt after it was given up.
+    wait_until(lambda: len(server.asked) >= download.ATTEMPTS, "every attempt has been heard of")
     assert len(server.asked) == download.ATTEMPTS
 
 

@@ -6,6 +6,7 @@ import threading
 
 import numpy as np
 import pytest
+from tests.processes import PATIENCE_SECONDS
 
 from fedns.core.shards import Shards
 from fedns.federation.site import budget as budgets
@@ -153,7 +154,7 @@ def test_an_answer_waits_for_the_disk_only_where_nothing_is_reserved_for_it(tmp_
     waiting.join(0.2)
     assert waiting.is_alive()
     disk.works.set()
-    waiting.join(10)
+    waiting.join(PATIENCE_SECONDS)
     assert not waiting.is_alive()
     assert disk.asked >= 2
 

@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+from tests.processes import PATIENCE_SECONDS
 
 _KERNEL = """
 from fedns.numerics.cpu.jit import jit
@@ -42,5 +43,5 @@ def test_a_kernel_is_compiled_by_one_of_several_processes_and_read_by_the_others
     for process in processes:
         process.stdin.write("go\n")
         process.stdin.flush()
-    counts = sorted(process.communicate(timeout=120)[0].split() for process in processes)
+    counts = sorted(process.communicate(timeout=PATIENCE_SECONDS)[0].split() for process in processes)
     assert counts == [["0", "1"], ["0", "1"], ["1", "0"]]

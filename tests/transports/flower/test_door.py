@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.processes import PATIENCE_SECONDS, wait_until
+from tests.transports.flower.conftest import Clock
 
 pytest.importorskip("flwr", reason="the Flower engine needs flwr: pip install 'fedns[flower]'")
 
@@ -24,7 +26,7 @@ from fedns.transports.flower.client import serve
 from fedns.transports.flower.credentials import CoordinatorCredentials, SiteCredentials, provision
 from fedns.transports.flower.door import COORDINATOR_PATHS, ENVELOPE_BYTES, SITE_PATHS
 from fedns.transports.flower.processes import SuperLink, start_superlink
-from fedns.transports.flower.server import FlowerTransport, claim_run, open_transport, register, submit_run
+from fedns.transports.flower.server import claim_run, open_transport, register, submit_run
 
 LARGEST = 1 << 20
 
@@ -45,7 +47,9 @@ def resident_bytes(process: int) -> int:
 
 def visit(link: SuperLink, method: str, path: str, **options: object) -> httpx.Response:
     trust = ssl.create_default_context(cafile=str(link.authority))
-    return httpx.request(method, f"https://{link.address}{path}", verify=trust, trust_env=False, timeout=20, **options)
+    return httpx.request(
+        method, f"https://{link.address}{path}", verify=trust, trust_env=False, timeout=PATIENCE_SECONDS, **options
+    )
 
 
 @pytest.mark.parametrize("path", ["/docs", "/openapi.json", "/redoc", "/v1/responses", "/", "/v1/control/list-runs"])
@@ -59,7 +63,7 @@ def announce(link: SuperLink, path: str, length: int) -> bytes:
     host, port = link.address.split(":")
     trust = ssl.create_default_context(cafile=str(link.authority))
     with (
-        socket.create_connection((host, int(port)), timeout=20) as plain,
+        socket.create_connection((host, int(port)), timeout=PATIENCE_SECONDS) as plain,
         trust.wrap_socket(plain, server_hostname=host) as stream,
     ):
         head = f"POST {path} HTTP/1.1\r\nHost: {host}\r\nContent-Length: {length}\r\n\r\n"
@@ -103,8 +107,11 @@ def test_it_listens_on_one_port(link: SuperLink) -> None:
 
 
 def test_an_answer_that_is_too_long_costs_its_site_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, clock: Clock
 ) -> None:
+    def refused() -> bool:
+        return any("the answer is longer than it takes" in record.getMessage() for record in caplog.records)
+
     port, stop = free_port(), threading.Event()
     provision(tmp_path, ["north", "south"], f"127.0.0.1:{port}")
     monkeypatch.setattr(connection, "LARGEST_MESSAGE", 2 * LARGEST)  # so that what is longer still is caught at the site
@@ -122,17 +129,21 @@ def test_an_answer_that_is_too_long_costs_its_site_alone(
         for site in sites:
             site.start()
         try:
-            _await(transport, set(lengths))
+            wait_until(lambda: set(transport.connected()) == set(lengths), "both are connected")
+            requests = dict.fromkeys(lengths, b"?")
             lengths["north"] = 3 * LARGEST
-            arrivals = {arrival.site: arrival for arrival in transport.exchange(dict.fromkeys(lengths, b"?"), 20)}
+            arrivals = {arrival.site: arrival for arrival in transport.exchange(requests, PATIENCE_SECONDS)}
             assert arrivals["north"].failure == "north failed: EngineError" and len(arrivals["south"].payload) == 100
             lengths["north"] = LARGEST + LARGEST // 2  # one that does not look at its length, and is refused
-            arrivals = {arrival.site: arrival for arrival in transport.exchange(dict.fromkeys(lengths, b"?"), 3)}
-            assert arrivals["north"].failure in ("north did not answer within 3 s", "north is not connected")
-            assert len(arrivals["south"].payload) == 100
+            exchange = transport.exchange(requests, PATIENCE_SECONDS)
+            assert len(next(exchange).payload) == 100
+            wait_until(refused, "the answer of north is refused")
+            clock.skip(PATIENCE_SECONDS)
+            (arrival,) = exchange
+            assert arrival.failure in (f"north did not answer within {PATIENCE_SECONDS:g} s", "north is not connected")
             lengths["north"] = LARGEST
-            deadline = time.monotonic() + 60
-            while "connected" in (arrival := next(iter(transport.exchange({"north": b"?"}, 20)))).failure:
+            deadline = time.monotonic() + PATIENCE_SECONDS
+            while "connected" in (arrival := next(transport.exchange({"north": b"?"}, PATIENCE_SECONDS))).failure:
                 assert time.monotonic() < deadline  # it leaves and comes back after the refusal
                 time.sleep(0.05)
             assert len(arrival.payload) == LARGEST
@@ -140,10 +151,9 @@ def test_an_answer_that_is_too_long_costs_its_site_alone(
             stop.set()
             for site in sites:
                 site.join()
-    assert any("the answer is longer than it takes" in record.getMessage() for record in caplog.records)
 
 
-def test_a_site_cannot_take_anothers_turn(tmp_path: Path) -> None:
+def test_a_site_cannot_take_anothers_turn(tmp_path: Path, clock: Clock) -> None:
     """Its own key signs the turn, and the requests in it name another's node: nothing is handed out, nothing taken."""
     port = free_port()
     provision(tmp_path, ["north", "south"], f"127.0.0.1:{port}")
@@ -153,7 +163,7 @@ def test_a_site_cannot_take_anothers_turn(tmp_path: Path) -> None:
         connection.Connection.open(north, 60) as honest,
         connection.Connection.open(south, 60) as thief,
     ):
-        asking = threading.Thread(target=lambda: list(transport.exchange({"north": b"for north alone"}, 5)))
+        asking = threading.Thread(target=lambda: list(transport.exchange({"north": b"for north alone"}, PATIENCE_SECONDS)))
         asking.start()
         try:
             for pull, push in ((PullMessagesRequest(node=honest.node), None), (None, PushMessagesRequest(node=honest.node))):
@@ -164,14 +174,8 @@ def test_a_site_cannot_take_anothers_turn(tmp_path: Path) -> None:
             question = honest.client.turn(PullMessagesRequest(node=honest.node).SerializeToString(), b"", [])
             assert b"for north alone" in question[1]
         finally:
+            clock.skip(PATIENCE_SECONDS)
             asking.join()
-
-
-def _await(transport: FlowerTransport, sites: set[str]) -> None:
-    deadline = time.monotonic() + 60
-    while set(transport.connected()) != sites:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def test_a_clock_that_differs_is_said_to(link: SuperLink, monkeypatch: pytest.MonkeyPatch) -> None:

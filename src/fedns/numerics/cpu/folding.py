@@ -7,6 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedns.numerics import parallel
+from fedns.numerics.cpu.dense import aligned
+from fedns.numerics.cpu.grams.tiles import SIDE, matrix_of_tiles, products_in_tiles, tiles_of
 from fedns.numerics.cpu.jit import exact_jit, jit
 from fedns.numerics.cpu.parts import in_parts, launch
 
@@ -15,6 +17,7 @@ _PARTS_PER_THREAD = 4
 _LEAST_FOR_THREADS = 1 << 18  # numbers: some 60 microseconds of work, twice what starting threads costs
 _GRAM_ROWS = 256  # enough for an efficient product, few enough that several threads find work
 _LEAST_PRODUCTS = 1 << 21  # of two numbers: as much work
+_MOST_TILED = 128  # columns of which a block of rows is in the second-level cache
 
 
 def add_weighted_rows(total: Any, rows: Any, weights: Any) -> None:
@@ -55,29 +58,47 @@ def _add_in_parts(starter, cuts, total, rows, weights):
 
 def weighted_gram(rows: Any, weights: Any) -> Any:
     """sum_i weights[i] rows[i] rows[i]', in blocks whose sums do not depend on the threads."""
-    blocks = np.empty((-(-len(rows) // _GRAM_ROWS), rows.shape[1], rows.shape[1]))
-    if rows.size * rows.shape[1] < _LEAST_PRODUCTS or parallel.thread_count() == 1:
-        _weighted_grams(rows, weights, 0, len(blocks), blocks)
+    columns, number = rows.shape[1], -(-len(rows) // _GRAM_ROWS)
+    few = columns <= _MOST_TILED
+    blocks = np.empty((number, tiles_of(padded(columns)) * SIDE * SIDE if few else columns * columns))
+    if rows.size * columns < _LEAST_PRODUCTS or parallel.thread_count() == 1:
+        _weighted_grams(rows, weights, 0, number, few, blocks)
     else:
-        launch(_weighted_grams_in_parts, _cuts(len(blocks), len(blocks)), rows, weights, blocks)
-    return np.add.reduce(blocks)
+        launch(_weighted_grams_in_parts, _cuts(number, number), rows, weights, few, blocks)
+    total = np.add.reduce(blocks)
+    if not few:
+        return total.reshape(columns, columns)
+    matrix = np.empty((columns, columns))
+    matrix_of_tiles(total, padded(columns), matrix)
+    return matrix
 
 
 @jit
-def _weighted_grams(rows, weights, low, high, out):
-    """out[b] = the weighted products of block b of rows, for blocks low:high."""
-    scaled = np.empty((_GRAM_ROWS, rows.shape[1]))
+def padded(columns):
+    """The next multiple of eight."""
+    return -(-columns // SIDE) * SIDE
+
+
+@jit
+def _weighted_grams(rows, weights, low, high, few, out):
+    """out[b] = the weighted products of block b of rows, for blocks low:high: in tiles if the columns are few."""
+    columns = rows.shape[1]
+    width = padded(columns) if few else columns
+    scaled = aligned(_GRAM_ROWS, width)
     for block in range(low, high):
         first = block * _GRAM_ROWS
         count = min(_GRAM_ROWS, len(rows) - first)
         for i in range(count):
             root = np.sqrt(weights[first + i])
-            for c in range(rows.shape[1]):
+            for c in range(columns):
                 scaled[i, c] = root * rows[first + i, c]
-        part = scaled[:count]
-        np.dot(part.T, part, out[block])
+        if few:
+            products_in_tiles(scaled.reshape(scaled.size), count, width, out[block])
+        else:
+            part = scaled[:count]
+            np.dot(part.T, part, out[block].reshape((columns, columns)))
 
 
 @jit
-def _weighted_grams_in_parts(starter, cuts, rows, weights, out):
-    in_parts(starter, _weighted_grams, cuts, (rows, weights), (out,))
+def _weighted_grams_in_parts(starter, cuts, rows, weights, few, out):
+    in_parts(starter, _weighted_grams, cuts, (rows, weights), (few, out))

@@ -98,19 +98,19 @@ def _fma(builder: Any, a: Any, b: Any, c: Any) -> Any:
 
 def fused(builder: Any, a: Any, b: Any, c: Any) -> Any:
     """a b + c as one operation wherever the processor has it, in the order given: reordering would undo the chains."""
-    name = f"llvm.fmuladd.{f'v{LANES}f64' if a.type == DOUBLES else 'f64'}"
+    name = f"llvm.fmuladd.{f'v{a.type.count}f64' if isinstance(a.type, ir.VectorType) else 'f64'}"
     function = cgutils.get_or_insert_function(builder.module, ir.FunctionType(a.type, [a.type] * 3), name)
     return builder.call(function, [a, b, c])
 
 
-def _widen(builder: Any, array_type: Any, loaded: Any) -> Any:
-    """Eight elements of an array of this type as doubles: exact, since every type that is stored fits into them."""
-    if loaded.type == DOUBLES:
+def widened(builder: Any, array_type: Any, loaded: Any) -> Any:
+    """Elements of an array of this type as doubles: exact, since every type that is stored fits into them."""
+    doubles, name = ir.VectorType(ir.DoubleType(), loaded.type.count), str(array_type.dtype)
+    if loaded.type == doubles:
         return loaded
-    name = str(array_type.dtype)
     if "int" in name:
-        return (builder.uitofp if name.startswith("u") else builder.sitofp)(loaded, DOUBLES)
-    return builder.fpext(loaded, DOUBLES)
+        return (builder.uitofp if name.startswith("u") else builder.sitofp)(loaded, doubles)
+    return builder.fpext(loaded, doubles)
 
 
 @intrinsic
@@ -121,7 +121,7 @@ def load(typing_context, array, index):
         element = context.get_value_type(signature.args[0].dtype)
         pointer = address(context, builder, signature.args[0], *arguments)
         pointer = builder.bitcast(pointer, ir.VectorType(element, LANES).as_pointer())
-        return _widen(builder, signature.args[0], builder.load(pointer, align=size_of(element)))
+        return widened(builder, signature.args[0], builder.load(pointer, align=size_of(element)))
 
     return vector(array, types.intp), generate
 
@@ -134,7 +134,7 @@ def load_first(typing_context, array, index, count):
         element = context.get_value_type(signature.args[0].dtype)
         pointer = address(context, builder, signature.args[0], *arguments[:2])
         loaded = masked_load(builder, element, pointer, lane_mask(builder, arguments[2]))
-        return _widen(builder, signature.args[0], loaded)
+        return widened(builder, signature.args[0], loaded)
 
     return vector(array, types.intp, types.intp), generate
 
@@ -230,10 +230,19 @@ def row_part(context: Any, builder: Any, array_type: Any, array: Any, index: Any
     element = context.get_value_type(array_type.dtype)
     pointer = address(context, builder, array_type, array, moved(builder, index, i))
     if last is not None:
-        part = _widen(builder, array_type, masked_load(builder, element, pointer, last[0]))
+        part = widened(builder, array_type, masked_load(builder, element, pointer, last[0]))
         return part if last[1] is None else builder.fadd(part, last[1])
     pointer = builder.bitcast(pointer, ir.VectorType(element, LANES).as_pointer())
-    return _widen(builder, array_type, builder.load(pointer, align=size_of(element)))
+    return widened(builder, array_type, builder.load(pointer, align=size_of(element)))
+
+
+def fetch(context: Any, builder: Any, array_type: Any, array: Any, index: Any) -> None:
+    """Ask memory for the line of an element, into the second-level cache; it need not exist."""
+    place = builder.bitcast(address(context, builder, array_type, array, index), ir.IntType(8).as_pointer())
+    flag = ir.IntType(32)
+    signature = ir.FunctionType(ir.VoidType(), [place.type, flag, flag, flag])
+    function = cgutils.get_or_insert_function(builder.module, signature, "llvm.prefetch.p0")
+    builder.call(function, [place, *(ir.Constant(flag, setting) for setting in (0, 2, 1))])  # to read, second level, data
 
 
 @intrinsic
@@ -251,35 +260,6 @@ def load_row(typing_context, array, index, rest, more, shape):
 
 
 @intrinsic
-def add_row_looking_ahead(typing_context, array, index, rest, more, scale, sums, table, cell, root, ahead, weights):
-    """For the row x at index, as `load_row` reads it: table[cell : ...] += root x. Returns the products of the row at
-    `ahead` with the weights, summed lane by lane, and sums + scale x.
-
-    Vector by vector in turn. First one row and then the other is 10 to 30 % slower when one of them comes from memory.
-    """
-    count = sums.count
-
-    def generate(context, builder, signature, arguments):
-        array, index, rest, more, scale, sums, table, cell, root, ahead, weights = arguments
-        array_type, table_type = signature.args[0], signature.args[6]
-        tail = [None] * (count - 1) + [(lane_mask(builder, rest), more)]
-        sums, weights = parts_of(builder, sums), parts_of(builder, weights)
-        chains = [ir.Constant(DOUBLES, [0.0] * LANES)] * 2
-        for i, last in enumerate(tail):
-            coming = row_part(context, builder, array_type, array, ahead, i, last)
-            chains[i % 2] = fused(builder, coming, weights[i], chains[i % 2])
-            x = row_part(context, builder, array_type, array, index, i, last)
-            sums[i] = fused(builder, x, scale, sums[i])
-            pointer = address(context, builder, table_type, table, moved(builder, cell, i))
-            pointer = builder.bitcast(pointer, DOUBLES.as_pointer())
-            builder.store(fused(builder, x, root, builder.load(pointer, align=8)), pointer, align=8)
-        return context.make_tuple(builder, signature.return_type, [builder.fadd(*chains), joined(builder, sums)])
-
-    both = types.Tuple((vector, sums))
-    return both(array, types.intp, types.intp, vector, vector, sums, table, types.intp, vector, types.intp, sums), generate
-
-
-@intrinsic
 def load_strip(typing_context, array, index, stride, count, shape):
     """The first `count` elements, at most eight, at index, index + stride, ...: a vector for each item of `shape`."""
 
@@ -290,7 +270,7 @@ def load_strip(typing_context, array, index, stride, count, shape):
         for i in range(shape.count):
             index = moved(builder, arguments[1], i, arguments[2])
             pointer = address(context, builder, signature.args[0], arguments[0], index)
-            parts.append(_widen(builder, signature.args[0], masked_load(builder, element, pointer, mask)))
+            parts.append(widened(builder, signature.args[0], masked_load(builder, element, pointer, mask)))
         return joined(builder, parts)
 
     return Vectors(shape.count)(array, types.intp, types.intp, types.intp, shape), generate
@@ -332,19 +312,6 @@ def store_row(typing_context, array, index, row):
         return context.get_dummy_value()
 
     return types.void(array, types.intp, row), generate
-
-
-@intrinsic
-def dot(typing_context, a, b):
-    """The sum of a b over all vectors, lane by lane, in two chains."""
-
-    def generate(context, builder, signature, arguments):
-        chains = [ir.Constant(DOUBLES, [0.0] * LANES)] * 2
-        for i, (x, y) in enumerate(zip(parts_of(builder, arguments[0]), parts_of(builder, arguments[1]), strict=True)):
-            chains[i % 2] = fused(builder, x, y, chains[i % 2])
-        return builder.fadd(*chains)
-
-    return vector(a, a), generate
 
 
 def _coefficient(context: Any, builder: Any, signature: Any, arguments: Any, i: int) -> Any:

@@ -6,7 +6,7 @@ Where a coefficient, a slope or a root is not finite they are none, and rows are
 """
 
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
@@ -20,12 +20,25 @@ from fedns.numerics.cpu.formulas import FormulasType, address_of, call, type_of
 from fedns.numerics.cpu.jit import exact_jit, jit
 from fedns.numerics.cpu.packed.block import scratch_of, write_out
 from fedns.numerics.cpu.pointwise import derivatives_of_eight
-from fedns.numerics.cpu.simd import DOUBLES, LANES, address, fused, joined, lane_mask, moved, parts_of, repeated, row_part
+from fedns.numerics.cpu.simd import (
+    DOUBLES,
+    LANES,
+    address,
+    fused,
+    joined,
+    lane_mask,
+    moved,
+    parts_of,
+    repeated,
+    row_part,
+    size_of,
+    widened,
+)
 from fedns.numerics.formulas import Formulas
 from fedns.numerics.packed import PackedRows
 
-_EIGHT = (0,) * 8
 _INDEX = ir.IntType(64)
+_PLACES = ir.VectorType(ir.IntType(32), LANES)
 _MOST_GROUPS = 8
 _BLOCK = 256  # rows that are written out at a time, a multiple of eight
 
@@ -38,17 +51,19 @@ def packed_groups_address(loss: Formulas, rows: PackedRows, features: int) -> in
         return 0
     groups = rows.firsts.size
     ones = groups + features - rows.num_columns
-    return _address(type_of(loss), rows.numbers.dtype, -(-rows.width // LANES), groups, ones)
+    vectors = -(-rows.width // LANES)
+    rest = rows.width - LANES * (vectors - 1)
+    return _address(type_of(loss), rows.numbers.dtype, vectors, rest, groups, ones)
 
 
 @cache
-def _address(loss: FormulasType, dtype: Any, vectors: int, groups: int, ones: int) -> int:
+def _address(loss: FormulasType, dtype: Any, vectors: int, rest: int, groups: int, ones: int) -> int:
     run, table, number, word = types.float64[::1], types.float64[:, ::1], types.int64, types.uint64
     columns, codes = types.int64[::1], types.uint8[::1]
     return address_of(
         _add_groups, loss, from_dtype(dtype)[::1], codes, columns, columns, number, run, run, number, number, number, run,
-        types.float64, word, word, run, table, columns, types.literal(vectors), types.literal(groups),
-        types.literal(ones),
+        types.float64, word, word, run, table, columns, types.literal(vectors), types.literal(rest),
+        types.literal(groups), types.literal(ones),
     )  # fmt: skip
 
 
@@ -63,7 +78,7 @@ def add_packed_groups(rows, y, s, begin, first, last, w, scale, loss, key0, key1
         call(
             loss.packed_groups,
             (loss.parameters, rows.numbers, rows.codes, rows.firsts, rows.lasts, rows.num_columns, y, s, begin, first, stop,
-             w, scale, key0, key1, total, table, done, 0, 0, 0),
+             w, scale, key0, key1, total, table, done, 0, 0, 0, 0),
         )  # fmt: skip
         if done[0] > 0:
             return stop
@@ -94,74 +109,152 @@ def _tuple_of(typing_context, array, count):
     return found(array, count), generate
 
 
-def _codes(context: Any, builder: Any, codes_type: Any, codes: Any, place: Any, cells: list[Any], groups: int) -> list[Any]:
-    """The cells of a row's ones: that of an intercept, the last, is always the same."""
-    found = []
-    for g, cell in enumerate(cells):
-        if g < groups:
-            code = builder.load(address(context, builder, codes_type, codes, moved(builder, place, g, 1)))
-            cell = builder.add(cell, builder.zext(code, _INDEX))
-        found.append(cell)
-    return found
+class _Row(NamedTuple):
+    """What the code for one row is made from: arrays with their types, and how many numbers the last vector has."""
 
+    context: Any
+    builder: Any
+    numbers_type: Any
+    numbers: Any
+    codes_type: Any
+    codes: Any
+    width: Any
+    each: Any
+    rest: int
+    cells: list[Any]
+    groups: int
 
-@intrinsic(prefer_literal=True)
-def _products(typing_context, numbers, index, rest, codes, place, groups, cells, weights, shares):
-    """The products of a row with the coefficients, summed lane by lane in two chains, as of a dense row."""
-
-    def generate(context, builder, signature, arguments):
-        numbers, index, rest, codes, place, _, cells, weights, shares = arguments
-        kinds = signature.args
-        chains = [ir.Constant(DOUBLES, [0.0] * LANES)] * 2
-        weights = parts_of(builder, weights)
-        for i, weight in enumerate(weights):
-            last = (lane_mask(builder, rest), None) if i + 1 == len(weights) else None
-            x = row_part(context, builder, kinds[0], numbers, index, i, last)
-            chains[i % 2] = fused(builder, x, weight, chains[i % 2])
+    @classmethod
+    def of(cls, context: Any, builder: Any, kind: Any, layout: Any, rest: Any, groups: Any) -> "_Row":
+        """From (numbers, numbers in a row, codes, codes in a row, cells) and what is known when it is compiled."""
+        numbers, width, codes, each, cells = cgutils.unpack_tuple(builder, layout)
         own = cgutils.unpack_tuple(builder, cells)
-        for cell in _codes(context, builder, kinds[3], codes, place, own, groups.literal_value):
-            for chain in range(2):
-                at = moved(builder, ir.Constant(_INDEX, LANES * chain), 2 * LANES, cell)
-                more = row_part(context, builder, kinds[8], shares, at, 0, None)
-                chains[chain] = builder.fadd(chains[chain], more)
-        return builder.fadd(*chains)
+        return cls(
+            context, builder, kind[0], numbers, kind[2], codes, width, each, rest.literal_value, own, groups.literal_value,
+        )  # fmt: skip
 
-    arguments = (numbers, types.intp, types.intp, codes, types.intp, groups, cells, weights, shares)
-    return simd.vector(*arguments), generate
+    def number(self, row: Any, i: int, vectors: int) -> Any:
+        """Vector i of the numbers of a row; the last one is as short as it can be."""
+        index, last = self.builder.mul(row, self.width), i + 1 == vectors
+        if last and self.rest in (1, 2, 4):
+            place = address(self.context, self.builder, self.numbers_type, self.numbers, moved(self.builder, index, i))
+            return short_vector(self.context, self.builder, self.numbers_type, place, self.rest)
+        mask = (lane_mask(self.builder, ir.Constant(_INDEX, self.rest)), None) if last else None
+        return row_part(self.context, self.builder, self.numbers_type, self.numbers, index, i, mask)
+
+    def ones(self, row: Any) -> list[Any]:
+        """The cells of a row's ones: that of an intercept, the last, is always the same."""
+        place, found = self.builder.mul(row, self.each), []
+        for g, cell in enumerate(self.cells):
+            if g < self.groups:
+                at = moved(self.builder, place, g, 1)
+                code = self.builder.load(address(self.context, self.builder, self.codes_type, self.codes, at))
+                cell = self.builder.add(cell, self.builder.zext(code, _INDEX))
+            found.append(cell)
+        return found
 
 
-@intrinsic(prefer_literal=True)
-def _add_row(typing_context, numbers, index, rest, codes, place, groups, cells, scale, sums, ones, table, cell, root):
+def _products(rows: _Row, row: Any, weights: list[Any], shares_type: Any, shares: Any) -> Any:
+    """The products of a row with the coefficients, summed lane by lane in two chains, as of a dense row."""
+    builder, chains = rows.builder, [ir.Constant(DOUBLES, [0.0] * LANES)] * 2
+    for i, weight in enumerate(weights):
+        x, chain = rows.number(row, i, len(weights)), chains[i % 2]
+        chains[i % 2] = replaced(builder, chain, fused(builder, x, *first_lanes(builder, x, weight, chain)))
+    for cell in rows.ones(row):
+        for chain in range(2):
+            at = moved(builder, ir.Constant(_INDEX, LANES * chain), 2 * LANES, cell)
+            chains[chain] = builder.fadd(chains[chain], row_part(rows.context, builder, shares_type, shares, at, 0, None))
+    return builder.fadd(*chains)
+
+
+def _add_row(rows: _Row, row: Any, scale: Any, sums: list[Any], root: Any, arrays: Any, cell: Any) -> list[Any]:
     """sums + scale x of a row's numbers, and table[cell : ...] += root x; scale and root are added where its ones are, which
     stand after the vectors of numbers in the table."""
+    builder, (ones_type, ones, table_type, table) = rows.builder, arrays
+    scales, roots = repeated(builder, scale), repeated(builder, root)
+    after = []
+    for i, total in enumerate(sums):
+        x = rows.number(row, i, len(sums))
+        slopes, part, own = first_lanes(builder, x, scales, total, roots)
+        after.append(replaced(builder, ir.Constant(DOUBLES, [0.0] * LANES), fused(builder, x, slopes, part)))
+        pointer = address(rows.context, builder, table_type, table, moved(builder, cell, i))
+        pointer = builder.bitcast(pointer, x.type.as_pointer())
+        builder.store(fused(builder, x, own, builder.load(pointer, align=8)), pointer, align=8)
+    behind = moved(builder, cell, len(sums))
+    for at in rows.ones(row):
+        for kind, array, index, x in ((ones_type, ones, at, scale), (table_type, table, builder.add(behind, at), root)):
+            pointer = address(rows.context, builder, kind, array, index)
+            builder.store(builder.fadd(builder.load(pointer), x), pointer)
+    return after
+
+
+def short_vector(context: Any, builder: Any, array_type: Any, place: Any, lanes: int) -> Any:
+    """So many elements as doubles."""
+    element = context.get_value_type(array_type.dtype)
+    loaded = builder.load(builder.bitcast(place, ir.VectorType(element, lanes).as_pointer()), align=size_of(element))
+    return widened(builder, array_type, loaded)
+
+
+def first_lanes(builder: Any, like: Any, *vectors: Any) -> list[Any]:
+    """As many lanes of each vector as `like` has."""
+    lanes = ir.Constant(ir.VectorType(ir.IntType(32), like.type.count), list(range(like.type.count)))
+    return [builder.shuffle_vector(one, one, lanes) if like.type != DOUBLES else one for one in vectors]
+
+
+def replaced(builder: Any, vector: Any, lanes: Any) -> Any:
+    """The vector with its first lanes replaced."""
+    count = lanes.type.count
+    if count == LANES:
+        return lanes
+    wide = builder.shuffle_vector(lanes, lanes, ir.Constant(_PLACES, [min(i, count - 1) for i in range(LANES)]))
+    return builder.shuffle_vector(wide, vector, ir.Constant(_PLACES, [i if i < count else LANES + i for i in range(LANES)]))
+
+
+@intrinsic(prefer_literal=True)
+def _products_of_eight(typing_context, layout, rest, groups, first, weights, shares):
+    """The products of eight rows from `first` on with the coefficients: eight vectors."""
 
     def generate(context, builder, signature, arguments):
-        numbers, index, rest, codes, place, _, cells, scale, sums, ones, table, cell, root = arguments
-        kinds = signature.args
-        sums, scales, roots = parts_of(builder, sums), repeated(builder, scale), repeated(builder, root)
-        for i in range(len(sums)):
-            last = (lane_mask(builder, rest), None) if i + 1 == len(sums) else None
-            x = row_part(context, builder, kinds[0], numbers, index, i, last)
-            sums[i] = fused(builder, x, scales, sums[i])
-            pointer = address(context, builder, kinds[10], table, moved(builder, cell, i))
-            pointer = builder.bitcast(pointer, DOUBLES.as_pointer())
-            builder.store(fused(builder, x, roots, builder.load(pointer, align=8)), pointer, align=8)
-        own = cgutils.unpack_tuple(builder, cells)
-        after = moved(builder, cell, len(sums))
-        for at in _codes(context, builder, kinds[3], codes, place, own, groups.literal_value):
-            for array, kind, index, x in ((ones, kinds[9], at, scale), (table, kinds[10], builder.add(after, at), root)):
-                pointer = address(context, builder, kind, array, index)
-                builder.store(builder.fadd(builder.load(pointer), x), pointer)
-        return joined(builder, sums)
+        layout_values, _, _, first, weights, shares = arguments
+        kinds, rows = signature.args, _Row.of(context, builder, layout, layout_values, rest, groups)
+        weights = parts_of(builder, weights)
+        return joined(
+            builder, [_products(rows, moved(builder, first, j, 1), weights, kinds[5], shares) for j in range(LANES)]
+        )
 
-    arguments = (numbers, types.intp, types.intp, codes, types.intp, groups, cells, types.float64, sums, ones, table)
-    return sums(*arguments, types.intp, types.float64), generate
+    return simd.Vectors(LANES)(layout, rest, groups, types.intp, weights, shares), generate
+
+
+@intrinsic(prefer_literal=True)
+def _add_eight(typing_context, layout, rest, groups, first, following, weights, shares, sums, scratch, places, ones, table):
+    """Eight rows from `first` on are added, with slopes and roots from scratch[0 : 8] and scratch[8 : 16], to the sums, to
+    `ones` and, at places[0 : 8], to the table. Returns the products of eight rows from `following` on, and the sums.
+
+    One row of each in turn: while one is added, the other comes from memory."""
+
+    def generate(context, builder, signature, arguments):
+        layout_values, _, _, first, following, weights, shares, sums, scratch, places, ones, table = arguments
+        kinds, rows = signature.args, _Row.of(context, builder, layout, layout_values, rest, groups)
+        weights, sums, products = parts_of(builder, weights), parts_of(builder, sums), []
+        arrays = kinds[10], ones, kinds[11], table
+
+        def at(kind: int, array: Any, index: int) -> Any:
+            return builder.load(address(context, builder, kinds[kind], array, ir.Constant(_INDEX, index)))
+
+        for j in range(LANES):
+            products.append(_products(rows, moved(builder, following, j, 1), weights, kinds[6], shares))
+            slope, root = at(8, scratch, j), at(8, scratch, LANES + j)
+            sums = _add_row(rows, moved(builder, first, j, 1), slope, sums, root, arrays, at(9, places, j))
+        return context.make_tuple(builder, signature.return_type, [joined(builder, products), joined(builder, sums)])
+
+    both = types.Tuple((simd.Vectors(LANES), sums))
+    return both(layout, rest, groups, types.intp, types.intp, weights, shares, sums, scratch, places, ones, table), generate
 
 
 @exact_jit
 def _add_groups(
     loss, numbers, codes, firsts, lasts, columns, y, s, begin, first, stop, w, scale, key0, key1, total, table, done,
-    vectors, groups, ones,
+    vectors, rest, groups, ones,
 ):  # fmt: skip
     """total = sum_i slope_i x_i and table[bucket_i] = the sum of +-root_i x_i, in groups of eight rows from `first` on.
 
@@ -173,35 +266,25 @@ def _add_groups(
     row_cells = held + -(-cells_of_ones // 8) * 8
     own, shares, starts = np.zeros(held), aligned(cells_of_ones, 16), np.empty(each + 1, np.int64)
     bad = _coefficients(w, firsts, lasts, columns, own, shares, starts)
-    flat, rest, none = shares.reshape(shares.size), width - held + 8, simd.splat(0.0)
+    flat, none = shares.reshape(shares.size), simd.splat(0.0)
     weights = simd.load_row(own, 0, 8, none, shape)
-    at = _tuple_of(starts, ones)
+    layout = (numbers, width, codes, each, _tuple_of(starts, ones))
     sketch, slopes, sums = aligned(size, row_cells), np.zeros(cells_of_ones), simd.load_row(total, 0, 8, none, shape)
     cells = sketch.reshape(sketch.size)
-    scratch = aligned(10, 8).reshape(80)  # the products of eight rows with the coefficients, their slopes, their roots
-    places = np.empty(8, np.int64)
+    scratch, places = aligned(2, 8).reshape(16), np.empty(8, np.int64)  # slopes and roots of eight rows, where they go
     check = simd.splat(bad)
-    for j in range(8):
-        p = first + j
-        simd.store(scratch, 8 * j, _products(numbers, p * width, rest, codes, p * each, groups, at, weights, flat))
+    products = _products_of_eight(layout, rest, groups, first, weights, flat)
     for i in range(first, stop, 8):
         weight = simd.load(s, i) * scale if s.size > 0 else simd.splat(scale)
-        z = simd.totals(simd.load_row(scratch, 0, 8, none, _EIGHT))
+        z = simd.totals(products)
         slope, curvature = derivatives_of_eight(loss, simd.load(y, i), z)
         slope = slope * weight
         root = simd.draw_buckets(key0, key1, i - begin, size, row_cells, simd.square_root(curvature * weight), places)
         check = simd.exact_fma(slope, none, simd.exact_fma(root, none, check))
-        simd.store(scratch, 64, slope)
-        simd.store(scratch, 72, root)
+        simd.store(scratch, 0, slope)
+        simd.store(scratch, 8, root)
         following = min(i + 8, stop - 8)  # after the last group its own margins again, which nobody reads
-        for j in range(8):
-            p, q = i + j, following + j
-            products = _products(numbers, q * width, rest, codes, q * each, groups, at, weights, flat)
-            sums = _add_row(
-                numbers, p * width, rest, codes, p * each, groups, at, scratch[64 + j], sums, slopes, cells, places[j],
-                scratch[72 + j],
-            )  # fmt: skip
-            simd.store(scratch, 8 * j, products)
+        products, sums = _add_eight(layout, rest, groups, i, following, weights, flat, sums, scratch, places, slopes, cells)
     if simd.total(check) == 0.0:
         simd.store_row(own, 0, sums)
         _unfold(own, slopes, firsts, lasts, columns, total)
