@@ -71,10 +71,20 @@ def test_balanced_asks_other_sites_where_a_direction_left_much():
 
 def test_balanced_asks_all_again_when_their_roots_are_stale():
     asks = rules("balanced").curvature
-    assert asks(state(Source.ROOT, curvatures=0)).taken and not asks(state(Source.ROOT, curvatures=1, contraction=1.0)).taken
-    assert asks(state(Source.ROOT, curvatures=1, age=1, contraction=0.4)).taken
-    assert asks(state(Source.ROOT, curvatures=2, contraction=0.4)).taken
-    assert not asks(state(Source.ROOT, curvatures=2, age=3, contraction=0.2)).taken
+    assert asks(state(Source.ROOT, curvatures=0)).taken
+    assert asks(state(Source.ROOT, curvatures=1, left=0.6)).taken
+    # A step that was cut has contracted by little, whatever its metric was worth.
+    assert not asks(state(Source.ROOT, curvatures=2, age=3, contraction=1.0, left=0.01)).taken
+
+
+def test_balanced_leaves_the_roots_of_all_where_two_directions_show_that_they_are_poor():
+    def following(before, left):
+        reached = replace(state(Source.ROOT, left=before, curvatures=ROOTS), coefficients=np.zeros(100))
+        return rules("balanced").next_source(reached, Seen(True, contraction=1.0, left=left))
+
+    source, _, words = following(0.6, 0.7)
+    assert source == Source.HESSIAN and words.endswith("because two directions left 0.6 and 0.7 of the decrement")
+    assert following(0.7, 0.4)[0] == following(0.4, 0.7)[0] == Source.ROOT
 
 
 def test_sketches_grow_and_give_way_to_roots_and_roots_to_hessians():

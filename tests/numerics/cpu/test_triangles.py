@@ -27,6 +27,20 @@ def test_compressed_rows_of_every_length_have_the_hessian_of_scipys_products(int
         np.testing.assert_allclose(gradients[client], own.T @ (-y * p) / (stop - start), rtol=1e-12, atol=1e-15)
 
 
+@pytest.mark.parametrize("intercept", [False, True])
+def test_dense_rows_of_any_width_have_the_hessian_of_numpys_products(intercept):
+    rng = np.random.default_rng(7)
+    for columns in [*range(1, 27), 55, 95]:
+        x, y = rng.normal(size=(300, columns)), rng.choice([-1.0, 1.0], 300)
+        shards, w = fedns.Shards.from_arrays(x, y, [1, 128, 171]), rng.normal(size=columns + intercept) / columns
+        hessians = fedns.Problem(intercept=intercept).hessian(w, shards)
+        for client, (start, stop) in enumerate(zip(shards.starts, shards.stops, strict=True)):
+            own = np.column_stack([x, np.ones(300)])[start:stop, : w.size]
+            p = 1.0 / (1.0 + np.exp(own @ w))
+            expected = (own.T * (p * (1 - p))) @ own / (stop - start)
+            np.testing.assert_allclose(hessians[client], expected, rtol=1e-11, atol=1e-15)
+
+
 def test_a_triangle_of_any_size_times_a_vector_is_numpys_product():
     rng = np.random.default_rng(5)
     for size in [*range(1, 21), 61]:

@@ -140,7 +140,7 @@ def test_an_answer_that_is_too_long_costs_its_site_alone(
             wait_until(refused, "the answer of north is refused")
             clock.skip(PATIENCE_SECONDS)
             (arrival,) = exchange
-            assert arrival.failure == f"north did not answer within {PATIENCE_SECONDS:g} s"
+            assert arrival.failure in (f"north did not answer within {PATIENCE_SECONDS:g} s", "north is not connected")
             lengths["north"] = LARGEST
             deadline = time.monotonic() + PATIENCE_SECONDS
             while "connected" in (arrival := next(transport.exchange({"north": b"?"}, PATIENCE_SECONDS))).failure:

@@ -36,7 +36,8 @@ BITS_BESIDE_SOME = 10  # of a gradient of "balanced" with up to ROOT_COLUMNS col
 BITS_OF_ENTRY = 4  # of a root: what an entry took, about, on the data sets that the rules were chosen on
 SENDERS = 4.0  # over the columns, of the sites: in four bits their roots cost what a gradient of all in eight bits does
 FEWEST_ROWS_OF_SENDERS = 2  # a column: with fewer their Hessians are mostly penalty
-LEFT_BY_FEW, LEFT_BY_MANY = 0.2, 0.1  # of the decrement by a direction: more, and other roots are asked for
+# Of the decrement by a direction: more, and other roots are asked for: of some of few sites, of some of many, of all.
+LEFT_BY_FEW, LEFT_BY_MANY, LEFT_BY_ALL = 0.2, 0.1, 0.5
 BITS_OF_SHARE = 8  # a column: of the roots of some, the mean over all sites
 HEADER = 16  # bytes of a message beside its numbers, about
 NEWTON = 5  # rounds that a run takes from its third on where the metric is good, about
@@ -146,14 +147,13 @@ class Rules:
             return Choice(True, "rounds count and not bytes")
         if state.curvatures == 1 and state.source not in (Source.EXACT, Source.ROOT, Source.SOME):
             return Choice(True, "the first one was made at the start")
-        if state.source == Source.SOME and self.prefer == "balanced":
-            most = LEFT_BY_FEW if state.clients <= FEW_SITES else LEFT_BY_MANY
+        if self.prefer == "balanced" and state.source in (Source.SOME, Source.ROOT):
+            some = LEFT_BY_FEW if state.clients <= FEW_SITES else LEFT_BY_MANY
+            most = some if state.source == Source.SOME else LEFT_BY_ALL
             return Choice(bool(state.left > most), f"the last direction left {float(state.left):.2g} of the decrement")
         enough, patience = (MEAGRE if state.curvatures < 3 else STALLED), 1
         if self._few(state.coefficients.size) and state.source == Source.HESSIAN:
             enough, patience = FRESH, 0
-        if state.source == Source.ROOT and self.prefer == "balanced":
-            enough, patience = MEAGRE, int(state.curvatures == 1)
         observed = f"the last step contracted by {float(state.contraction):.2g}"
         if state.contraction <= enough:
             return Choice(False, observed)
@@ -175,25 +175,23 @@ class Rules:
         """The source and the rows of the coming round, and the words where they change."""
         source, rows, features = Source(int(state.source)), int(state.rows), state.coefficients.size
         asked, contraction, astray, *_ = seen
-        slow = contraction > SLOW
+        slow, words = contraction > SLOW, f"a new one contracted by {contraction:.2g} only"
+        directions = f"two directions left {float(state.left):.2g} and {seen.left:.2g} of the decrement"
+        if source == Source.ROOT and self.prefer == "balanced":  # steps that are cut contract by little with the best roots
+            slow, words = min(seen.left, float(state.left)) > LEFT_BY_ALL, directions
         words_of_some = "roots of some clients from the next round on, because"
         if source == Source.ROOT and asked and slow and state.curvatures + 1 >= ROOTS:
-            return (
-                Source.HESSIAN,
-                rows,
-                f"Hessians from the next round on, because a new root brought {contraction:.2g} only",
-            )
+            return Source.HESSIAN, rows, f"Hessians from the next round on, because {words}"
         if source == Source.SOME and self._all_pay(state, seen):
-            words = f"two directions left {float(state.left):.2g} and {seen.left:.2g} of the decrement"
-            return Source.ROOT, rows, f"roots of all Hessians from the next round on, because {words}"
+            return Source.ROOT, rows, f"roots of all Hessians from the next round on, because {directions}"
         if source == Source.SOME and asked and slow and state.curvatures + 1 >= SOMES:
-            return self._cheaper(Source.SKETCH, rows, features, f"new roots brought {contraction:.2g} only")
+            return self._cheaper(Source.SKETCH, rows, features, words)
         if source == Source.LOCAL and astray:
             return Source.SOME, rows, f"{words_of_some} the clients' own Hessians have led too far"
         if source == Source.LOCAL and slow and state.slow_rounds + 1 >= SLOW_ROUNDS:
             return Source.SOME, rows, f"{words_of_some} {SLOW_ROUNDS} rounds in turn contracted by more than {SLOW}"
         if source == Source.SKETCH and asked and state.curvatures >= 3 and slow:
-            return self._cheaper(source, 2 * rows, features, f"a new one contracted by {contraction:.2g} only")
+            return self._cheaper(source, 2 * rows, features, words)
         return source, rows, ""
 
     def _all_pay(self, state: AutoState, seen: Seen) -> bool:

@@ -26,6 +26,7 @@ from fedns.numerics.cpu.packed.block import (
     write_out,
 )
 from fedns.numerics.cpu.packed.groups import add_packed_groups
+from fedns.numerics.cpu.triangles.dense import add_panels, dense_gram_scratch, write_panels
 from fedns.numerics.cpu.triangles.sparse import add_sparse_gram, sparse_gram_scratch
 from fedns.numerics.packed import PackedRows
 from fedns.numerics.rows import DenseRows
@@ -350,27 +351,26 @@ def _scaled_block(rows, first, last, coefficients, intercept, block):
 @_body(gram_scratch)
 def _gram_scratch(rows, count, features):
     if _is_dense(rows) or _is_packed(rows):
-        return lambda rows, count, features: (np.empty((count, features)), np.empty((features, features)))
+        return lambda rows, count, features: dense_gram_scratch(count, features)
     return lambda rows, count, features: sparse_gram_scratch(features)
 
 
 @_body(add_packed_gram)
 def _add_packed_gram(rows, first, last, slopes, roots, intercept, scratch, total, packed):
-    if _is_dense(rows) or _is_opened(rows):
+    if _is_dense(rows):
 
         def dense(rows, first, last, slopes, roots, intercept, scratch, total, packed):
-            block, product = scratch
-            add_combination(rows, first, last, slopes, intercept, total)
-            scaled_block(rows, first, last, roots, intercept, block)
-            part = block[: last - first]
-            np.dot(part.T, part, product)
-            entry = 0
-            for a in range(product.shape[0]):
-                for b in range(a, product.shape[0]):
-                    packed[entry + b - a] += product[a, b]
-                entry += product.shape[0] - a
+            panels, tile = scratch
+            columns = rows.num_columns
+            dense_add_combination(rows.flat, columns, first, last, slopes, intercept, total)
+            write_panels(rows.flat, columns, first, last, roots, intercept, panels)
+            add_panels(panels, last - first, columns + 1 if intercept else columns, tile, packed)
 
         return dense
+    if _is_opened(rows):
+        return lambda rows, first, last, slopes, roots, intercept, scratch, total, packed: add_packed_gram(
+            _written(rows), first, last, slopes, roots, intercept, scratch, total, packed
+        )
 
     def sparse(rows, first, last, slopes, roots, intercept, scratch, total, packed):
         add_sparse_gram(rows, first, last, slopes, roots, intercept, scratch, total, packed)
