@@ -35,7 +35,8 @@ OWNERS = {
     "cupy": {path.relative_to(ROOT).as_posix() for path in (ROOT / "numerics/gpu").glob("*.py")},
     "distributed": {"simulation/cluster.py"},
     "llvmlite": {
-        f"numerics/cpu/{part}.py" for part in ("formulas", "packed/block", "packed/groups", "parts", "pointwise", "simd")
+        f"numerics/cpu/{part}.py"
+        for part in ("formulas", "narrow", "packed/block", "packed/groups", "parts", "pointwise", "simd")
     },
     "flwr": {
         f"transports/flower/{part}.py"
