@@ -7,17 +7,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedns.numerics import parallel
-from fedns.numerics.cpu.dense import aligned
-from fedns.numerics.cpu.grams.tiles import SIDE, matrix_of_tiles, products_in_tiles, tiles_of
 from fedns.numerics.cpu.jit import exact_jit, jit
 from fedns.numerics.cpu.parts import in_parts, launch
+from fedns.numerics.cpu.triangles.dense import add_panels, dense_gram_scratch, write_panels
 
 _PIECE = 2048  # columns, which stay in the first-level cache while all clients are added
 _PARTS_PER_THREAD = 4
 _LEAST_FOR_THREADS = 1 << 18  # numbers: some 60 microseconds of work, twice what starting threads costs
 _GRAM_ROWS = 256  # enough for an efficient product, few enough that several threads find work
 _LEAST_PRODUCTS = 1 << 21  # of two numbers: as much work
-_MOST_TILED = 128  # columns of which a block of rows is in the second-level cache
 
 
 def add_weighted_rows(total: Any, rows: Any, weights: Any) -> None:
@@ -57,48 +55,31 @@ def _add_in_parts(starter, cuts, total, rows, weights):
 
 
 def weighted_gram(rows: Any, weights: Any) -> Any:
-    """sum_i weights[i] rows[i] rows[i]', in blocks whose sums do not depend on the threads."""
+    """The upper triangle of sum_i weights[i] rows[i] rows[i]', row by row, in blocks whose sums do not depend on threads."""
     columns, number = rows.shape[1], -(-len(rows) // _GRAM_ROWS)
-    few = columns <= _MOST_TILED
-    blocks = np.empty((number, tiles_of(padded(columns)) * SIDE * SIDE if few else columns * columns))
+    blocks = np.zeros((number, columns * (columns + 1) // 2))
     if rows.size * columns < _LEAST_PRODUCTS or parallel.thread_count() == 1:
-        _weighted_grams(rows, weights, 0, number, few, blocks)
+        _weighted_grams(rows, weights, 0, number, blocks)
     else:
-        launch(_weighted_grams_in_parts, _cuts(number, number), rows, weights, few, blocks)
-    total = np.add.reduce(blocks)
-    if not few:
-        return total.reshape(columns, columns)
-    matrix = np.empty((columns, columns))
-    matrix_of_tiles(total, padded(columns), matrix)
-    return matrix
+        launch(_weighted_grams_in_parts, _cuts(number, number), rows, weights, blocks)
+    return np.add.reduce(blocks)
 
 
-@jit
-def padded(columns):
-    """The next multiple of eight."""
-    return -(-columns // SIDE) * SIDE
-
-
-@jit
-def _weighted_grams(rows, weights, low, high, few, out):
-    """out[b] = the weighted products of block b of rows, for blocks low:high: in tiles if the columns are few."""
+@exact_jit
+def _weighted_grams(rows, weights, low, high, out):
+    """out[b] += the weighted products of block b of rows, for blocks low:high."""
     columns = rows.shape[1]
-    width = padded(columns) if few else columns
-    scaled = aligned(_GRAM_ROWS, width)
+    panels, tile = dense_gram_scratch(_GRAM_ROWS, columns)
+    roots = np.empty(_GRAM_ROWS)
     for block in range(low, high):
         first = block * _GRAM_ROWS
-        count = min(_GRAM_ROWS, len(rows) - first)
-        for i in range(count):
-            root = np.sqrt(weights[first + i])
-            for c in range(columns):
-                scaled[i, c] = root * rows[first + i, c]
-        if few:
-            products_in_tiles(scaled.reshape(scaled.size), count, width, out[block])
-        else:
-            part = scaled[:count]
-            np.dot(part.T, part, out[block].reshape((columns, columns)))
+        last = min(first + _GRAM_ROWS, len(rows))
+        for i in range(last - first):
+            roots[i] = np.sqrt(weights[first + i])
+        write_panels(rows.reshape(rows.size), columns, first, last, roots, False, panels)
+        add_panels(panels, last - first, columns, tile, out[block])
 
 
-@jit
-def _weighted_grams_in_parts(starter, cuts, rows, weights, few, out):
-    in_parts(starter, _weighted_grams, cuts, (rows, weights), (few, out))
+@exact_jit
+def _weighted_grams_in_parts(starter, cuts, rows, weights, out):
+    in_parts(starter, _weighted_grams, cuts, (rows, weights), (out,))
