@@ -14,7 +14,7 @@ _FIRST_LOOK, _LONGEST_WAIT = 8, 4
 
 @exact_jit
 def times(packed, size, x, out):
-    """out = the packed matrix times x. Vectors have at least eight numbers more than the matrix has rows, zeros in x.
+    """out = the packed matrix, of two rows or more, times x. Vectors have at least eight numbers more, zeros in x.
 
     Four rows at a time, each of which is read once for its own product and for those of the rows below, in vectors that
     begin at the diagonal. What they have to the left of it belongs to the row before; entry (a, b) is at r0 + b.
