@@ -1,32 +1,39 @@
-"""Where compiled kernels are kept: beside their sources or in the user's cache, as numba does, else in one of our own."""
+"""Where compiled kernels are kept: beside their sources, as numba does, else in the user's cache or a temporary folder."""
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import hashlib
 import os
 import stat
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 VARIABLE = "NUMBA_CACHE_DIR"
 
 
 def choose_cache_folder(sources: Path) -> None:
-    """Name a folder where numba would find none: an account without a home and with read-only packages is a usual one."""
-    if os.environ.get(VARIABLE) or _can_write(sources / "__pycache__") or _can_write(_user_cache()):
+    """Name a folder where numba may not write beside the sources: packages are read-only in many accounts and containers.
+
+    Each state of the sources has a folder of its own, since numba would go on with a kernel whose own file is unchanged,
+    whatever became of those it calls.
+    """
+    if os.environ.get(VARIABLE) or _can_write(sources / "__pycache__"):
         return
-    newest = max(source.stat().st_mtime_ns for source in sources.rglob("*.py"))
-    folder = Path(tempfile.gettempdir()) / f"fedns-kernels-{os.getuid()}" / str(newest)  # an upgrade begins a new one
-    if not (_can_write(folder.parent) and _is_ours(folder.parent) and _can_write(folder)):
-        sentence = f"no folder for compiled kernels can be written: set {VARIABLE} to one"
-        raise PermissionError(errno.EACCES, sentence, str(folder.parent))
-    os.environ[VARIABLE] = str(folder)
+    version = _digest(sources)
+    temporary = Path(tempfile.gettempdir()) / f"fedns-kernels-{os.getuid()}"
+    for base in (*_user_cache(), temporary):
+        if _can_write(base) and _is_ours(base) and _can_write(base / version):
+            os.environ[VARIABLE] = str(base / version)
+            return
+    sentence = f"no folder for compiled kernels can be written: set {VARIABLE} to one"
+    raise PermissionError(errno.EACCES, sentence, str(temporary))
 
 
-@contextmanager
+@contextlib.contextmanager
 def alone_with(kernel: str, folder: Path) -> Iterator[None]:
     """Wait until no other process compiles a kernel into a folder; the lock ends with its process, its file stays."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -38,9 +45,20 @@ def alone_with(kernel: str, folder: Path) -> Iterator[None]:
         yield
 
 
-def _user_cache() -> Path:
+def _user_cache() -> list[Path]:
+    """The user's folder for such things, in a list that is empty without a home."""
     base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path("~/.cache").expanduser()) / "numba"
+    with contextlib.suppress(RuntimeError):  # "~" stands for nothing
+        return [(Path(base) if base else Path("~/.cache").expanduser()) / "fedns-kernels"]
+    return []
+
+
+def _digest(sources: Path) -> str:
+    """What tells the sources of kernels from those of another version; the times of files may be the same in all of them."""
+    digest = hashlib.sha256()
+    for source in sorted([*sources.parent.glob("*.py"), *sources.rglob("*.py")]):
+        digest.update(source.read_bytes())
+    return digest.hexdigest()[:16]
 
 
 def _can_write(folder: Path) -> bool:
@@ -48,7 +66,7 @@ def _can_write(folder: Path) -> bool:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             return True
-    except (OSError, RuntimeError):  # the latter: "~" stands for nothing
+    except OSError:
         return False
 
 
