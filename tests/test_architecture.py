@@ -36,7 +36,7 @@ OWNERS = {
     "distributed": {"simulation/cluster.py"},
     "llvmlite": {
         f"numerics/cpu/{part}.py"
-        for part in ("formulas", "narrow", "packed/block", "packed/groups", "parts", "pointwise", "simd")
+        for part in ("formulas", "narrow", "packed/block", "packed/groups", "packed/ones", "parts", "pointwise", "simd")
     },
     "flwr": {
         f"transports/flower/{part}.py"

@@ -10,6 +10,8 @@ from fedns.algorithms import METHODS
 from fedns.core.shards import Shards, as_rows
 from fedns.numerics import rows as storage
 from fedns.numerics.backend import LocalSteps
+from fedns.numerics.cpu.packed import ones
+from fedns.numerics.cpu.packed.srht import packed_srht_address
 from fedns.numerics.packed import PackedRows, packed
 from fedns.numerics.rng import stream_keys
 
@@ -147,6 +149,57 @@ def test_slopes_that_are_not_finite_have_the_same_bits():
     assert not np.isfinite(theirs[1]).all()
     for one, other in zip(theirs, ours, strict=True):
         np.testing.assert_array_equal(other, one, strict=True)
+
+
+LONG = np.array([1500, 40, 7])  # a client of several batches of rows, one of a few blocks, one without any
+
+
+def transformed(problem, data, w, sizes):
+    """Gradients and SRHT sketches."""
+    keys = stream_keys(0, "test", 0, np.arange(LONG.size))
+    for size in sizes:
+        yield from problem.gradient_and_sketch(w, data, fedns.SRHT(size).plan(data.sizes), keys)[:2]
+
+
+def by_code(layout, problem, sizes, infinite=None):
+    """The same of dense rows and of packed ones, whose ones are added by their codes; one row may have an
+    infinite slope."""
+    random, rows = np.random.default_rng(1), int(LONG.sum())
+    values = matrix(layout, rows)
+    if infinite is not None:
+        values[:, 0] = np.where(np.arange(rows) == infinite, 300.0, 0.0)
+    targets = np.where(random.random(rows) < 0.5, 0.0, 1.0)
+    data = Shards.from_arrays(values, targets, LONG, sample_weights=random.random(rows) + 0.1)
+    narrow = repacked(data)
+    w = random.standard_normal(problem.num_features(data.num_columns)) / 100
+    w[0] = 5.0 if infinite is not None else w[0]  # the exponential of 1500
+    if ones.available():
+        assert all(packed_srht_address(problem.loss, narrow.rows, w.size, 16, size) for size in sizes)
+    with np.errstate(invalid="ignore", over="ignore"):
+        return (list(transformed(problem, some, w, sizes)) for some in (data, narrow))
+
+
+@pytest.mark.slow
+def test_ones_that_are_added_by_their_codes_have_the_same_bits():
+    for theirs, ours in zip(*by_code(COVTYPE, fedns.Problem(intercept=True), [20]), strict=True):
+        np.testing.assert_array_equal(ours, theirs, strict=True)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("layout", [COVTYPE, (3, (60, 1)), (16, (200, 0), (3, 1)), (17, (255, 0))])
+def test_ones_of_any_layout_have_the_same_bits(layout):
+    for problem in (fedns.Problem(), fedns.Problem(loss=fedns.Squared(), intercept=True)):
+        for theirs, ours in zip(*by_code(layout, problem, [1, 8, 20, 32]), strict=True):
+            np.testing.assert_array_equal(ours, theirs, strict=True)
+
+
+@pytest.mark.nightly
+def test_ones_are_added_up_to_the_first_row_that_is_not_finite():
+    for infinite in (0, 700):  # in the first and in the second batch of rows
+        found = by_code(COVTYPE, fedns.Problem(loss=fedns.Poisson()), [20], infinite)
+        for theirs, ours in zip(*found, strict=True):
+            assert not np.isfinite(theirs[0]).all() and np.isfinite(theirs[-1]).all()
+            np.testing.assert_array_equal(ours, theirs, strict=True)
 
 
 @pytest.mark.nightly

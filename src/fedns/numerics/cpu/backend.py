@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from fedns.numerics import parallel
-from fedns.numerics.backend import SJLT, Batch, FloatArray, IntArray, Keys, LocalSteps, SketchPlan
+from fedns.numerics.backend import SJLT, SRHT, Batch, FloatArray, IntArray, Keys, LocalSteps, SketchPlan
 from fedns.numerics.cpu import kernels, pointwise
 from fedns.numerics.cpu.local_steps import minibatch_steps
 from fedns.numerics.cpu.narrow import groups_address
 from fedns.numerics.cpu.packed.groups import packed_groups_address
+from fedns.numerics.cpu.packed.srht import packed_srht_address
 from fedns.numerics.cpu.parts import launch
 from fedns.numerics.cpu.pointwise import loss_code
 from fedns.numerics.cpu.sketching import sketch_code
@@ -131,6 +132,9 @@ class CpuBackend:
             code = code._replace(groups=groups_address(loss, batch.rows, w.shape[-1]))
             if isinstance(batch.rows, PackedRows):
                 code = code._replace(packed_groups=packed_groups_address(loss, batch.rows, w.shape[-1]))
+        if plan.kind == SRHT and isinstance(batch.rows, PackedRows):
+            size = int(plan.sizes.max())
+            code = code._replace(packed_srht=packed_srht_address(loss, batch.rows, w.shape[-1], plan.block_length, size))
         after = (np.atleast_2d(w), code, gradient, sketch_code(plan), keys, table, starts)
         _launch(kernels.gradient_and_sketch_in_parts, batch, segments, w.shape[-1], *after)
         return parallel.merge(gradient, segments, batch.starts.size), _merged_sketches(table, starts, segments, plan.sizes)

@@ -15,6 +15,7 @@ from fedns.numerics.cpu.rows import (
     add_combination,
     add_packed_gram,
     add_sjlt_groups,
+    add_srht_blocks,
     gram_scratch,
     margins,
     opened,
@@ -280,6 +281,8 @@ def gradient_and_sketch(rows, y, s, totals, segments, low, high, points, loss, g
         done, end = segments.first[segment], segments.last[segment]
         if kind == SJLT:
             done = add_sjlt_groups(rows, y, s, begin, done, end, w, scale, loss, key0, key1, total, sketch)
+        elif kind == SRHT:
+            done = add_srht_blocks(rows, y, s, begin, done, end, w, scale, loss, key0, key1, chosen, total, sketch)
         for first in range(done, end, size):
             last = min(first + size, end)
             count = last - first

@@ -39,6 +39,7 @@ class LossCode(NamedTuple):
     derivatives: int
     groups: int = 0  # the loop over groups of eight narrow rows, where one is wanted
     packed_groups: int = 0  # the same over packed rows
+    packed_srht: int = 0  # the loop over packed rows that SRHT transforms, where one is wanted
 
 
 @cache

@@ -26,6 +26,7 @@ from fedns.numerics.cpu.packed.block import (
     write_out,
 )
 from fedns.numerics.cpu.packed.groups import add_packed_groups
+from fedns.numerics.cpu.packed.srht import add_packed_blocks
 from fedns.numerics.cpu.triangles.dense import add_panels, dense_gram_scratch, write_panels
 from fedns.numerics.cpu.triangles.sparse import add_sparse_gram, sparse_gram_scratch
 from fedns.numerics.packed import PackedRows
@@ -72,6 +73,12 @@ def add_to_buckets(rows, first, last, slopes, total, buckets, coefficients, inte
 def add_sjlt_groups(rows, y, s, begin, first, last, w, scale, loss, key0, key1, total, table):
     """Margins, derivatives, gradient and SJLT, with one nonzero per column, of as many groups of eight rows as there are;
     returns where it stopped, at once where there is no fast way."""
+    raise NotImplementedError("compiled code only")
+
+
+def add_srht_blocks(rows, y, s, begin, first, last, w, scale, loss, key0, key1, chosen, total, sketch):
+    """Margins, derivatives, gradient and SRHT of as many blocks of rows as there are; returns where it stopped, at once
+    where there is no fast way."""
     raise NotImplementedError("compiled code only")
 
 
@@ -279,6 +286,15 @@ def _add_sjlt_groups(rows, y, s, begin, first, last, w, scale, loss, key0, key1,
             rows, y, s, begin, first, last, w, scale, loss, key0, key1, total, table
         )
     return lambda rows, y, s, begin, first, last, w, scale, loss, key0, key1, total, table: first
+
+
+@_body(add_srht_blocks)
+def _add_srht_blocks(rows, y, s, begin, first, last, w, scale, loss, key0, key1, chosen, total, sketch):
+    if _is_packed(rows):
+        return lambda rows, y, s, begin, first, last, w, scale, loss, key0, key1, chosen, total, sketch: add_packed_blocks(
+            rows, y, s, begin, first, last, w, scale, loss, key0, key1, chosen, total, sketch
+        )
+    return lambda rows, y, s, begin, first, last, w, scale, loss, key0, key1, chosen, total, sketch: first
 
 
 @_body(add_transformed)

@@ -408,7 +408,7 @@ def add_to_each(typing_context, vectors, a):
 
 @intrinsic
 def totals(typing_context, vectors):
-    """The sums of the lanes of eight vectors, one in each lane, by halving: always in the same order."""
+    """The sums of the lanes of eight vectors, one in each lane, neighbours first."""
 
     def generate(context, builder, signature, arguments):
         parts, step = parts_of(builder, arguments[0]), 1
@@ -428,6 +428,53 @@ def totals(typing_context, vectors):
         return parts[0]
 
     return vector(vectors), generate
+
+
+@intrinsic
+def totals_by_halves(typing_context, vectors):
+    """The same in the order of `total`."""
+
+    def generate(context, builder, signature, arguments):
+        parts, half = parts_of(builder, arguments[0]), LANES // 2
+        index = ir.VectorType(ir.IntType(32), LANES)
+        while half > 0:
+            # Lanes whose number has the bit `half` come from the second vector, the others from the first.
+            low = [i if not i & half else LANES + i - half for i in range(LANES)]
+            high = [i + half for i in low]
+            parts = [
+                builder.fadd(
+                    builder.shuffle_vector(a, b, ir.Constant(index, low)),
+                    builder.shuffle_vector(a, b, ir.Constant(index, high)),
+                )
+                for a, b in zip(parts[:half], parts[half:], strict=True)
+            ]
+            half //= 2
+        return parts[0]
+
+    return vector(vectors), generate
+
+
+@intrinsic
+def negated_where(typing_context, a, word):
+    """a with another sign in the lanes for which a bit is set: the lowest bit for the first lane, and so on."""
+
+    def generate(context, builder, signature, arguments):
+        byte = builder.trunc(arguments[1], ir.IntType(LANES))
+        mask = builder.bitcast(byte, ir.VectorType(ir.IntType(1), LANES))
+        return builder.select(mask, builder.fneg(arguments[0]), arguments[0])
+
+    return vector(vector, types.uint64), generate
+
+
+@intrinsic
+def signs_joined(typing_context, a, b):
+    """a with the signs of a and b multiplied."""
+
+    def generate(context, builder, signature, arguments):
+        a, b = (builder.bitcast(x, _WORDS) for x in arguments)
+        return builder.bitcast(builder.xor(a, b), DOUBLES)
+
+    return vector(vector, vector), generate
 
 
 def _words(builder: Any, x: Any) -> Any:

@@ -39,7 +39,7 @@ from fedns.numerics.packed import PackedRows
 
 _INDEX = ir.IntType(64)
 _PLACES = ir.VectorType(ir.IntType(32), LANES)
-_MOST_GROUPS = 8
+MOST_GROUPS = 8
 _BLOCK = 256  # rows that are written out at a time, a multiple of eight
 
 
@@ -47,7 +47,7 @@ def packed_groups_address(loss: Formulas, rows: PackedRows, features: int) -> in
     """Where the loop for this loss and this kind of rows is; 0 where there is none.
 
     Numbers first: then a lane of a margin adds up its numbers before its ones, as in a dense row."""
-    if features > 8 * LANES or rows.width == 0 or not rows.numbers_first or rows.firsts.size > _MOST_GROUPS:
+    if features > 8 * LANES or rows.width == 0 or not rows.numbers_first or rows.firsts.size > MOST_GROUPS:
         return 0
     groups = rows.firsts.size
     ones = groups + features - rows.num_columns
@@ -96,7 +96,7 @@ def add_packed_groups(rows, y, s, begin, first, last, w, scale, loss, key0, key1
 
 
 @intrinsic(prefer_literal=True)
-def _tuple_of(typing_context, array, count):
+def tuple_of(typing_context, array, count):
     """The first elements of an array of numbers, as many as the type of `count` says."""
     found = types.UniTuple(types.int64, count.literal_value)
 
@@ -211,7 +211,7 @@ def replaced(builder: Any, vector: Any, lanes: Any) -> Any:
 
 
 @intrinsic(prefer_literal=True)
-def _products_of_eight(typing_context, layout, rest, groups, first, weights, shares):
+def products_of_eight(typing_context, layout, rest, groups, first, weights, shares):
     """The products of eight rows from `first` on with the coefficients: eight vectors."""
 
     def generate(context, builder, signature, arguments):
@@ -268,12 +268,12 @@ def _add_groups(
     bad = _coefficients(w, firsts, lasts, columns, own, shares, starts)
     flat, none = shares.reshape(shares.size), simd.splat(0.0)
     weights = simd.load_row(own, 0, 8, none, shape)
-    layout = (numbers, width, codes, each, _tuple_of(starts, ones))
+    layout = (numbers, width, codes, each, tuple_of(starts, ones))
     sketch, slopes, sums = aligned(size, row_cells), np.zeros(cells_of_ones), simd.load_row(total, 0, 8, none, shape)
     cells = sketch.reshape(sketch.size)
     scratch, places = aligned(2, 8).reshape(16), np.empty(8, np.int64)  # slopes and roots of eight rows, where they go
     check = simd.splat(bad)
-    products = _products_of_eight(layout, rest, groups, first, weights, flat)
+    products = products_of_eight(layout, rest, groups, first, weights, flat)
     for i in range(first, stop, 8):
         weight = simd.load(s, i) * scale if s.size > 0 else simd.splat(scale)
         z = simd.totals(products)
