@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numba
 import numpy as np
-from numba import prange
+from numba import njit, prange
 from rich.console import Console
 from rich.table import Table
 from sklearn.exceptions import ConvergenceWarning
@@ -27,7 +27,6 @@ import fedns
 from fedns.core.cohort import Session
 from fedns.core.shards import Shards
 from fedns.numerics import parallel
-from fedns.numerics.cpu.jit import jit, parallel_jit
 from fedns.numerics.linalg import single_threaded_blas
 from fedns.simulation.simulator import SimulatedCohort
 
@@ -41,7 +40,8 @@ IN_A_ROW = 3
 console = Console(width=120)
 
 
-@jit
+# Additions in any order, unlike those of kernels: in order each would wait for the one before, and memory for both.
+@njit(fastmath=True, nogil=True, cache=True)
 def total(values):
     """The sum of a run of numbers: reading it, and nothing else."""
     result = 0.0
@@ -50,7 +50,7 @@ def total(values):
     return result
 
 
-@parallel_jit
+@njit(parallel=True, fastmath=True, cache=True)
 def total_in_parts(values, cuts, out):
     for part in prange(cuts.size - 1):
         out[part] = total(values[cuts[part] : cuts[part + 1]])

@@ -57,15 +57,12 @@ def dense_margins(flat, columns, first, last, w, z):
     offset = w[columns] if w.size > columns else 0.0
     for i in range(last - first):
         p = (first + i) * columns
-        a = b = simd.splat(0.0)
-        for v in range(0, whole - 8, 16):
-            a = simd.fma(simd.load(flat, p + v), simd.load(w, v), a)
-            b = simd.fma(simd.load(flat, p + v + 8), simd.load(w, v + 8), b)
-        if whole % 16 > 0:
-            a = simd.fma(simd.load(flat, p + whole - 8), simd.load(w, whole - 8), a)
+        products = simd.splat(0.0)
+        for v in range(0, whole, 8):
+            products = simd.fma(simd.load(flat, p + v), simd.load(w, v), products)
         if rest > 0:
-            b = simd.fma(simd.load_first(flat, p + whole, rest), simd.load_first(w, whole, rest), b)
-        z[i] = simd.total(simd.add(a, b)) + offset
+            products = simd.fma(simd.load_first(flat, p + whole, rest), simd.load_first(w, whole, rest), products)
+        z[i] = simd.total(products) + offset
 
 
 @jit

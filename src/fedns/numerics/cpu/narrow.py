@@ -76,7 +76,7 @@ def _add_groups(loss, flat, columns, y, s, begin, first, stop, w, scale, key0, k
         weight = simd.load(s, i) * scale if s.size > 0 else simd.splat(scale)
         z = simd.totals(products)
         slope, curvature = derivatives_of_eight(loss, simd.load(y, i), z)
-        root = simd.draw_buckets(key0, key1, i - begin, size, width, simd.square_root(curvature * weight), places)
+        root = simd.draw_buckets(key0, key1, i - begin, size, width, simd.square_root(curvature * weight), places, 0)
         simd.store(scratch, 0, slope * weight)
         simd.store(scratch, 8, root)
         following = min(i + 8, stop - 8)  # after the last group its own margins again, which nobody reads
@@ -91,17 +91,17 @@ def _row(context: Any, builder: Any, kind: Any, array: Any, row: Any, columns: A
 
 @intrinsic
 def _products_of_eight(typing_context, array, first, columns, rest, more, weights):
-    """The products of eight rows from `first` on with the weights, summed lane by lane in two chains: eight vectors."""
+    """The products of eight rows from `first` on with the weights, summed lane by lane: eight vectors."""
 
     def generate(context, builder, signature, arguments):
         array, first, columns, rest, more, weights = arguments
         tail, weights, products = (lane_mask(builder, rest), more), parts_of(builder, weights), []
         for j in range(LANES):
-            chains, row = [ir.Constant(DOUBLES, [0.0] * LANES)] * 2, moved(builder, first, j, 1)
+            total, row = ir.Constant(DOUBLES, [0.0] * LANES), moved(builder, first, j, 1)
             for i, weight in enumerate(weights):
                 x = _row(context, builder, signature.args[0], array, row, columns, tail, i, len(weights))
-                chains[i % 2] = fused(builder, x, weight, chains[i % 2])
-            products.append(builder.fadd(*chains))
+                total = fused(builder, x, weight, total)
+            products.append(total)
         return joined(builder, products)
 
     return simd.Vectors(LANES)(array, types.intp, types.intp, types.intp, simd.vector, weights), generate
@@ -124,13 +124,13 @@ def _add_eight(typing_context, array, first, following, columns, rest, more, wei
             return builder.load(address(context, builder, kind, own, ir.Constant(_INDEX, index)))
 
         for j in range(LANES):
-            chains = [ir.Constant(DOUBLES, [0.0] * LANES)] * 2
+            total = ir.Constant(DOUBLES, [0.0] * LANES)
             row, ahead = moved(builder, first, j, 1), moved(builder, following, j, 1)
             slope, root = (repeated(builder, at(kinds[8], scratch, start + j)) for start in (0, LANES))
             cell = at(kinds[9], places, j)
             for i, weight in enumerate(weights):
                 coming = _row(context, builder, kinds[0], array, ahead, columns, tail, i, len(weights))
-                chains[i % 2] = fused(builder, coming, weight, chains[i % 2])
+                total = fused(builder, coming, weight, total)
                 if kinds[0].dtype == types.float64:
                     far = moved(builder, builder.mul(ahead, columns), 8 * i + _AHEAD, 1)
                     fetch(context, builder, kinds[0], array, far)
@@ -139,7 +139,7 @@ def _add_eight(typing_context, array, first, following, columns, rest, more, wei
                 pointer = address(context, builder, kinds[10], table, moved(builder, cell, i))
                 pointer = builder.bitcast(pointer, DOUBLES.as_pointer())
                 builder.store(fused(builder, x, root, builder.load(pointer, align=8)), pointer, align=8)
-            products.append(builder.fadd(*chains))
+            products.append(total)
         return context.make_tuple(builder, signature.return_type, [joined(builder, products), joined(builder, sums)])
 
     both, number = types.Tuple((simd.Vectors(LANES), sums)), types.intp

@@ -408,31 +408,7 @@ def add_to_each(typing_context, vectors, a):
 
 @intrinsic
 def totals(typing_context, vectors):
-    """The sums of the lanes of eight vectors, one in each lane, neighbours first."""
-
-    def generate(context, builder, signature, arguments):
-        parts, step = parts_of(builder, arguments[0]), 1
-        while step < LANES:
-            # Lanes whose number has the bit `step` change places with those of the partner that have not.
-            low = [i & ~step if not i & step else (i & ~step) + LANES for i in range(LANES)]
-            high = [i + step for i in low]
-            index = ir.VectorType(ir.IntType(32), LANES)
-            parts = [
-                builder.fadd(
-                    builder.shuffle_vector(a, b, ir.Constant(index, low)),
-                    builder.shuffle_vector(a, b, ir.Constant(index, high)),
-                )
-                for a, b in zip(parts[::2], parts[1::2], strict=True)
-            ]
-            step *= 2
-        return parts[0]
-
-    return vector(vectors), generate
-
-
-@intrinsic
-def totals_by_halves(typing_context, vectors):
-    """The same in the order of `total`."""
+    """The sums of the lanes of eight vectors, one in each lane, each in the order of `total`."""
 
     def generate(context, builder, signature, arguments):
         parts, half = parts_of(builder, arguments[0]), LANES // 2
@@ -496,24 +472,24 @@ def _mixed(builder: Any, x: Any) -> Any:
 
 
 @intrinsic
-def draw_buckets(typing_context, key0, key1, index, size, width, root, places):
-    """For the rows index, index + 1, ..., eight of them: places[i] = width * bucket, of `size` buckets, and the roots with
+def draw_buckets(typing_context, key0, key1, index, size, width, root, places, at):
+    """For eight rows, index, index + 1, ...: places[at + i] = width * bucket, of `size` buckets, and the roots with
     their signs, from `rng.random_bits` of each row: the upper half of the bits gives the bucket, the lowest one the sign."""
 
     def generate(context, builder, signature, arguments):
-        key0, key1, index, size, width, root, places = arguments
+        key0, key1, index, size, width, root, places, at = arguments
         counter = builder.add(_words(builder, index), ir.Constant(_WORDS, list(range(LANES))))
         first = _mixed(builder, builder.add(_words(builder, key0), builder.mul(counter, _every(rng.GOLDEN))))
         bits = _mixed(builder, builder.xor(first, _words(builder, key1)))
         bucket = builder.lshr(builder.mul(builder.lshr(bits, _every(32)), _words(builder, size)), _every(32))
-        pointer = address(context, builder, signature.args[6], places, ir.Constant(ir.IntType(64), 0))
+        pointer = address(context, builder, signature.args[6], places, at)
         cell = builder.mul(bucket, _words(builder, width))
         builder.store(cell, builder.bitcast(pointer, _WORDS.as_pointer()), align=8)
         sign = builder.shl(bits, _every(63))
         return builder.bitcast(builder.xor(builder.bitcast(root, _WORDS), sign), DOUBLES)
 
     word, number = types.uint64, types.int64
-    return vector(word, word, number, number, number, vector, places), generate
+    return vector(word, word, number, number, number, vector, places, number), generate
 
 
 @intrinsic

@@ -119,34 +119,24 @@ def opened_margins(opened, first, last, w, z):
 def _margins(numbers, codes, firsts, lasts, columns, first, last, w, z):
     """`dense_margins` of rows whose numbers come first."""
     width, each = firsts[0], firsts.size
-    vectors, inside = columns // 8 * 8, width // 8 * 8
-    shares, starts = aligned(columns - width + each, 16), np.empty(each, np.int64)
+    whole, rest = width // 8 * 8, width % 8
+    shares, starts = aligned(columns - width + each, 8), np.empty(each, np.int64)
     for g in range(each):
         starts[g] = firsts[g] - width + g
         for c in range(firsts[g], lasts[g]):
-            shares[c - width + g, c % 16 if c < vectors else 8 + c % 8] = w[c]
+            shares[c - width + g, c % 8] = w[c]
     flat = shares.reshape(shares.size)
     offset = w[columns] if w.size > columns else 0.0
-    rest = width - inside
-    in_first = inside % 16 == 0 and inside < vectors
     for i in range(last - first):
         p, q = (first + i) * width, np.uint64((first + i) * each)
-        a = b = simd.splat(0.0)
-        for v in range(0, inside - 8, 16):
-            a = simd.exact_fma(simd.load(numbers, p + v), simd.load(w, v), a)
-            b = simd.exact_fma(simd.load(numbers, p + v + 8), simd.load(w, v + 8), b)
-        if inside % 16 > 0:
-            a = simd.exact_fma(simd.load(numbers, p + inside - 8), simd.load(w, inside - 8), a)
+        products = simd.splat(0.0)
+        for v in range(0, whole, 8):
+            products = simd.exact_fma(simd.load(numbers, p + v), simd.load(w, v), products)
         if rest > 0:
-            x, u = simd.load_first(numbers, p + inside, rest), simd.load_first(w, inside, rest)
-            if in_first:
-                a = simd.exact_fma(x, u, a)
-            else:
-                b = simd.exact_fma(x, u, b)
+            products = simd.exact_fma(simd.load_first(numbers, p + whole, rest), simd.load_first(w, whole, rest), products)
         for g in range(np.uint64(each)):
-            at = 16 * (starts[g] + np.int64(codes[q + g]))
-            a, b = simd.add(a, simd.load(flat, at)), simd.add(b, simd.load(flat, at + 8))
-        z[i] = simd.total(simd.add(a, b)) + offset
+            products = simd.add(products, simd.load(flat, 8 * (starts[g] + np.int64(codes[q + g]))))
+        z[i] = simd.total(products) + offset
 
 
 @jit

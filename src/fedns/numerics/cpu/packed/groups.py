@@ -40,6 +40,7 @@ from fedns.numerics.packed import PackedRows
 _INDEX = ir.IntType(64)
 _PLACES = ir.VectorType(ir.IntType(32), LANES)
 MOST_GROUPS = 8
+_HELD = 256
 _BLOCK = 256  # rows that are written out at a time, a multiple of eight
 
 
@@ -155,16 +156,15 @@ class _Row(NamedTuple):
 
 
 def _products(rows: _Row, row: Any, weights: list[Any], shares_type: Any, shares: Any) -> Any:
-    """The products of a row with the coefficients, summed lane by lane in two chains, as of a dense row."""
-    builder, chains = rows.builder, [ir.Constant(DOUBLES, [0.0] * LANES)] * 2
+    """The products of a row with the coefficients, summed lane by lane, as of a dense row."""
+    builder, total = rows.builder, ir.Constant(DOUBLES, [0.0] * LANES)
     for i, weight in enumerate(weights):
-        x, chain = rows.number(row, i, len(weights)), chains[i % 2]
-        chains[i % 2] = replaced(builder, chain, fused(builder, x, *first_lanes(builder, x, weight, chain)))
+        x = rows.number(row, i, len(weights))
+        total = replaced(builder, total, fused(builder, x, *first_lanes(builder, x, weight, total)))
     for cell in rows.ones(row):
-        for chain in range(2):
-            at = moved(builder, ir.Constant(_INDEX, LANES * chain), 2 * LANES, cell)
-            chains[chain] = builder.fadd(chains[chain], row_part(rows.context, builder, shares_type, shares, at, 0, None))
-    return builder.fadd(*chains)
+        share = row_part(rows.context, builder, shares_type, shares, builder.mul(cell, ir.Constant(_INDEX, LANES)), 0, None)
+        total = builder.fadd(total, share)
+    return total
 
 
 def _add_row(rows: _Row, row: Any, scale: Any, sums: list[Any], root: Any, arrays: Any, cell: Any) -> list[Any]:
@@ -226,29 +226,23 @@ def products_of_eight(typing_context, layout, rest, groups, first, weights, shar
 
 
 @intrinsic(prefer_literal=True)
-def _add_eight(typing_context, layout, rest, groups, first, following, weights, shares, sums, scratch, places, ones, table):
-    """Eight rows from `first` on are added, with slopes and roots from scratch[0 : 8] and scratch[8 : 16], to the sums, to
-    `ones` and, at places[0 : 8], to the table. Returns the products of eight rows from `following` on, and the sums.
-
-    One row of each in turn: while one is added, the other comes from memory."""
+def _add_eight(typing_context, layout, rest, groups, first, sums, slopes, roots, at, places, ones, table):
+    """Eight rows from `first` on are added, with their slopes and roots, to the sums, to `ones` and, at their places, to the
+    table. Returns the sums."""
 
     def generate(context, builder, signature, arguments):
-        layout_values, _, _, first, following, weights, shares, sums, scratch, places, ones, table = arguments
+        layout_values, _, _, first, sums, slopes, roots, at, places, ones, table = arguments
         kinds, rows = signature.args, _Row.of(context, builder, layout, layout_values, rest, groups)
-        weights, sums, products = parts_of(builder, weights), parts_of(builder, sums), []
-        arrays = kinds[10], ones, kinds[11], table
-
-        def at(kind: int, array: Any, index: int) -> Any:
-            return builder.load(address(context, builder, kinds[kind], array, ir.Constant(_INDEX, index)))
-
+        sums, arrays = parts_of(builder, sums), (kinds[9], ones, kinds[10], table)
         for j in range(LANES):
-            products.append(_products(rows, moved(builder, following, j, 1), weights, kinds[6], shares))
-            slope, root = at(8, scratch, j), at(8, scratch, LANES + j)
-            sums = _add_row(rows, moved(builder, first, j, 1), slope, sums, root, arrays, at(9, places, j))
-        return context.make_tuple(builder, signature.return_type, [joined(builder, products), joined(builder, sums)])
+            slope, root, place = (
+                builder.load(address(context, builder, kinds[k], array, moved(builder, at, j, 1)))
+                for k, array in ((5, slopes), (6, roots), (8, places))
+            )
+            sums = _add_row(rows, moved(builder, first, j, 1), slope, sums, root, arrays, place)
+        return joined(builder, sums)
 
-    both = types.Tuple((simd.Vectors(LANES), sums))
-    return both(layout, rest, groups, types.intp, types.intp, weights, shares, sums, scratch, places, ones, table), generate
+    return sums(layout, rest, groups, types.intp, sums, slopes, roots, types.intp, places, ones, table), generate
 
 
 @exact_jit
@@ -264,27 +258,35 @@ def _add_groups(
     shape, width, each, size = simd.zeros(vectors), firsts[0], firsts.size, table.shape[0]
     held, cells_of_ones = 8 * len(shape), columns - width + each + 1
     row_cells = held + -(-cells_of_ones // 8) * 8
-    own, shares, starts = np.zeros(held), aligned(cells_of_ones, 16), np.empty(each + 1, np.int64)
-    bad = _coefficients(w, firsts, lasts, columns, own, shares, starts)
+    own, shares, starts = np.zeros(held), aligned(cells_of_ones, 8), np.empty(each + 1, np.int64)
+    bad = coefficients_of(w, firsts, lasts, columns, own, shares, starts)
     flat, none = shares.reshape(shares.size), simd.splat(0.0)
     weights = simd.load_row(own, 0, 8, none, shape)
     layout = (numbers, width, codes, each, tuple_of(starts, ones))
     sketch, slopes, sums = aligned(size, row_cells), np.zeros(cells_of_ones), simd.load_row(total, 0, 8, none, shape)
     cells = sketch.reshape(sketch.size)
-    scratch, places = aligned(2, 8).reshape(16), np.empty(8, np.int64)  # slopes and roots of eight rows, where they go
+    held_slopes, roots, places = (
+        aligned(1, _HELD).reshape(_HELD),
+        aligned(1, _HELD).reshape(_HELD),
+        np.empty(_HELD, np.int64),
+    )
     check = simd.splat(bad)
-    products = products_of_eight(layout, rest, groups, first, weights, flat)
-    for i in range(first, stop, 8):
-        weight = simd.load(s, i) * scale if s.size > 0 else simd.splat(scale)
-        z = simd.totals(products)
-        slope, curvature = derivatives_of_eight(loss, simd.load(y, i), z)
-        slope = slope * weight
-        root = simd.draw_buckets(key0, key1, i - begin, size, row_cells, simd.square_root(curvature * weight), places)
-        check = simd.exact_fma(slope, none, simd.exact_fma(root, none, check))
-        simd.store(scratch, 0, slope)
-        simd.store(scratch, 8, root)
-        following = min(i + 8, stop - 8)  # after the last group its own margins again, which nobody reads
-        products, sums = _add_eight(layout, rest, groups, i, following, weights, flat, sums, scratch, places, slopes, cells)
+    for start in range(first, stop, _HELD):
+        count = min(_HELD, stop - start)
+        for i in range(0, count, 8):
+            row = start + i
+            weight = simd.load(s, row) * scale if s.size > 0 else simd.splat(scale)
+            z = simd.totals(products_of_eight(layout, rest, groups, row, weights, flat))
+            slope, curvature = derivatives_of_eight(loss, simd.load(y, row), z)
+            slope = slope * weight
+            root = simd.draw_buckets(
+                key0, key1, row - begin, size, row_cells, simd.square_root(curvature * weight), places, i
+            )
+            check = simd.exact_fma(slope, none, simd.exact_fma(root, none, check))
+            simd.store(held_slopes, i, slope)
+            simd.store(roots, i, root)
+        for i in range(0, count, 8):
+            sums = _add_eight(layout, rest, groups, start + i, sums, held_slopes, roots, i, places, slopes, cells)
     if simd.total(check) == 0.0:
         simd.store_row(own, 0, sums)
         _unfold(own, slopes, firsts, lasts, columns, total)
@@ -294,8 +296,8 @@ def _add_groups(
 
 
 @exact_jit
-def _coefficients(w, firsts, lasts, columns, own, shares, starts):
-    """Those of numbers and those of ones, each in its lane and chain, with the cell of each group's first column; 0 where
+def coefficients_of(w, firsts, lasts, columns, own, shares, starts):
+    """Those of numbers and those of ones, each in its lane, with the cell of each group's first column; 0 where
     all are finite."""
     check, width, each = 0.0, firsts[0], firsts.size
     for c in range(w.size):
@@ -306,7 +308,7 @@ def _coefficients(w, firsts, lasts, columns, own, shares, starts):
         low, high = (firsts[g], lasts[g]) if g < each else (columns, w.size)
         starts[g] = low - width + g
         for c in range(low, high):
-            shares[starts[g] + c - low, c % 16] = w[c]
+            shares[starts[g] + c - low, c % 8] = w[c]
     return check
 
 

@@ -16,7 +16,7 @@ from fedns.numerics.cpu.formulas import FormulasType, address_of, call, type_of
 from fedns.numerics.cpu.hadamard import parity
 from fedns.numerics.cpu.jit import exact_jit, jit
 from fedns.numerics.cpu.packed import ones
-from fedns.numerics.cpu.packed.groups import MOST_GROUPS, products_of_eight, tuple_of
+from fedns.numerics.cpu.packed.groups import MOST_GROUPS, coefficients_of, products_of_eight, tuple_of
 from fedns.numerics.cpu.packed.ones import add_by_code, add_slopes, codes_by_group, first_rows, sum_quads
 from fedns.numerics.cpu.pointwise import derivatives_of_eight
 from fedns.numerics.formulas import Formulas
@@ -80,8 +80,8 @@ def _add_blocks(
     shape, output_shape, none = simd.zeros(vectors), simd.zeros(outputs), simd.splat(0.0)
     held, lanes = 8 * len(shape), 8 * len(output_shape)
     # The cells of a group are its columns and one for rows without a one; that of an intercept comes last.
-    coefficients, shares, starts = np.zeros(held), aligned(columns - width + each, 16), np.empty(each + 1, np.int64)
-    finite = _coefficients(w, firsts, lasts, columns, coefficients, shares, starts)
+    coefficients, shares, starts = np.zeros(held), aligned(columns - width + each + 1, 8), np.empty(each + 1, np.int64)
+    finite = coefficients_of(w, firsts, lasts, columns, coefficients, shares, starts) == 0.0
     weights, flat_shares = simd.load_row(coefficients, 0, 8, none, shape), shares.reshape(shares.size)
     offset = w[columns] if features > columns else 0.0
     layout = (numbers, width, codes, each, tuple_of(starts, groups))
@@ -101,7 +101,7 @@ def _add_blocks(
         for i in range(0, count, 8):
             row = at + i
             weight = simd.load(s, row) * scale if s.size > 0 else simd.splat(scale)
-            z = simd.totals_by_halves(products_of_eight(layout, rest, groups, row, weights, flat_shares)) + offset
+            z = simd.totals(products_of_eight(layout, rest, groups, row, weights, flat_shares)) + offset
             slope, curvature = derivatives_of_eight(loss, simd.load(y, row), z)
             slope = slope * weight
             position = np.uint64(row - begin)
@@ -119,9 +119,7 @@ def _add_blocks(
             if firsts[g] < held:
                 _mark(by_group, g * _BATCH, firsts[g] % 8, min(held, lasts[g]) - firsts[g], count, bits)
         for b in range(count // _ROWS):
-            for r in range(lanes):
-                signs[b, r] = current[r]
-            _next_signs(chosen, (at - begin) // _ROWS + b, current, flips)
+            _write_signs(flat_signs, b * lanes, chosen, (at - begin) // _ROWS + b, current, flips, lanes)
         # Strips with numbers, as those of dense rows.
         for v in range(0, held, 8):
             for start in range(0, count, _GROUP):
@@ -161,23 +159,6 @@ def _add_blocks(
 
 
 @exact_jit
-def _coefficients(w, firsts, lasts, columns, numbers, shares, starts):
-    """Those of numbers and those of ones, each in the lane and chain of `dense_margins`, with the first cell of each group;
-    returns whether all are finite."""
-    check, width, each = 0.0, firsts[0], firsts.size
-    for c in range(w.size):
-        check += 0.0 * w[c]
-    for c in range(width):
-        numbers[c] = w[c]
-    for g in range(each):
-        starts[g] = firsts[g] - width + g
-        for c in range(firsts[g], lasts[g]):
-            shares[starts[g] + c - firsts[g], c % 16 if c < columns // 8 * 8 else 8 + c % 8] = w[c]
-    starts[each] = columns - width + each
-    return check == 0.0
-
-
-@exact_jit
 def _orders_and_signs(chosen, number, lanes):
     """The output of a block that each output of the sketch is made from, its sign for the block with this number, and what
     the sign is multiplied by when the last changed + 1 bits of a number change."""
@@ -188,17 +169,18 @@ def _orders_and_signs(chosen, number, lanes):
     for changed in range(_FLIPS):
         for r in range(chosen.size):
             flips[changed, r] = 1.0 - 2.0 * parity((chosen[r] // _ROWS) & ((2 << changed) - 1))
-    return order, current, flips
+    return order, current, flips.reshape(flips.size)
 
 
 @njit(inline="always")
-def _next_signs(chosen, number, current, flips):
-    """The signs for the block after this one."""
+def _write_signs(signs, place, chosen, number, current, flips, lanes):
+    """signs[place : place + lanes] = those of the block with this number, which become those of the next."""
     changed = simd.one_bits(number ^ (number + 1)) - 1
-    if changed < _FLIPS:
-        for r in range(current.size):
-            current[r] *= flips[changed, r]
-    else:
+    for v in range(0, lanes, 8):
+        own = simd.load(current, v)
+        simd.store(signs, place + v, own)
+        simd.store(current, v, own * simd.load(flips, lanes * min(changed, _FLIPS - 1) + v))
+    if changed >= _FLIPS:
         for r in range(chosen.size):
             current[r] = 1.0 - 2.0 * parity((chosen[r] // _ROWS) & (number + 1))
 
