@@ -1,5 +1,6 @@
-"""SJLT and gradient in one loop over packed rows, eight at a time, as `narrow` has it for dense ones: the same bits.
+"""SJLT and gradient over packed rows, eight at a time, with the bits that `narrow` gives for dense ones.
 
+Packed rows are so short that memory keeps up: slopes and roots of some hundred rows are found first, then the rows are added.
 Numbers go as vectors of eight columns, and of a group the one column that has the 1: its coefficient is added to the
 margin, the slope to one number of the gradient and the root to one of the sketch. What a dense row adds besides are zeros.
 Where a coefficient, a slope or a root is not finite they are none, and rows are written out.
@@ -40,8 +41,7 @@ from fedns.numerics.packed import PackedRows
 _INDEX = ir.IntType(64)
 _PLACES = ir.VectorType(ir.IntType(32), LANES)
 MOST_GROUPS = 8
-_HELD = 256
-_BLOCK = 256  # rows that are written out at a time, a multiple of eight
+_BLOCK = 256  # rows whose slopes and roots are held, or that are written out at a time; a multiple of eight
 
 
 def packed_groups_address(loss: Formulas, rows: PackedRows, features: int) -> int:
@@ -265,14 +265,10 @@ def _add_groups(
     layout = (numbers, width, codes, each, tuple_of(starts, ones))
     sketch, slopes, sums = aligned(size, row_cells), np.zeros(cells_of_ones), simd.load_row(total, 0, 8, none, shape)
     cells = sketch.reshape(sketch.size)
-    held_slopes, roots, places = (
-        aligned(1, _HELD).reshape(_HELD),
-        aligned(1, _HELD).reshape(_HELD),
-        np.empty(_HELD, np.int64),
-    )
-    check = simd.splat(bad)
-    for start in range(first, stop, _HELD):
-        count = min(_HELD, stop - start)
+    scratch, places, check = aligned(2, _BLOCK), np.empty(_BLOCK, np.int64), simd.splat(bad)
+    own_slopes, roots = scratch[0], scratch[1]
+    for start in range(first, stop, _BLOCK):
+        count = min(_BLOCK, stop - start)
         for i in range(0, count, 8):
             row = start + i
             weight = simd.load(s, row) * scale if s.size > 0 else simd.splat(scale)
@@ -283,10 +279,10 @@ def _add_groups(
                 key0, key1, row - begin, size, row_cells, simd.square_root(curvature * weight), places, i
             )
             check = simd.exact_fma(slope, none, simd.exact_fma(root, none, check))
-            simd.store(held_slopes, i, slope)
+            simd.store(own_slopes, i, slope)
             simd.store(roots, i, root)
         for i in range(0, count, 8):
-            sums = _add_eight(layout, rest, groups, start + i, sums, held_slopes, roots, i, places, slopes, cells)
+            sums = _add_eight(layout, rest, groups, start + i, sums, own_slopes, roots, i, places, slopes, cells)
     if simd.total(check) == 0.0:
         simd.store_row(own, 0, sums)
         _unfold(own, slopes, firsts, lasts, columns, total)
