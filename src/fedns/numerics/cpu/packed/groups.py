@@ -1,6 +1,6 @@
 """SJLT and gradient over packed rows, eight at a time, with the bits that `narrow` gives for dense ones.
 
-Packed rows are so short that memory keeps up: slopes and roots of some hundred rows are found first, then the rows are added.
+Packed rows are so short that memory keeps up: slopes and roots of a block of rows are found first, then the rows are added.
 Numbers go as vectors of eight columns, and of a group the one column that has the 1: its coefficient is added to the
 margin, the slope to one number of the gradient and the root to one of the sketch. What a dense row adds besides are zeros.
 Where a coefficient, a slope or a root is not finite they are none, and rows are written out.
