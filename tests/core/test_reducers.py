@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedns.core import reducers
-from fedns.core.errors import MessageError
+from fedns.core.errors import MessageError, NonFiniteError
 from fedns.core.messages import Message, Payload, Ragged, wire
 from fedns.core.reducers import mean, mean_gram, minimum, root_weighted_sum
 from fedns.numerics.linalg import LowRank
@@ -105,3 +105,19 @@ def test_root_weighted_sum_pads_shorter_roots():
     np.testing.assert_allclose(folded(root_weighted_sum("root", 4), [(batch, weights)]), expected, rtol=1e-14)
     with pytest.raises(MessageError, match="field 'root' of Reply has 4 rows, at most 3 fit"):
         folded(root_weighted_sum("root", 3), [(batch, weights)])
+
+
+@pytest.mark.parametrize("rows", [3, 40])  # a root, and a matrix
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_rows_that_are_not_finite_are_refused_by_their_gram(rows, value):
+    batch, weights = replies([rows, rows])
+    batch.root.values[rows + 1, 5] = value
+    with np.errstate(invalid="ignore"), pytest.raises(NonFiniteError, match="field 'root' of Reply holds NaN or infinite"):
+        folded(mean_gram("root"), cut(batch, weights, (1, 1)))
+
+
+def test_rows_whose_gram_overflows_are_finite():
+    batch, weights = replies([40, 40])
+    batch.root.values[3, 5] = 1e200
+    with np.errstate(over="ignore", invalid="ignore"):
+        assert not np.isfinite(folded(mean_gram("root"), [(batch, weights)])).all()

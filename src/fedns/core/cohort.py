@@ -16,7 +16,7 @@ from fedns.core.encoding import Envelope, batch_bytes, encode
 from fedns.core.errors import ConfigError, MessageError
 from fedns.core.messages import WIRE_PRECISIONS, Message, Payload, batch_on_wire, batch_size, refuse_non_finite, wire
 from fedns.core.meter import LedgerEntry, Meter
-from fedns.core.reducers import Reducer, mean
+from fedns.core.reducers import Reducer, mean, mean_gram
 from fedns.numerics.rng import generator
 
 FloatArray = NDArray[np.float64]
@@ -189,7 +189,8 @@ class Replies:
     def fold(self, *reducers: Reducer) -> list[Any]:
         """One streaming pass; each reducer sees every client once. The server never holds all replies."""
         means = [reducer for reducer in reducers if isinstance(reducer, mean)]
-        self._unchecked = {reducer.field for reducer in means}  # large replies are read once, while they are in the cache
+        # Large replies are read once, while they are in the cache.
+        self._unchecked = {reducer.field for reducer in reducers if isinstance(reducer, mean | mean_gram)}
         for positions, batch in self:
             try:
                 for reducer in reducers:

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from fedns.core.errors import MessageError
-from fedns.core.messages import Message, Ragged
+from fedns.core.messages import Message, Ragged, refuse_non_finite
 from fedns.numerics.linalg import FloatArray, LowRank, add_weighted_rows, weighted_gram
 
 _GRAM_ROWS = 4096  # what the server holds before it multiplies
@@ -44,10 +44,13 @@ class mean(_Total):
 
 
 class mean_gram:
-    """sum_j p_j Y_j' Y_j for ragged rows Y_j: a matrix, or its root where all of them have fewer rows than columns."""
+    """sum_j p_j Y_j' Y_j for ragged rows Y_j: a matrix, or its root where all of them have fewer rows than columns.
+
+    Refuses rows that are not finite, which the products tell without another read."""
 
     def __init__(self, field: str) -> None:
-        self._field = field
+        self.field = field
+        self._kind = ""  # of the message
         self._pending: list[tuple[FloatArray, FloatArray]] = []  # rows and their weights
         self._pending_rows = 0
         self._blocks: list[tuple[FloatArray, FloatArray]] = []  # enough rows for a product, but it may not be needed
@@ -55,7 +58,8 @@ class mean_gram:
         self._total: FloatArray | None = None
 
     def add(self, batch: Message, weights: FloatArray) -> None:
-        ragged: Ragged = getattr(batch, self._field)
+        ragged: Ragged = getattr(batch, self.field)
+        self._kind = batch.kind
         row_weights = np.repeat(weights, ragged.counts)
         start, rows = 0, len(ragged.values)
         self._rows += rows
@@ -74,7 +78,9 @@ class mean_gram:
     def result(self) -> FloatArray | LowRank:
         self._close_block()
         if self._total is None and self._rows < self._blocks[0][0].shape[1]:
-            return LowRank(np.concatenate([np.sqrt(weights)[:, None] * rows for rows, weights in self._blocks]))
+            root = np.concatenate([np.sqrt(weights)[:, None] * rows for rows, weights in self._blocks])
+            refuse_non_finite(self._kind, self.field, root)
+            return LowRank(root)
         self._multiply()
         assert self._total is not None
         return self._total
@@ -90,6 +96,7 @@ class mean_gram:
     def _multiply(self) -> None:
         for rows, weights in self._blocks:
             product = weighted_gram(np.ascontiguousarray(rows), weights)
+            refuse_non_finite(self._kind, self.field, rows, product)
             self._total = product if self._total is None else self._total + product
         self._blocks = []
 
