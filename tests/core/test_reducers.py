@@ -6,7 +6,7 @@ import pytest
 from fedns.core import reducers
 from fedns.core.errors import MessageError, NonFiniteError
 from fedns.core.messages import Message, Payload, Ragged, wire
-from fedns.core.reducers import mean, mean_gram, minimum, root_weighted_sum
+from fedns.core.reducers import GramSum, mean, mean_gram, minimum, root_weighted_sum
 from fedns.numerics.linalg import LowRank
 
 COLUMNS = 12
@@ -89,9 +89,9 @@ def test_rows_are_let_go_once_there_are_enough_for_a_product(monkeypatch):
     """The server holds fewer rows than columns, and the rows of the product to come."""
     monkeypatch.setattr(reducers, "_GRAM_ROWS", 4)
     batch, weights = replies([3] * 40)
-    reducer = mean_gram("root")
+    reducer = GramSum("Reply", "root")
     for part, weight in cut(batch, weights, [1] * 40):
-        reducer.add(part, weight)
+        reducer.add(part.root, weight)
         held = sum(len(rows) for rows, _ in reducer._pending + reducer._blocks)
         assert held <= COLUMNS + 4
     np.testing.assert_allclose(reducer.result(), expected_gram(batch, weights), rtol=1e-12, atol=1e-13)

@@ -92,6 +92,24 @@ def test_what_is_not_finite_from_a_client_ends_the_run_in_words(folded, value):
     assert "field 'coefficients' of Echo holds NaN" in history.stop_reason
 
 
+@pytest.mark.parametrize("block_rows", [4096, 8])  # multiplied at the end, or as soon as they come
+def test_rows_that_are_not_finite_end_the_run_too(block_rows, monkeypatch):
+    from fedns.core import reducers
+
+    monkeypatch.setattr(reducers, "_GRAM_ROWS", block_rows)
+    honest = fedns.Problem.gradient_and_sketch
+
+    def broken(self, *arguments):
+        gradient, rows, offsets = honest(self, *arguments)
+        rows[-1, 3] = np.nan
+        return gradient, rows, offsets
+
+    monkeypatch.setattr(fedns.Problem, "gradient_and_sketch", broken)
+    history = fedns.simulate(fedns.FedNS(fedns.SRHT(4)), PROBLEM, make_shards(), rounds=3)
+    assert history.ending is fedns.Ending.DIVERGED
+    assert "field 'sketched_root' of SketchedCurvature holds NaN" in history.stop_reason
+
+
 def test_evaluation_is_outside_clock_and_meter(monkeypatch):
     """A clock on which evaluating takes 100 seconds, a round's curvature 1, and nothing else any time."""
     shards, clock = make_shards(), [0.0]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fedns.core.clients import Clients, Handler, Ids, messages_of, on_client
 from fedns.core.encoding import Envelope, batch_bytes, encode
-from fedns.core.errors import ConfigError, MessageError
+from fedns.core.errors import ConfigError, MessageError, NonFiniteError
 from fedns.core.messages import WIRE_PRECISIONS, Message, Payload, batch_on_wire, batch_size, refuse_non_finite, wire
 from fedns.core.meter import LedgerEntry, Meter
 from fedns.core.reducers import Reducer, mean, mean_gram
@@ -195,6 +195,8 @@ class Replies:
             try:
                 for reducer in reducers:
                     reducer.add(batch, self._cohort.weights[positions])
+            except NonFiniteError:  # which ends a run as diverged, whoever sent it
+                raise
             except MessageError as error:
                 raise MessageError(f"{self._labels(positions)}: {error}") from None
             for reducer in means:

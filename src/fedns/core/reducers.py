@@ -43,23 +43,21 @@ class mean(_Total):
         add_weighted_rows(self._total.reshape(-1), values.reshape(len(values), -1), weights)
 
 
-class mean_gram:
+class GramSum:
     """sum_j p_j Y_j' Y_j for ragged rows Y_j: a matrix, or its root where all of them have fewer rows than columns.
 
-    Refuses rows that are not finite, which the products tell without another read."""
+    Refuses rows that are not finite, which the products tell without another read; `kind` and `field` say what they are of.
+    """
 
-    def __init__(self, field: str) -> None:
-        self.field = field
-        self._kind = ""  # of the message
+    def __init__(self, kind: str, field: str) -> None:
+        self._kind, self._field = kind, field
         self._pending: list[tuple[FloatArray, FloatArray]] = []  # rows and their weights
         self._pending_rows = 0
         self._blocks: list[tuple[FloatArray, FloatArray]] = []  # enough rows for a product, but it may not be needed
         self._rows = 0
         self._total: FloatArray | None = None
 
-    def add(self, batch: Message, weights: FloatArray) -> None:
-        ragged: Ragged = getattr(batch, self.field)
-        self._kind = batch.kind
+    def add(self, ragged: Ragged, weights: FloatArray) -> None:
         row_weights = np.repeat(weights, ragged.counts)
         start, rows = 0, len(ragged.values)
         self._rows += rows
@@ -79,7 +77,7 @@ class mean_gram:
         self._close_block()
         if self._total is None and self._rows < self._blocks[0][0].shape[1]:
             root = np.concatenate([np.sqrt(weights)[:, None] * rows for rows, weights in self._blocks])
-            refuse_non_finite(self._kind, self.field, root)
+            refuse_non_finite(self._kind, self._field, root)
             return LowRank(root)
         self._multiply()
         assert self._total is not None
@@ -96,9 +94,26 @@ class mean_gram:
     def _multiply(self) -> None:
         for rows, weights in self._blocks:
             product = weighted_gram(np.ascontiguousarray(rows), weights)
-            refuse_non_finite(self._kind, self.field, rows, product)
+            refuse_non_finite(self._kind, self._field, rows, product)
             self._total = product if self._total is None else self._total + product
         self._blocks = []
+
+
+class mean_gram:
+    """The sum of a field of the replies."""
+
+    def __init__(self, field: str) -> None:
+        self.field = field
+        self._sum: GramSum | None = None
+
+    def add(self, batch: Message, weights: FloatArray) -> None:
+        if self._sum is None:
+            self._sum = GramSum(batch.kind, self.field)
+        self._sum.add(getattr(batch, self.field), weights)
+
+    def result(self) -> FloatArray | LowRank:
+        assert self._sum is not None
+        return self._sum.result()
 
 
 class root_weighted_sum(_Total):

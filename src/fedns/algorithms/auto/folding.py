@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from fedns.algorithms.auto.rounding import FloatArray, eighths
 from fedns.core.messages import Ragged
-from fedns.core.reducers import mean_gram
+from fedns.core.reducers import GramSum
 from fedns.numerics.linalg import LowRank, add_weighted_rows, pack_symmetric
 
 
@@ -80,11 +79,11 @@ class sketched_gram:
     """sum_j p_j Y_j' Y_j, packed, of sketches that travel as integers in units of their rows and of the columns."""
 
     def __init__(self, scales: FloatArray) -> None:
-        self._scales, self._gram = scales, mean_gram("rows")
+        self._scales, self._gram = scales, GramSum("ChangeAndSketch", "sketched_root")
 
     def add(self, batch: Any, weights: FloatArray) -> None:
         rows = batch.sketched_root.values * eighths(batch.row_units.values)[:, None] * self._scales
-        self._gram.add(SimpleNamespace(rows=Ragged(rows, batch.sketched_root.offsets)), weights)  # type: ignore[arg-type]
+        self._gram.add(Ragged(rows, batch.sketched_root.offsets), weights)
 
     def result(self) -> FloatArray:
         gram = self._gram.result()

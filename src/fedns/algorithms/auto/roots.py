@@ -8,7 +8,6 @@ have one unit.
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +16,7 @@ import scipy.linalg
 from fedns.algorithms.auto.rounding import FloatArray, Integers
 from fedns.core.errors import MessageError
 from fedns.core.messages import Ragged
-from fedns.core.reducers import mean_gram
+from fedns.core.reducers import GramSum
 from fedns.numerics.linalg import LowRank, pack_symmetric
 
 ROOT_BITS = 4  # of the diagonal, below its leading one
@@ -67,7 +66,7 @@ class mean_of_roots:
     """sum_j p_j R_j' R_j, packed, in units of the columns' scales."""
 
     def __init__(self, scales: FloatArray) -> None:
-        self._scales, self._gram = scales, mean_gram("rows")
+        self._scales, self._gram = scales, GramSum("HessianRoot", "entries")
 
     def add(self, batch: Any, weights: FloatArray) -> None:
         size = self._scales.size
@@ -76,7 +75,7 @@ class mean_of_roots:
             if (np.sort(root.order) != np.arange(size)).any():
                 raise MessageError("field 'order' of HessianRoot must have every column once")
             rows = Ragged(unrounded(root) * self._scales, np.array([0, size]))
-            self._gram.add(SimpleNamespace(rows=rows), np.array([weight]))  # type: ignore[arg-type]
+            self._gram.add(rows, np.array([weight]))
 
     def result(self) -> FloatArray:
         gram = self._gram.result()
