@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from fedns.numerics.cpu import simd
 from fedns.numerics.cpu.dense import (
+    ONE_CHAIN,
     add_whole_blocks,
     aligned,
     dense_add_combination,
@@ -119,24 +120,41 @@ def opened_margins(opened, first, last, w, z):
 def _margins(numbers, codes, firsts, lasts, columns, first, last, w, z):
     """`dense_margins` of rows whose numbers come first."""
     width, each = firsts[0], firsts.size
-    whole, rest = width // 8 * 8, width % 8
-    shares, starts = aligned(columns - width + each, 8), np.empty(each, np.int64)
+    inside, rest = width // 8 * 8, width % 8
+    shares, starts = aligned(columns - width + each, 16), np.empty(each, np.int64)
     for g in range(each):
         starts[g] = firsts[g] - width + g
         for c in range(firsts[g], lasts[g]):
-            shares[c - width + g, c % 8] = w[c]
+            shares[c - width + g, c % 8 + 8 * _chain(c, columns)] = w[c]
     flat = shares.reshape(shares.size)
     offset = w[columns] if w.size > columns else 0.0
     for i in range(last - first):
         p, q = (first + i) * width, np.uint64((first + i) * each)
-        products = simd.splat(0.0)
-        for v in range(0, whole, 8):
-            products = simd.exact_fma(simd.load(numbers, p + v), simd.load(w, v), products)
+        a = b = simd.splat(0.0)
+        for v in range(0, inside, 8):
+            x, u = simd.load(numbers, p + v), simd.load(w, v)
+            if _chain(v, columns) == 0:
+                a = simd.exact_fma(x, u, a)
+            else:
+                b = simd.exact_fma(x, u, b)
         if rest > 0:
-            products = simd.exact_fma(simd.load_first(numbers, p + whole, rest), simd.load_first(w, whole, rest), products)
+            x, u = simd.load_first(numbers, p + inside, rest), simd.load_first(w, inside, rest)
+            if _chain(inside, columns) == 0:
+                a = simd.exact_fma(x, u, a)
+            else:
+                b = simd.exact_fma(x, u, b)
         for g in range(np.uint64(each)):
-            products = simd.add(products, simd.load(flat, 8 * (starts[g] + np.int64(codes[q + g]))))
-        z[i] = simd.total(products) + offset
+            at = 16 * (starts[g] + np.int64(codes[q + g]))
+            a, b = simd.add(a, simd.load(flat, at)), simd.add(b, simd.load(flat, at + 8))
+        z[i] = simd.total(simd.add(a, b)) + offset
+
+
+@jit
+def _chain(column, columns):
+    """Which of the two chains of a margin a column belongs to."""
+    if columns <= ONE_CHAIN:
+        return 0
+    return column // 8 % 2 if column < columns // 8 * 8 else 1
 
 
 @jit

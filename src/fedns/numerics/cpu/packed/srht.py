@@ -11,7 +11,7 @@ import numpy as np
 from numba import from_dtype, njit, types
 
 from fedns.numerics.cpu import simd
-from fedns.numerics.cpu.dense import aligned
+from fedns.numerics.cpu.dense import ONE_CHAIN, aligned
 from fedns.numerics.cpu.formulas import FormulasType, address_of, call, type_of
 from fedns.numerics.cpu.hadamard import parity
 from fedns.numerics.cpu.jit import exact_jit, jit
@@ -37,6 +37,7 @@ def packed_srht_address(loss: Formulas, rows: PackedRows, features: int, block_l
     held = simd.LANES * vectors
     by_code = int((rows.lasts > held).sum()) + features - rows.num_columns
     suited = rows.numbers_first and vectors > 0 and rows.firsts.size <= MOST_GROUPS and block_length == _ROWS
+    suited &= rows.num_columns <= ONE_CHAIN  # as the margins are added up here
     if not suited or features - held <= simd.LANES * _STRIPS_OF_A_GROUP * by_code or not ones.available():
         return 0
     rest, outputs = rows.width - held + simd.LANES, -(-size // simd.LANES)
