@@ -100,7 +100,7 @@ class GramSum:
 
 
 class mean_gram:
-    """The sum of a field of the replies."""
+    """sum_j p_j Y_j' Y_j for the rows Y_j in a field of the replies."""
 
     def __init__(self, field: str) -> None:
         self.field = field

@@ -442,17 +442,6 @@ def negated_where(typing_context, a, word):
     return vector(vector, types.uint64), generate
 
 
-@intrinsic
-def signs_joined(typing_context, a, b):
-    """a with the signs of a and b multiplied."""
-
-    def generate(context, builder, signature, arguments):
-        a, b = (builder.bitcast(x, _WORDS) for x in arguments)
-        return builder.bitcast(builder.xor(a, b), DOUBLES)
-
-    return vector(vector, vector), generate
-
-
 def _words(builder: Any, x: Any) -> Any:
     """A 64-bit word in every lane."""
     empty = ir.Constant(_WORDS, ir.Undefined)
