@@ -8,11 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse
+from hypothesis import settings
 
 import fedns
 from fedns.core.shards import Shards
 
 pytest_plugins = ["tests.browser.visiting"]
+
+# No example has a time limit: the first one may have to compile a kernel, and machines are busy.
+settings.register_profile("fedns", deadline=None)
+settings.load_profile("fedns")
 
 
 def pytest_report_header() -> str:

@@ -98,7 +98,7 @@ def test_a_forged_shape_asks_for_no_memory():
         decode(Other, bytes(data))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.data())
 def test_a_mutated_message_never_raises_anything_else_and_never_gives_non_finite_numbers(data):
     raw = bytearray(encode(example(), Envelope(1, 2), DOUBLE))

@@ -32,7 +32,7 @@ from fedns.runs.spec import AGREED, Spec
 
 PER_EXAMPLE = 500
 MOST_BYTES = 200_000_000  # that a test's process may grow by
-STEADY = {"deadline": None, "derandomize": True, "database": None, "suppress_health_check": list(HealthCheck)}
+STEADY = {"derandomize": True, "database": None, "suppress_health_check": list(HealthCheck)}
 
 
 def often(few, many):

@@ -42,7 +42,7 @@ def paths(value, at=()):
         yield from paths(inner, (*at, key))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.sampled_from(list(paths(HONEST.schema))[1:]), JUNK)
 def test_any_part_replaced_by_anything(path, junk):
     schema = copy.deepcopy(dict(HONEST.schema))
@@ -58,7 +58,7 @@ def test_any_part_replaced_by_anything(path, junk):
     assert all(sentence.isprintable() for sentence in found)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.binary(max_size=200))
 def test_any_bytes(data):
     with contextlib.suppress(MessageError):
@@ -78,7 +78,7 @@ def test_what_is_too_long_too_short_or_negative():
         summary_of(STUDY, "north", Description({**HONEST.schema, "study": "x"}, HONEST.counts, HONEST.moments))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.text(max_size=100) | st.builds(lambda value: __import__("json").dumps(value), JUNK))
 def test_any_agreement(text):
     with contextlib.suppress(MessageError):
