@@ -66,12 +66,7 @@ def on_threads(kernel: Any, *arguments: Any, parts: int = _MOST_THREADS) -> None
     with _one_launch:
         if numba.get_num_threads() != threads:
             numba.set_num_threads(threads)
-        # One part at a time to whichever thread is free: on a busy machine a thread may not run at all for milliseconds.
-        before = numba.set_parallel_chunksize(1)
-        try:
-            kernel(*arguments)
-        finally:
-            numba.set_parallel_chunksize(before)
+        kernel(*arguments)
 
 
 def _discard_stale_kernels() -> None:

@@ -19,10 +19,28 @@ _NUMBER = types.int64
 _WORD = ir.IntType(64)
 
 
+@intrinsic
+def _set_chunk_size(typing_context, size):
+    """How many parts a thread takes at a time, in this thread's next loop over parts: what `numba.set_parallel_chunksize`
+    sets, whose compiled form could not be kept on disk. Returns what it was."""
+
+    def generate(context, builder, signature, arguments):
+        current = cgutils.get_or_insert_function(builder.module, ir.FunctionType(_WORD, []), "get_parallel_chunksize")
+        change = ir.FunctionType(ir.VoidType(), [_WORD])
+        before = builder.call(current, [])
+        builder.call(cgutils.get_or_insert_function(builder.module, change, "set_parallel_chunksize"), arguments)
+        return before
+
+    return _NUMBER(_NUMBER), generate
+
+
+# One part at a time to whichever thread is free: on a busy machine a thread may not run at all for milliseconds.
 @parallel_jit
 def _call_with_parts(code, arguments, parts):
+    before = _set_chunk_size(1)
     for part in prange(parts):
         call(code, (arguments, part))
+    _set_chunk_size(before)
 
 
 def launch(kernel_in_parts: Any, cuts: Any, *arguments: Any) -> None:
