@@ -5,6 +5,7 @@ cache, passes by. Rows narrower than a strip use masked loads, so nothing outsid
 """
 
 import numpy as np
+from numba import njit
 
 from fedns.numerics.cpu import simd
 from fedns.numerics.cpu.hadamard import parity, transform_rows
@@ -35,6 +36,16 @@ def copy(source, start, count, target):
     """target[i] = source[start + i]. An assignment to a slice takes seconds to compile: it can say which lengths differ."""
     for i in range(count):
         target[i] = source[start + i]
+
+
+@njit(inline="always")
+def copy_doubles(source, start, count, target, place):
+    """target[place + i] = source[start + i], eight at a time. Both are flat: a slice of a table costs more than this."""
+    whole = count // 8 * 8
+    for i in range(0, whole, 8):
+        simd.store(target, place + i, simd.load(source, start + i))
+    for i in range(whole, count):
+        target[place + i] = source[start + i]
 
 
 @exact_jit
@@ -166,31 +177,32 @@ def dense_add_srht(flat, columns, position, first, last, slopes, signed, interce
     """total += sum_i slopes[i] x_i, and sketch[r] += row chosen[r] of H (signed[i] x_i)_i, where row `first` is row
     `position` of the client. Rows are transformed `inner` at a time; the client's last ones are padded by zeros."""
     count = last - first
-    whole = count // inner * inner
-    add_whole_blocks(
-        flat[first * columns :], columns, None, columns, position, slopes, signed, intercept, total, whole, chosen, inner,
-        sketch,
-    )  # fmt: skip
+    whole, padded_count = count // inner * inner, -(-count // inner) * inner
+    tail = np.zeros((padded_count - whole) * columns, flat.dtype)
     if whole < count:
-        rest, tail = np.zeros((2, inner)), np.zeros(inner * columns, flat.dtype)
-        copy(slopes, whole, count - whole, rest[0])
-        copy(signed, whole, count - whole, rest[1])
         copy(flat, (first + whole) * columns, (count - whole) * columns, tail)
-        add_whole_blocks(
-            tail, columns, None, columns, position + whole, rest[0], rest[1], intercept, total, inner, chosen, inner, sketch
-        )
+        for i in range(count, padded_count):  # they have room for whole blocks
+            slopes[i] = signed[i] = 0.0
+    add_whole_blocks(
+        flat[first * columns :], tail, columns, None, columns, position, slopes, signed, intercept, total, padded_count,
+        chosen, inner, sketch,
+    )  # fmt: skip
 
 
 @jit
-def add_whole_blocks(flat, stride, ones, columns, position, slopes, signed, intercept, total, count, chosen, inner, sketch):
-    """The same for the first `count` rows, whole blocks of them. A strip of eight columns of a group of rows at a time:
-    sixteen rows are transformed in registers, the rest of the way in the first-level cache. One function, since a call
-    counts a reference, atomically, to every array it is given.
+def add_whole_blocks(
+    flat, tail, stride, ones, columns, position, slopes, signed, intercept, total, count, chosen, inner, sketch
+):
+    """The same for the first `count` rows, whole blocks of them; those of the last block are in `tail`, if it has any.
+
+    A strip of eight columns of a group of rows at a time: sixteen rows are transformed in registers, the rest of the way in
+    the first-level cache. One function, since a call counts a reference, atomically, to every array it is given.
 
     Rows have `stride` numbers each. Of packed rows, where they are fewer than the columns, `ones` has a byte for each strip
     and row, strip by strip, with a bit for each column.
     """
-    group = max(inner, _group_rows(columns))
+    group = max(inner, min(count, _group_rows(columns)))
+    own = count - inner if tail.size > 0 else count
     scratch = aligned(group, 8)
     cells, outputs, width = scratch.reshape(scratch.size), sketch.reshape(sketch.size), sketch.shape[1]
     signs = np.empty(group // inner * chosen.size)
@@ -211,7 +223,10 @@ def add_whole_blocks(flat, stride, ones, columns, position, slopes, signed, inte
             t = simd.load(total, v)
             for i in range(start, stop, 16):
                 if ones is None:
-                    rows = simd.load_strip(flat, i * stride + v, stride, lanes, _SIXTEEN)
+                    if i < own:
+                        rows = simd.load_strip(flat, i * stride + v, stride, lanes, _SIXTEEN)
+                    else:
+                        rows = simd.load_strip(tail, (i - own) * stride + v, stride, lanes, _SIXTEEN)
                 if ones is not None:  # by itself: so it is not compiled where there are none
                     rows = simd.no_strip(_SIXTEEN)
                     if lanes > 0:

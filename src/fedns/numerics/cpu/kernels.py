@@ -8,7 +8,7 @@ import numpy as np
 
 from fedns.numerics.backend import COLUMNS, ROW_SAMPLING, SJLT, SRHT
 from fedns.numerics.cpu import pointwise, simd
-from fedns.numerics.cpu.dense import aligned, copy, padded, total_of
+from fedns.numerics.cpu.dense import aligned, copy, copy_doubles, padded, total_of
 from fedns.numerics.cpu.jit import exact_jit, jit
 from fedns.numerics.cpu.parts import in_parts
 from fedns.numerics.cpu.rows import (
@@ -258,6 +258,7 @@ def gradient_and_sketch(rows, y, s, totals, segments, low, high, points, loss, g
     for segment in range(low, high):
         largest = max(largest, starts[segment + 1] - starts[segment])
     cells = aligned(largest, padded(features))
+    flat_cells, flat_table = cells.reshape(cells.size), table.reshape(table.size)
     block = aligned(plan.block_length if kind == SRHT else size if kind == COLUMNS else 0, -(-features // 8) * 8)
     for segment in range(low, high):
         client = segments.client[segment]
@@ -311,7 +312,7 @@ def gradient_and_sketch(rows, y, s, totals, segments, low, high, points, loss, g
                 add_columns(first - begin, count, features, plan, key0, key1, block, sketch)
         copy(total, 0, features, gradient[segment])
         for r in range(sketch.shape[0]):
-            copy(sketch[r], 0, features, table[starts[segment] + r])
+            copy_doubles(flat_cells, r * cells.shape[1], features, flat_table, (starts[segment] + r) * features)
 
 
 @jit

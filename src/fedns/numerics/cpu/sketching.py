@@ -8,6 +8,7 @@ from numba import types
 from numba.extending import overload
 
 from fedns.numerics.backend import SketchPlan
+from fedns.numerics.cpu import simd
 from fedns.numerics.cpu.formulas import FormulasType, address_of, address_of_parameters, call, type_of
 from fedns.numerics.cpu.jit import FUSED, jit
 from fedns.numerics.cpu.rows import add_to_buckets, add_transformed, scaled_block
@@ -60,7 +61,16 @@ def _formula_of_column(sketch, key0, key1, position, entries):
 def _signs(key0, key1, position, count, scale, root, signed):
     """signed[i] = +-scale root[i], the sign of row position + i of a stream: 64 signs from each word."""
     start = np.uint64(position)
-    for i in range(count):
+    whole = count // 8 * 8 if position % 8 == 0 else 0
+    done = 0
+    while done < whole:
+        at = start + np.uint64(done)
+        bits = random_bits(key0, key1, at >> _SHIFT_6) >> (at & _LOW_6)
+        for i in range(done, min(done + 64 - np.int64(at & _LOW_6), whole), 8):
+            simd.store(signed, i, simd.negated_where(simd.load(root, i) * scale, bits))
+            bits >>= np.uint64(8)
+            done += 8
+    for i in range(whole, count):
         at = start + np.uint64(i)
         bit = (random_bits(key0, key1, at >> _SHIFT_6) >> (at & _LOW_6)) & _ONE
         signed[i] = (1.0 - 2.0 * np.float64(np.int64(bit))) * (scale * root[i])

@@ -207,8 +207,8 @@ def opened_add_srht(opened, position, first, last, slopes, signed, intercept, to
         start = opened.first + first
         ones = _bits(rows, start, start + whole_rows)
         add_whole_blocks(
-            rows.numbers[start * rows.width :], rows.width, ones, columns, position, slopes, signed, intercept, total,
-            whole_rows, chosen, inner, sketch,
+            rows.numbers[start * rows.width :], rows.numbers[:0], rows.width, ones, columns, position, slopes, signed,
+            intercept, total, whole_rows, chosen, inner, sketch,
         )  # fmt: skip
     if first + whole_rows < last:
         left = last - first - whole_rows

@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
-from numba import from_dtype, types
+from numba import from_dtype, njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
 from fedns.numerics.cpu import simd
-from fedns.numerics.cpu.dense import aligned
+from fedns.numerics.cpu.dense import aligned, copy_doubles
 from fedns.numerics.cpu.formulas import FormulasType, address_of, call, type_of
 from fedns.numerics.cpu.jit import exact_jit, jit
 from fedns.numerics.cpu.packed.block import scratch_of, write_out
@@ -75,14 +75,15 @@ def add_packed_groups(rows, y, s, begin, first, last, w, scale, loss, key0, key1
     if loss.groups == 0 or stop == first:
         return first
     if loss.packed_groups != 0:
-        done = np.zeros(1, np.int64)
+        # Of dense rows the last ones, less than eight, are added to an intercept's sum together.
+        end, done = last if w.size == rows.num_columns else stop, np.zeros(1, np.int64)
         call(
             loss.packed_groups,
-            (loss.parameters, rows.numbers, rows.codes, rows.firsts, rows.lasts, rows.num_columns, y, s, begin, first, stop,
+            (loss.parameters, rows.numbers, rows.codes, rows.firsts, rows.lasts, rows.num_columns, y, s, begin, first, end,
              w, scale, key0, key1, total, table, done, 0, 0, 0, 0),
         )  # fmt: skip
         if done[0] > 0:
-            return stop
+            return end
     scratch, vectors = scratch_of(rows, _BLOCK), -(-w.size // 8)
     for start in range(first, stop, _BLOCK):
         count = min(_BLOCK, stop - start)
@@ -252,8 +253,8 @@ def _add_groups(
 ):  # fmt: skip
     """total = sum_i slope_i x_i and table[bucket_i] = the sum of +-root_i x_i, in groups of eight rows from `first` on.
 
-    Rows first:stop, a multiple of eight; `ones` are the groups and, where there is one, the intercept. Where something is
-    not finite nothing is written, and done[0] stays 0.
+    Rows first:stop; `ones` are the groups and, where there is one, the intercept. Where something is not finite nothing is
+    written, and done[0] stays 0.
     """
     shape, width, each, size = simd.zeros(vectors), firsts[0], firsts.size, table.shape[0]
     held, cells_of_ones = 8 * len(shape), columns - width + each + 1
@@ -267,28 +268,55 @@ def _add_groups(
     cells = sketch.reshape(sketch.size)
     scratch, places, check = aligned(2, _BLOCK), np.empty(_BLOCK, np.int64), simd.splat(bad)
     own_slopes, roots = scratch[0], scratch[1]
-    for start in range(first, stop, _BLOCK):
-        count = min(_BLOCK, stop - start)
+    start = first
+    while start < stop:
+        count, at = min(_BLOCK, (stop - start) // 8 * 8), start
+        if count == 0:  # rows that have neither numbers nor ones add nothing
+            numbers, codes, y, s = last_rows(numbers, codes, firsts, lasts, y, s, start, stop, 8)
+            layout, count, at = (numbers, width, codes, each, tuple_of(starts, ones)), 8, 0
         for i in range(0, count, 8):
-            row = start + i
+            row = at + i
             weight = simd.load(s, row) * scale if s.size > 0 else simd.splat(scale)
             z = simd.totals(products_of_eight(layout, rest, groups, row, weights, flat))
             slope, curvature = derivatives_of_eight(loss, simd.load(y, row), z)
             slope = slope * weight
             root = simd.draw_buckets(
-                key0, key1, row - begin, size, row_cells, simd.square_root(curvature * weight), places, i
+                key0, key1, start + i - begin, size, row_cells, simd.square_root(curvature * weight), places, i
             )
             check = simd.exact_fma(slope, none, simd.exact_fma(root, none, check))
             simd.store(own_slopes, i, slope)
             simd.store(roots, i, root)
         for i in range(0, count, 8):
-            sums = _add_eight(layout, rest, groups, start + i, sums, own_slopes, roots, i, places, slopes, cells)
+            sums = _add_eight(layout, rest, groups, at + i, sums, own_slopes, roots, i, places, slopes, cells)
+        start += count
     if simd.total(check) == 0.0:
         simd.store_row(own, 0, sums)
-        _unfold(own, slopes, firsts, lasts, columns, total)
+        _unfold(own, 0, slopes, 0, firsts, lasts, columns, total, 0, table.shape[1])
+        flat_table = table.reshape(table.size)
         for b in range(size):
-            _unfold(sketch[b], sketch[b, held:], firsts, lasts, columns, table[b])
+            place = b * table.shape[1]
+            _unfold(
+                cells, b * row_cells, cells, b * row_cells + held, firsts, lasts, columns, flat_table, place, table.shape[1]
+            )
         done[0] = 1
+
+
+@njit(inline="always")
+def last_rows(numbers, codes, firsts, lasts, y, s, first, last, room):
+    """Numbers, codes, targets and weights of the rows first:last, and after them of rows that have neither numbers nor ones,
+    with the target of the last one, as many as there is room for."""
+    width, each, count = firsts[0], firsts.size, last - first
+    own_numbers, own_codes = np.zeros(room * width, numbers.dtype), np.empty(room * each, np.uint8)
+    own_y, own_s = np.empty(room), np.ones(room if s.size > 0 else 0)
+    for e in range(count * width):
+        own_numbers[e] = numbers[first * width + e]
+    for i in range(room):
+        own_y[i] = y[min(first + i, last - 1)]
+        for g in range(each):
+            own_codes[i * each + g] = codes[(first + i) * each + g] if i < count else lasts[g] - firsts[g]
+    for i in range(min(count, own_s.size)):
+        own_s[i] = s[first + i]
+    return own_numbers, own_codes, own_y, own_s
 
 
 @exact_jit
@@ -308,13 +336,13 @@ def coefficients_of(w, firsts, lasts, columns, own, shares, starts):
     return check
 
 
-@exact_jit
-def _unfold(numbers, ones, firsts, lasts, columns, target):
-    """Sums of numbers, and of ones by their cells, column by column."""
+@njit(inline="always")
+def _unfold(numbers, number, ones, one, firsts, lasts, columns, target, place, room):
+    """Sums of numbers, from `number` on, and of ones by their cells, from `one` on, to a row of the target, from `place` on,
+    that has room for so many columns."""
     width, each = firsts[0], firsts.size
-    for c in range(width):
-        target[c] = numbers[c]
-    for g in range(each + 1):
-        low, high = (firsts[g], lasts[g]) if g < each else (columns, min(columns + 1, target.size))
-        for c in range(low, high):
-            target[c] = ones[c - width + g]
+    copy_doubles(numbers, number, width, target, place)
+    for g in range(each):
+        copy_doubles(ones, one + firsts[g] - width + g, lasts[g] - firsts[g], target, place + firsts[g])
+    if columns < room:
+        target[place + columns] = ones[one + columns - width + each]

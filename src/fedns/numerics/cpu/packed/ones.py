@@ -6,6 +6,7 @@ the sums of every choice of four neighbours are made first, sixteen choices for 
 its four. Two of the instructions have names of AVX-512 alone; processors without it transform dense columns.
 """
 
+from functools import cache
 from typing import Any
 
 from llvmlite import ir
@@ -25,6 +26,7 @@ _FOUR = ir.VectorType(ir.DoubleType(), 4)
 _WORDS = ir.VectorType(_INDEX, LANES)
 
 
+@cache
 def available() -> bool:
     """Whether kernels are compiled for a processor that has the instructions."""
     features: str = cpu_target.target_context.codegen().magic_tuple()[2]

@@ -16,7 +16,7 @@ from fedns.numerics.cpu.formulas import FormulasType, address_of, call, type_of
 from fedns.numerics.cpu.hadamard import parity
 from fedns.numerics.cpu.jit import exact_jit, jit
 from fedns.numerics.cpu.packed import ones
-from fedns.numerics.cpu.packed.groups import MOST_GROUPS, coefficients_of, products_of_eight, tuple_of
+from fedns.numerics.cpu.packed.groups import MOST_GROUPS, coefficients_of, last_rows, products_of_eight, tuple_of
 from fedns.numerics.cpu.packed.ones import add_by_code, add_slopes, codes_by_group, first_rows, sum_quads
 from fedns.numerics.cpu.pointwise import derivatives_of_eight
 from fedns.numerics.formulas import Formulas
@@ -58,13 +58,12 @@ def _address(loss: FormulasType, dtype: Any, vectors: int, rest: int, groups: in
 @jit
 def add_packed_blocks(rows, y, s, begin, first, last, w, scale, loss, key0, key1, chosen, total, sketch):
     """What `rows.add_srht_blocks` does for packed rows."""
-    stop = first + (last - first) // _ROWS * _ROWS
-    if loss.packed_srht == 0 or stop == first:
+    if loss.packed_srht == 0 or first == last:
         return first
     done = np.empty(1, np.int64)
     call(
         loss.packed_srht,
-        (loss.parameters, rows.numbers, rows.codes, rows.firsts, rows.lasts, rows.num_columns, y, s, begin, first, stop, w,
+        (loss.parameters, rows.numbers, rows.codes, rows.firsts, rows.lasts, rows.num_columns, y, s, begin, first, last, w,
          scale, key0, key1, chosen, total, sketch, done, 0, 0, 0, 0),
     )  # fmt: skip
     return done[0]
@@ -75,8 +74,8 @@ def _add_blocks(
     loss, numbers, codes, firsts, lasts, columns, y, s, begin, first, stop, w, scale, key0, key1, chosen, total, sketch,
     done, vectors, rest, groups, outputs,
 ):  # fmt: skip
-    """total = sum_i slope_i x_i and sketch = R H (+-root_i x_i)_i for the rows first:stop, a multiple of sixteen, where the
-    client's first row is `begin`; done[0] becomes the first row that is left out."""
+    """total = sum_i slope_i x_i and sketch = R H (+-root_i x_i)_i for the rows first:stop, where the client's first row is
+    `begin`; done[0] becomes the first row that is left out."""
     width, each, size, features = firsts[0], firsts.size, chosen.size, w.size
     shape, output_shape, none = simd.zeros(vectors), simd.zeros(outputs), simd.splat(0.0)
     held, lanes = 8 * len(shape), 8 * len(output_shape)
@@ -98,14 +97,17 @@ def _add_blocks(
     root_scale = np.sqrt(1.0 / size)
     at = first
     while at < stop and finite:
-        count, check = min(_BATCH, stop - at), none
+        count, check, place = min(_BATCH, (stop - at) // _ROWS * _ROWS), none, at
+        if count == 0:
+            numbers, codes, y, s = last_rows(numbers, codes, firsts, lasts, y, s, at, stop, _ROWS)
+            layout, count, place = (numbers, width, codes, each, tuple_of(starts, groups)), _ROWS, 0
         for i in range(0, count, 8):
-            row = at + i
+            row = place + i
             weight = simd.load(s, row) * scale if s.size > 0 else simd.splat(scale)
             z = simd.totals(products_of_eight(layout, rest, groups, row, weights, flat_shares)) + offset
             slope, curvature = derivatives_of_eight(loss, simd.load(y, row), z)
             slope = slope * weight
-            position = np.uint64(row - begin)
+            position = np.uint64(at + i - begin)
             sign_bits = random_bits(key0, key1, position >> np.uint64(6)) >> (position & np.uint64(63))
             root = simd.negated_where(simd.square_root(curvature * weight) * root_scale, sign_bits)
             check = simd.exact_fma(slope, none, simd.exact_fma(root, none, check))
@@ -113,8 +115,10 @@ def _add_blocks(
             simd.store(signed, i, root)
         if simd.total(check) != 0.0:
             break
+        for i in range(stop - at, count):  # an intercept is a one that they have
+            slopes[i] = signed[i] = 0.0
         for i in range(0, count, _ROWS):
-            codes_by_group(codes, (at + i) * each, by_group, i, _BATCH, groups)
+            codes_by_group(codes, (place + i) * each, by_group, i, _BATCH, groups)
         bits[:] = 0
         for g in range(each):
             if firsts[g] < held:
@@ -127,9 +131,9 @@ def _add_blocks(
                 stop_of_group, t = min(start + _GROUP, count), simd.load(total, v)
                 for i in range(start, stop_of_group, _ROWS):
                     if v + 8 < held:
-                        rows = simd.load_strip(numbers, (at + i) * width + v, width, 8, _SIXTEEN)
+                        rows = simd.load_strip(numbers, (place + i) * width + v, width, 8, _SIXTEEN)
                     else:
-                        rows = simd.load_strip(numbers, (at + i) * width + v, width, width - v, _SIXTEEN)
+                        rows = simd.load_strip(numbers, (place + i) * width + v, width, width - v, _SIXTEEN)
                         rows = simd.with_ones(rows, bits, i)
                     t = simd.combine(rows, slopes, i, t)
                     simd.store_row(scratch, 8 * (i - start), simd.scaled_hadamard(rows, signed, i))
@@ -140,16 +144,16 @@ def _add_blocks(
         for g in range(each + 1):
             if (g < each and lasts[g] > held) or (g == each and features > columns):
                 for i in range(0, count, _TOGETHER):
-                    some, place = min(_TOGETHER, count - i), g * _BATCH + i
+                    some, own = min(_TOGETHER, count - i), g * _BATCH + i
                     for j in range(0, some, _ROWS):
                         sum_quads(signed, i + j, quads, _QUADS // _ROWS * j)
-                        add_slopes(by_group, place + j, slopes, i + j, even, odd, starts[g])
-                    found = first_rows(by_group, place, some, leaders)
+                        add_slopes(by_group, own + j, slopes, i + j, even, odd, starts[g])
+                    found = first_rows(by_group, own, some, leaders)
                     add_by_code(
-                        by_group, place, leaders, found, quads, order, flat_signs, i // _ROWS * lanes, cells,
+                        by_group, own, leaders, found, quads, order, flat_signs, i // _ROWS * lanes, cells,
                         starts[g] * lanes, output_shape,
                     )  # fmt: skip
-        at += count
+        at = min(at + count, stop)
     for g in range(each + 1):
         low, high = (firsts[g], lasts[g]) if g < each else (columns, features)
         for c in range(max(low, held), high):
