@@ -39,6 +39,7 @@ _PREFIX, _COMPACT_PREFIX = struct.Struct("<BBII"), struct.Struct("<BBHH")
 _SHORT_EVERYONE = 0xFFFF
 _MOST_ENTRIES = 2**48
 _NUMBER_TYPES = {code: dtype for dtype, code in NUMBER_CODES.items()}
+Layout = tuple[tuple[np.dtype[Any], tuple[int, ...]], ...]  # types and shapes of a message's arrays
 
 
 @dataclass(frozen=True)
@@ -64,18 +65,26 @@ def _body(array: Array) -> bytes:
 
 def header(cls: type[Message], envelope: Envelope, arrays: list[Array]) -> bytes:
     """Everything that precedes the arrays. Only shapes and dtypes of the arrays matter."""
+    layout = tuple((array.dtype, array.shape) for array in arrays)
+    return _prefix(cls, envelope) + _description(cls, envelope.handler, layout)  # type: ignore[arg-type]
+
+
+@lru_cache(maxsize=256)
+def _description(cls: type[Message], handler: str, layout: Layout) -> bytes:
+    """What a header says besides round and client, which is the same in every round."""
     if cls.compact:
-        parts = [_compact_prefix(cls, envelope), layout_checksum(cls), _text(envelope.handler)]
+        parts = [layout_checksum(cls), _text(handler)]
     else:
-        parts = [_PREFIX.pack(MAGIC, VERSION, envelope.round, envelope.client), _text(cls.kind), _text(envelope.handler)]
-        parts.append(bytes([len(arrays)]))
-    for name, array in zip(cls.specs(), arrays, strict=True):
-        parts.append((b"" if cls.compact else _text(name)) + bytes([NUMBER_CODES[array.dtype] << 4 | array.ndim]))
-        parts.extend(_varint(length) for length in array.shape)
+        parts = [_text(cls.kind), _text(handler), bytes([len(layout)])]
+    for name, (dtype, shape) in zip(cls.specs(), layout, strict=True):
+        parts.append((b"" if cls.compact else _text(name)) + bytes([NUMBER_CODES[dtype] << 4 | len(shape)]))
+        parts.extend(_varint(length) for length in shape)
     return b"".join(parts)
 
 
-def _compact_prefix(cls: type[Message], envelope: Envelope) -> bytes:
+def _prefix(cls: type[Message], envelope: Envelope) -> bytes:
+    if not cls.compact:
+        return _PREFIX.pack(MAGIC, VERSION, envelope.round, envelope.client)
     client = _SHORT_EVERYONE if envelope.client == EVERYONE else envelope.client
     if envelope.round > 0xFFFF or (envelope.client != EVERYONE and client >= _SHORT_EVERYONE):
         raise ConfigError(f"{cls.kind} messages are for up to 65535 rounds and clients")
@@ -115,7 +124,7 @@ def batch_bytes(batch: Message, precision: np.dtype[Any]) -> NDArray[np.int64]:
 
 
 @lru_cache(maxsize=256)
-def _encoded_length(cls: Any, layout: tuple[tuple[np.dtype[Any], tuple[int, ...]], ...]) -> int:
+def _encoded_length(cls: Any, layout: Layout) -> int:
     """The length of a reply with arrays of these types and shapes. Round and client take the same room whatever they are."""
     arrays = [np.broadcast_to(np.zeros((), dtype=dtype), shape) for dtype, shape in layout]
     return len(header(cls, Envelope(0, 0), arrays)) + sum(a.nbytes for a in arrays if a.dtype != CODED)

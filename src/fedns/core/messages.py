@@ -12,6 +12,7 @@ import dataclasses
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields
 from enum import StrEnum
+from functools import cached_property
 from typing import Any, ClassVar, TypeVar, dataclass_transform
 
 import numpy as np
@@ -32,6 +33,7 @@ NUMBER_CODES: dict[np.dtype[Any], int] = {
     np.dtype("u1"): 5,
     CODED: 6,
 }
+_FEW = 4096  # numbers that are looked at one by one: to say that a sum may overflow takes longer
 WIRE_PRECISIONS: dict[str, np.dtype[Any]] = {"float64": np.dtype("<f8"), "float32": np.dtype("<f4")}
 
 
@@ -74,9 +76,9 @@ class Ragged:
     def part(self, client: int) -> Array:
         return self.values[self.offsets[client] : self.offsets[client + 1]]
 
-    @property
+    @cached_property
     def counts(self) -> NDArray[np.int64]:
-        return np.diff(self.offsets)
+        return self.offsets[1:] - self.offsets[:-1]
 
 
 def wire(*dimensions: str, dtype: str = "real", ragged: bool = False, discloses: str | None = None) -> Any:
@@ -180,7 +182,7 @@ def batch_on_wire(batch: M, precision: np.dtype[Any], unchecked: Collection[str]
     arrived: dict[str, Any] = {}
     for name, spec in batch.specs().items():
         value = getattr(batch, name)
-        array = value.values if isinstance(value, Ragged) else np.asarray(value)
+        array = sent = value.values if isinstance(value, Ragged) else np.asarray(value)
         dtype = wire_dtype(spec, precision)
         if array.dtype != dtype:
             array = array.astype(dtype)
@@ -188,7 +190,10 @@ def batch_on_wire(batch: M, precision: np.dtype[Any], unchecked: Collection[str]
             refuse_non_finite(batch.kind, name, array)
         if dtype.kind == "f" and dtype.itemsize < 8:
             array = array.astype(np.float64)
-        arrived[name] = dataclasses.replace(value, values=array) if isinstance(value, Ragged) else array
+        if isinstance(value, Ragged):
+            arrived[name] = value if array is sent else dataclasses.replace(value, values=array)
+        else:
+            arrived[name] = array
     return type(batch)(**arrived)
 
 
@@ -196,10 +201,14 @@ def refuse_non_finite(kind: str, name: str, array: Array, sums: Array | None = N
     """Raise unless every number is finite. `sums`, where they are known, have each of them as a term."""
     if array.dtype.kind != "f":
         return
-    with np.errstate(over="ignore", invalid="ignore"):
-        total = (array if sums is None else sums).sum()
-    # A sum is finite only if all its terms are; the slower look is for sums that overflow.
-    if not np.isfinite(total) and not np.isfinite(array).all():
+    terms = array if sums is None else sums
+    if terms.size <= _FEW:
+        finite = np.isfinite(terms).all()
+    else:  # a sum is finite only if all its terms are, and takes less time to find
+        with np.errstate(over="ignore", invalid="ignore"):
+            finite = np.isfinite(terms.sum())
+    # The slower look is for sums that overflow.
+    if not finite and not np.isfinite(array).all():
         raise NonFiniteError(f"field '{name}' of {kind} holds NaN or infinite values")
 
 

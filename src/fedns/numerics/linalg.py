@@ -218,10 +218,10 @@ def _cholesky(scaled: FloatArray, overwrite: bool = False) -> FloatArray | None:
 
     Only the upper triangles of both matter.
     """
-    if not np.diag(scaled).all():
+    if not scaled.diagonal().all():
         return None
     factor, failed = lapack.dpotrf(scaled, clean=0, overwrite_a=overwrite)
-    return factor if failed == 0 and np.diag(factor).min() > _SMALLEST_PIVOT else None
+    return factor if failed == 0 and factor.diagonal().min() > _SMALLEST_PIVOT else None
 
 
 # A pivot of the scaled matrix below this is rounding noise of a dependent column.

@@ -57,9 +57,8 @@ def part_cuts(segments: Segments, row_cost: int) -> NDArray[np.int64]:
     parts = min(_PARTS_PER_THREAD * _threads, segments.number, int(rows[-1]) * row_cost // _SMALLEST_PART)
     if _threads == 1 or parts < 2:
         return np.array([0, segments.number])
-    cuts = np.empty(parts + 1, dtype=np.int64)
+    cuts: NDArray[np.int64] = np.searchsorted(rows, np.arange(parts + 1) * (rows[-1] / parts))
     cuts[0], cuts[parts] = 0, segments.number
-    cuts[1:parts] = np.searchsorted(rows, np.arange(1, parts) * (rows[-1] / parts))
     return cuts
 
 

@@ -36,6 +36,8 @@ class Run(NamedTuple):
 
     @property
     def own(self) -> Segments:
+        if self.high - self.low == self.segments.number:
+            return self.segments
         return Segments(*(column[self.low : self.high] for column in self.segments))
 
 

@@ -130,8 +130,9 @@ class Problem(Checked):
 
         Client j's sketch has plan.sizes[j] rows; the rows are read once for both.
         """
+        offsets = offsets_of(plan.sizes)
         gradient, sketched = self.passes.gradient_and_sketch(self.loss, shards, w, plan, keys)
-        return gradient, sketched, offsets_of(plan.sizes)
+        return gradient, sketched, offsets
 
     def local_steps(self, w: FloatArray, shards: Shards, local: LocalSteps, keys: Keys) -> FloatArray:
         """Where mini-batch steps lead that each client takes by itself: (clients, features)."""

@@ -26,7 +26,8 @@ class SRHT(Sketch):
     name: ClassVar[str] = "srht"
 
     def plan(self, row_counts: NDArray[np.int64]) -> SketchPlan:
-        padded = 1 << np.ceil(np.log2(row_counts)).astype(np.int64)
+        # The power of two above row_counts - 1, or 1: an exponent is exact where a rounded logarithm may not be.
+        padded = 1 << np.frexp(row_counts - 1)[1].astype(np.int64)
         sizes = np.minimum(self.size, padded)
         # Any length gives the same entries. A row's share of the work is log B for the transform and k / B for the outputs;
         # sixteen rows is the least, which the kernel does in registers.
