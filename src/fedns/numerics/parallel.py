@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 # Long clients are cut here, so that one site with all the rows still uses every core. A power of two: sketches that
 # transform blocks of rows need cuts on block boundaries.
 SEGMENT_ROWS = 1 << 16
-# More parts than threads even out clients of unequal length.
-_PARTS_PER_THREAD = 8
+# More parts than threads even out clients of unequal length, and threads of unequal speed.
+_PARTS_PER_THREAD = 16
 _SMALLEST_PART = 1 << 16  # entries: some 30 microseconds of work, several times what starting a part costs
 
 _threads = os.cpu_count() or 1

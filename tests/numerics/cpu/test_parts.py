@@ -28,3 +28,13 @@ def test_every_part_is_worked_on_once(threads, cuts):
         launch(_fill_in_parts, np.array(cuts), values, 3.0, out)
     inside = (np.arange(10) >= cuts[0]) & (np.arange(10) < cuts[-1])
     assert np.array_equal(out, np.where(inside, 1.0 + 3.0 * values, 1.0))
+
+
+@pytest.mark.slow
+def test_threads_that_take_parts_at_the_same_time_take_different_ones():
+    parts, launches = 5000, 20
+    out = np.zeros(parts)
+    with parallel.threads(5):
+        for _ in range(launches):
+            launch(_fill_in_parts, np.arange(parts + 1), np.ones(parts), 1.0, out)
+    assert np.array_equal(out, np.full(parts, launches))

@@ -7,6 +7,7 @@ instructions that read its arguments from the caller's memory.
 
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 from numba import prange, types
 from numba.core import cgutils
@@ -20,27 +21,27 @@ _WORD = ir.IntType(64)
 
 
 @intrinsic
-def _set_chunk_size(typing_context, size):
-    """How many parts a thread takes at a time, in this thread's next loop over parts: what `numba.set_parallel_chunksize`
-    sets, whose compiled form could not be kept on disk. Returns what it was."""
+def _take_next(typing_context, taken):
+    """taken[0] + 1 in one step that no other thread can come between; returns what it was."""
 
     def generate(context, builder, signature, arguments):
-        current = cgutils.get_or_insert_function(builder.module, ir.FunctionType(_WORD, []), "get_parallel_chunksize")
-        change = ir.FunctionType(ir.VoidType(), [_WORD])
-        before = builder.call(current, [])
-        builder.call(cgutils.get_or_insert_function(builder.module, change, "set_parallel_chunksize"), arguments)
-        return before
+        array = cgutils.create_struct_proxy(taken)(context, builder, arguments[0])
+        return builder.atomic_rmw("add", array.data, _WORD(1), "monotonic")
 
-    return _NUMBER(_NUMBER), generate
+    return _NUMBER(taken), generate
 
 
-# One part at a time to whichever thread is free: on a busy machine a thread may not run at all for milliseconds.
+# The next part to whichever thread is free: on a busy machine a thread may not run at all for milliseconds. numba's own loop
+# gives every thread as many iterations as any other, whatever its chunk size; here the first ones take all parts.
 @parallel_jit
 def _call_with_parts(code, arguments, parts):
-    before = _set_chunk_size(1)
-    for part in prange(parts):
-        call(code, (arguments, part))
-    _set_chunk_size(before)
+    taken = np.empty(1, np.int64)
+    taken[0] = 0
+    for _ in prange(parts):
+        part = _take_next(taken)
+        while part < parts:
+            call(code, (arguments, part))
+            part = _take_next(taken)
 
 
 def launch(kernel_in_parts: Any, cuts: Any, *arguments: Any) -> None:
