@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedns.core.encoding import EVERYONE, Envelope, batch_bytes, decode, encode
+from fedns.core.encoding import EVERYONE, Envelope, batch_bytes, decode, encode, total_bytes
 from fedns.core.errors import MessageError
 from fedns.core.messages import WIRE_PRECISIONS, Message, Payload, Ragged, batch_on_wire, split_batch, wire
 
@@ -130,6 +130,7 @@ def batch(counts):
 def test_the_length_of_a_batch_is_that_of_its_encoded_messages(counts, precision):
     messages = [encode(split_batch(batch(counts), j), Envelope(9, j), precision) for j in range(len(counts))]
     assert batch_bytes(batch(counts), precision).tolist() == [len(m) for m in messages]
+    assert total_bytes(batch(counts), precision) == sum(map(len, messages))
 
 
 def test_a_batch_arrives_as_its_messages_would():

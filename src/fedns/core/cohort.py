@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedns.core.clients import Clients, Handler, Ids, messages_of, on_client
-from fedns.core.encoding import Envelope, batch_bytes, encode
+from fedns.core.encoding import Envelope, encode, total_bytes
 from fedns.core.errors import ConfigError, MessageError, NonFiniteError
 from fedns.core.messages import WIRE_PRECISIONS, Message, Payload, batch_on_wire, batch_size, refuse_non_finite, wire
 from fedns.core.meter import LedgerEntry, Meter
@@ -236,5 +236,5 @@ class Replies:
         if batch_size(batch) != ids.size:
             raise MessageError(f"{batch.kind}: {batch_size(batch)} replies for {ids.size} clients")
         session = self._cohort.session
-        length = int(batch_bytes(batch, session.precision).sum())
+        length = total_bytes(batch, session.precision)
         return batch_on_wire(batch, session.precision, self._unchecked), length

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import struct
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -99,34 +99,44 @@ def layout_checksum(cls: type[Message]) -> bytes:
 
 def batch_bytes(batch: Message, precision: np.dtype[Any]) -> NDArray[np.int64]:
     """The encoded length of each client's message, (clients,): the header as `encode` writes it plus the arrays' bytes."""
-    fields = [(spec, getattr(batch, name)) for name, spec in batch.specs().items()]
-    ragged = [value.counts for _, value in fields if isinstance(value, Ragged)]
+    return np.broadcast_to(_lengths(batch, precision), batch_size(batch))
 
-    def length(*counts: int) -> int:
+
+def total_bytes(batch: Message, precision: np.dtype[Any]) -> int:
+    """The encoded length of all clients' messages together."""
+    lengths = _lengths(batch, precision)
+    return lengths * batch_size(batch) if isinstance(lengths, int) else int(lengths.sum())
+
+
+def _lengths(batch: Message, precision: np.dtype[Any]) -> int | NDArray[np.int64]:
+    """The encoded length of each client's message, one number where it is that of all: the usual case, and much cheaper."""
+    cls, values = type(batch), [getattr(batch, name) for name in batch.specs()]
+    ragged = [value.counts for value in values if isinstance(value, Ragged)]
+
+    def length(counts: Iterable[int]) -> int:
         """Of a message whose ragged fields have so many rows."""
-        remaining = iter(counts)
-        layout = tuple(
-            (wire_dtype(spec, precision), (next(remaining), *v.values.shape[1:]) if isinstance(v, Ragged) else v.shape[1:])
-            for spec, v in fields
-        )
-        return _encoded_length(type(batch), layout)  # type: ignore[arg-type]
+        rows = iter(counts)
+        shapes = [(next(rows), *v.values.shape[1:]) if isinstance(v, Ragged) else v.shape[1:] for v in values]
+        return _encoded_length(cls, precision, *shapes)  # type: ignore[arg-type]
 
-    if all((counts == counts[0]).all() for counts in ragged):  # the usual case, and much cheaper
-        lengths = np.full(batch_size(batch), length(*(int(counts[0]) for counts in ragged)))
+    lengths: int | NDArray[np.int64]
+    if all(counts.min() == counts.max() for counts in ragged):
+        lengths = length(int(counts[0]) for counts in ragged)
     else:
         cases, which = np.unique(np.stack(ragged, axis=1), axis=0, return_inverse=True)
-        lengths = np.array([length(*case) for case in cases.tolist()])[which.reshape(-1)]
-    for spec, value in fields:
+        lengths = np.array([length(case) for case in cases.tolist()])[which.reshape(-1)]
+    for spec, value in zip(cls.specs().values(), values, strict=True):
         if spec.kind == "coded":
             ragged_value = isinstance(value, Ragged)
-            lengths += coded_bytes(value.values, value.offsets) if ragged_value else coded_bytes(value)
+            lengths = lengths + (coded_bytes(value.values, value.offsets) if ragged_value else coded_bytes(value))
     return lengths
 
 
 @lru_cache(maxsize=256)
-def _encoded_length(cls: Any, layout: Layout) -> int:
-    """The length of a reply with arrays of these types and shapes. Round and client take the same room whatever they are."""
-    arrays = [np.broadcast_to(np.zeros((), dtype=dtype), shape) for dtype, shape in layout]
+def _encoded_length(cls: type[Message], precision: np.dtype[Any], *shapes: tuple[int, ...]) -> int:
+    """The length of a reply with arrays of these shapes. Round and client take the same room whatever they are."""
+    dtypes = (wire_dtype(spec, precision) for spec in cls.specs().values())
+    arrays = [np.broadcast_to(np.zeros((), dtype=dtype), shape) for dtype, shape in zip(dtypes, shapes, strict=True)]
     return len(header(cls, Envelope(0, 0), arrays)) + sum(a.nbytes for a in arrays if a.dtype != CODED)
 
 

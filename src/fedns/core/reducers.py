@@ -58,11 +58,11 @@ class GramSum:
         self._total: FloatArray | None = None
 
     def add(self, ragged: Ragged, weights: FloatArray) -> None:
-        row_weights = np.repeat(weights, ragged.counts)
+        row_weights = weights.repeat(ragged.counts)
         start, rows = 0, len(ragged.values)
         self._rows += rows
         # Products are cut at clients, after a number of rows that does not depend on the batch.
-        while (end := int(np.searchsorted(ragged.offsets, start + _GRAM_ROWS - self._pending_rows))) < len(ragged.offsets):
+        while (end := int(ragged.offsets.searchsorted(start + _GRAM_ROWS - self._pending_rows))) < len(ragged.offsets):
             stop = int(ragged.offsets[end])
             self._pending.append((ragged.values[start:stop], row_weights[start:stop]))
             self._close_block()

@@ -30,7 +30,7 @@ def add_weighted_rows(total: FloatArray, rows: FloatArray, weights: FloatArray) 
 def weighted_gram(rows: FloatArray, weights: FloatArray) -> FloatArray:
     """sum_i weights[i] rows[i] rows[i]', the same on any number of threads."""
     if COMPILED:
-        return unpack_symmetric(folding.weighted_gram(rows, weights), rows.shape[1])
+        return np.asarray(folding.weighted_gram(rows, weights))
     scaled = rows * np.sqrt(weights)[:, None]
     return np.asarray(scaled.T @ scaled)
 

@@ -62,8 +62,11 @@ class LocalClients:
         return max(1, most)
 
     def _note_size(self, handler: Handler, batch: Message, clients: int) -> None:
-        values = [getattr(batch, name) for name in batch.specs()]
-        size = sum(v.values.nbytes if isinstance(v, Ragged) else np.asarray(v).nbytes for v in values) // clients
-        if any(isinstance(value, Ragged) for value in values):
-            self._ragged.add(handler.__name__)
-        self._reply_bytes[handler.__name__] = max(size, self._reply_bytes.get(handler.__name__, 0))
+        size, name = 0, handler.__name__
+        for field in batch.specs():
+            value = getattr(batch, field)
+            if isinstance(value, Ragged):
+                self._ragged.add(name)
+                value = value.values
+            size += np.asarray(value).nbytes
+        self._reply_bytes[name] = max(size // clients, self._reply_bytes.get(name, 0))

@@ -55,14 +55,15 @@ def _add_in_parts(starter, cuts, total, rows, weights):
 
 
 def weighted_gram(rows: Any, weights: Any) -> Any:
-    """The upper triangle of sum_i weights[i] rows[i] rows[i]', row by row, in blocks whose sums do not depend on threads."""
+    """sum_i weights[i] rows[i] rows[i]', in blocks whose sums do not depend on threads."""
     columns, number = rows.shape[1], -(-len(rows) // _GRAM_ROWS)
-    blocks = np.zeros((number, columns * (columns + 1) // 2))
+    blocks, gram = np.zeros((number, columns * (columns + 1) // 2)), np.empty((columns, columns))
     if rows.size * columns < _LEAST_PRODUCTS or parallel.thread_count() == 1:
         _weighted_grams(rows, weights, 0, number, blocks)
+        _write_sum(blocks, gram)
     else:
-        launch(_weighted_grams_in_parts, _cuts(number, number), rows, weights, blocks)
-    return np.add.reduce(blocks)
+        launch(_weighted_grams_in_parts, _cuts(number, number), rows, weights, blocks, gram)
+    return gram
 
 
 @exact_jit
@@ -81,5 +82,19 @@ def _weighted_grams(rows, weights, low, high, out):
 
 
 @exact_jit
-def _weighted_grams_in_parts(starter, cuts, rows, weights, out):
-    in_parts(starter, _weighted_grams, cuts, (rows, weights), (out,))
+def _write_sum(blocks, gram):
+    """The matrix whose upper triangle, row by row, is the sum of the blocks; the first of them becomes their sum."""
+    for block in range(1, len(blocks)):
+        for e in range(blocks.shape[1]):
+            blocks[0, e] += blocks[block, e]
+    entry = 0
+    for a in range(len(gram)):
+        for b in range(a, len(gram)):
+            gram[a, b] = gram[b, a] = blocks[0, entry]
+            entry += 1
+
+
+@exact_jit
+def _weighted_grams_in_parts(starter, cuts, rows, weights, blocks, gram):
+    in_parts(starter, _weighted_grams, cuts, (rows, weights), (blocks,))
+    _write_sum(blocks, gram)
