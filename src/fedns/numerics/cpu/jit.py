@@ -53,6 +53,7 @@ parallel_jit = compiler(error_model="numpy", fastmath=set(FUSED), parallel=True)
 exact_jit = compiler(error_model="numpy", fastmath=False)
 
 _MOST_THREADS: int = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
+_last = threading.local()  # the number of threads that a thread last launched with: numba keeps one for each
 _one_launch = threading.Lock()  # not every threading layer of numba may be entered twice
 
 
@@ -64,8 +65,9 @@ def on_threads(kernel: Any, *arguments: Any, parts: int = _MOST_THREADS) -> None
     """
     threads = max(1, min(parallel.thread_count(), _MOST_THREADS, parts))
     with _one_launch:
-        if numba.get_num_threads() != threads:
+        if getattr(_last, "threads", 0) != threads:
             numba.set_num_threads(threads)
+            _last.threads = threads
         kernel(*arguments)
 
 

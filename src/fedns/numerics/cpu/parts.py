@@ -5,6 +5,7 @@ that way, once for all kernels: it calls the code at an address with each part. 
 instructions that read its arguments from the caller's memory.
 """
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -46,8 +47,12 @@ def _call_with_parts(code, arguments, parts):
 
 def launch(kernel_in_parts: Any, cuts: Any, *arguments: Any) -> None:
     """Call a function that is written with `in_parts`, with as many threads as are allowed and find work."""
-    starter = address_of(_call_with_parts, _NUMBER, _NUMBER, _NUMBER)
-    on_threads(kernel_in_parts, starter, cuts, *arguments, parts=cuts.size - 1)
+    on_threads(kernel_in_parts, _starter(), cuts, *arguments, parts=cuts.size - 1)
+
+
+@cache
+def _starter() -> int:
+    return address_of(_call_with_parts, _NUMBER, _NUMBER, _NUMBER)
 
 
 @intrinsic
