@@ -22,27 +22,35 @@ _WORD = ir.IntType(64)
 
 
 @intrinsic
-def _take_next(typing_context, taken):
-    """taken[0] + 1 in one step that no other thread can come between; returns what it was."""
+def _take(typing_context, taken, part):
+    """True to one thread alone, the first that asks for this part; later ones need not wait for each other."""
 
     def generate(context, builder, signature, arguments):
         array = cgutils.create_struct_proxy(taken)(context, builder, arguments[0])
-        return builder.atomic_rmw("add", array.data, _WORD(1), "monotonic")
+        place = builder.gep(array.data, [arguments[1]])
+        is_free = builder.icmp_signed("==", builder.load(place), _WORD(0))
+        result = cgutils.alloca_once_value(builder, is_free)
+        with builder.if_then(is_free):
+            before = builder.atomic_rmw("xchg", place, _WORD(1), "monotonic")
+            builder.store(builder.icmp_signed("==", before, _WORD(0)), result)
+        return builder.load(result)
 
-    return _NUMBER(taken), generate
+    return types.boolean(taken, _NUMBER), generate
 
 
-# The next part to whichever thread is free: on a busy machine a thread may not run at all for milliseconds. numba's own loop
-# gives every thread as many iterations as any other, whatever its chunk size; here the first ones take all parts.
+# A thread begins where numba's loop does: its own half of the parts, of two threads, is the same in every pass, and what it
+# writes stays in its cache. Then it takes what others have not come to: on a busy machine a thread may not run at all for
+# milliseconds, and numba gives every thread as many iterations as any other, whatever its chunk size.
 @parallel_jit
 def _call_with_parts(code, arguments, parts):
-    taken = np.empty(1, np.int64)
-    taken[0] = 0
-    for _ in prange(parts):
-        part = _take_next(taken)
-        while part < parts:
-            call(code, (arguments, part))
-            part = _take_next(taken)
+    taken = np.empty(parts, np.int64)
+    for part in range(parts):
+        taken[part] = 0
+    for first in prange(parts):
+        for further in range(parts):
+            part = (first + further) % parts
+            if _take(taken, part):
+                call(code, (arguments, part))
 
 
 def launch(kernel_in_parts: Any, cuts: Any, *arguments: Any) -> None:
