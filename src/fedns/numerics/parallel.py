@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 # transform blocks of rows need cuts on block boundaries.
 SEGMENT_ROWS = 1 << 16
 # More parts than threads even out clients of unequal length, and threads of unequal speed.
-_PARTS_PER_THREAD = 16
+_PARTS_PER_THREAD = 32
 _SMALLEST_PART = 1 << 16  # entries: some 30 microseconds of work, several times what starting a part costs
 
 _threads = os.cpu_count() or 1

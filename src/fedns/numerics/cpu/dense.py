@@ -173,9 +173,11 @@ def dense_add_to_buckets(flat, columns, first, last, slopes, total, buckets, coe
 
 
 @jit
-def dense_add_srht(flat, columns, position, first, last, slopes, signed, intercept, total, chosen, inner, sketch):
+def dense_add_srht(flat, columns, ahead, position, first, last, slopes, signed, intercept, total, chosen, inner, sketch):
     """total += sum_i slopes[i] x_i, and sketch[r] += row chosen[r] of H (signed[i] x_i)_i, where row `first` is row
-    `position` of the client. Rows are transformed `inner` at a time; the client's last ones are padded by zeros."""
+    `position` of the client. Rows are transformed `inner` at a time; the client's last ones are padded by zeros.
+
+    Unless `ahead` is None, memory may be asked for the rows that follow."""
     count = last - first
     whole, padded_count = count // inner * inner, -(-count // inner) * inner
     tail = np.zeros((padded_count - whole) * columns, flat.dtype)
@@ -183,15 +185,24 @@ def dense_add_srht(flat, columns, position, first, last, slopes, signed, interce
         copy(flat, (first + whole) * columns, (count - whole) * columns, tail)
         for i in range(count, padded_count):  # they have room for whole blocks
             slopes[i] = signed[i] = 0.0
+    own = flat[first * columns :]
+    if ahead is not None:  # noqa: SIM102  (by itself: where it is None the loop is not compiled twice)
+        # It takes 2 to 20 % off the time. Where rows are narrow or, up to 64 columns, whole cache lines, it adds to it.
+        if columns > (64 if columns % 8 == 0 else 48):
+            add_whole_blocks(
+                own, tail, columns, None, ahead, columns, position, slopes, signed, intercept, total, padded_count, chosen,
+                inner, sketch,
+            )  # fmt: skip
+            return
     add_whole_blocks(
-        flat[first * columns :], tail, columns, None, columns, position, slopes, signed, intercept, total, padded_count,
-        chosen, inner, sketch,
+        own, tail, columns, None, None, columns, position, slopes, signed, intercept, total, padded_count, chosen, inner,
+        sketch,
     )  # fmt: skip
 
 
 @jit
 def add_whole_blocks(
-    flat, tail, stride, ones, columns, position, slopes, signed, intercept, total, count, chosen, inner, sketch
+    flat, tail, stride, ones, ahead, columns, position, slopes, signed, intercept, total, count, chosen, inner, sketch
 ):
     """The same for the first `count` rows, whole blocks of them; those of the last block are in `tail`, if it has any.
 
@@ -199,7 +210,7 @@ def add_whole_blocks(
     the first-level cache. One function, since a call counts a reference, atomically, to every array it is given.
 
     Rows have `stride` numbers each. Of packed rows, where they are fewer than the columns, `ones` has a byte for each strip
-    and row, strip by strip, with a bit for each column.
+    and row, strip by strip, with a bit for each column. Unless `ahead` is None, memory is asked for as many rows after them.
     """
     group = max(inner, min(count, _group_rows(columns)))
     own = count - inner if tail.size > 0 else count
@@ -224,6 +235,8 @@ def add_whole_blocks(
             for i in range(start, stop, 16):
                 if ones is None:
                     if i < own:
+                        if ahead is not None:
+                            simd.fetch_strip(flat, (count + i) * stride + v, stride, _SIXTEEN)
                         rows = simd.load_strip(flat, i * stride + v, stride, lanes, _SIXTEEN)
                     else:
                         rows = simd.load_strip(tail, (i - own) * stride + v, stride, lanes, _SIXTEEN)

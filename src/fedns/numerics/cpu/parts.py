@@ -43,14 +43,15 @@ def _take(typing_context, taken, part):
 # milliseconds, and numba gives every thread as many iterations as any other, whatever its chunk size.
 @parallel_jit
 def _call_with_parts(code, arguments, parts):
-    taken = np.empty(parts, np.int64)
-    for part in range(parts):
+    taken = np.empty(parts + 1, np.int64)  # the last one says that all are
+    for part in range(parts + 1):
         taken[part] = 0
     for first in prange(parts):
-        for further in range(parts):
+        for further in range(parts if taken[parts] == 0 else 0):
             part = (first + further) % parts
             if _take(taken, part):
                 call(code, (arguments, part))
+        taken[parts] = 1
 
 
 def launch(kernel_in_parts: Any, cuts: Any, *arguments: Any) -> None:

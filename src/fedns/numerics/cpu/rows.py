@@ -9,6 +9,7 @@ An intercept is a virtual last column of ones: it is never stored. Vectors and t
 from typing import Any
 
 import numpy as np
+from numba import types
 from numba.extending import overload
 
 from fedns.numerics.cpu.dense import dense_add_combination, dense_add_srht, dense_add_to_buckets, dense_margins
@@ -300,11 +301,12 @@ def _add_srht_blocks(rows, y, s, begin, first, last, w, scale, loss, key0, key1,
 @_body(add_transformed)
 def _add_transformed(rows, position, first, last, slopes, signed, intercept, total, chosen, block, sketch):
     if _is_dense(rows):
+        ahead = True if rows.types[0].dtype == types.float64 else None  # memory keeps up with narrower numbers by itself
 
         def dense(rows, position, first, last, slopes, signed, intercept, total, chosen, block, sketch):
             dense_add_srht(
-                rows.flat, rows.num_columns, position, first, last, slopes, signed, intercept, total, chosen, block.shape[0],
-                sketch,
+                rows.flat, rows.num_columns, ahead, position, first, last, slopes, signed, intercept, total, chosen,
+                block.shape[0], sketch,
             )  # fmt: skip
 
         return dense

@@ -277,6 +277,18 @@ def load_strip(typing_context, array, index, stride, count, shape):
 
 
 @intrinsic
+def fetch_strip(typing_context, array, index, stride, shape):
+    """Ask memory for the lines of the elements at index, index + stride, ..., one for each item of `shape`."""
+
+    def generate(context, builder, signature, arguments):
+        for i in range(shape.count):
+            fetch(context, builder, signature.args[0], arguments[0], moved(builder, arguments[1], i, arguments[2]))
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, types.intp, shape), generate
+
+
+@intrinsic
 def no_strip(typing_context, shape):
     """A vector of zeros for each item of `shape`."""
 

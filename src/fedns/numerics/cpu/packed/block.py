@@ -207,7 +207,7 @@ def opened_add_srht(opened, position, first, last, slopes, signed, intercept, to
         start = opened.first + first
         ones = _bits(rows, start, start + whole_rows)
         add_whole_blocks(
-            rows.numbers[start * rows.width :], rows.numbers[:0], rows.width, ones, columns, position, slopes, signed,
+            rows.numbers[start * rows.width :], rows.numbers[:0], rows.width, ones, None, columns, position, slopes, signed,
             intercept, total, whole_rows, chosen, inner, sketch,
         )  # fmt: skip
     if first + whole_rows < last:
@@ -215,8 +215,8 @@ def opened_add_srht(opened, position, first, last, slopes, signed, intercept, to
         write_out(rows, opened.first + last - left, opened.first + last, opened.scratch, 0)
         opened.written[0] = 0
         dense_add_srht(
-            opened.scratch, columns, position + whole_rows, 0, left, slopes[whole_rows:], signed[whole_rows:], intercept,
-            total, chosen, inner, sketch,
+            opened.scratch, columns, None, position + whole_rows, 0, left, slopes[whole_rows:], signed[whole_rows:],
+            intercept, total, chosen, inner, sketch,
         )  # fmt: skip
 
 
