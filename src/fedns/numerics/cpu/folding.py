@@ -57,7 +57,7 @@ def _add_in_parts(starter, cuts, total, rows, weights):
 def weighted_gram(rows: Any, weights: Any) -> Any:
     """sum_i weights[i] rows[i] rows[i]', in blocks whose sums do not depend on threads."""
     columns, number = rows.shape[1], -(-len(rows) // _GRAM_ROWS)
-    blocks, gram = np.zeros((number, columns * (columns + 1) // 2)), np.empty((columns, columns))
+    blocks, gram = np.empty((number, columns * (columns + 1) // 2)), np.empty((columns, columns))
     if rows.size * columns < _LEAST_PRODUCTS or parallel.thread_count() == 1:
         _weighted_grams(rows, weights, 0, number, blocks)
         _write_sum(blocks, gram)
@@ -68,7 +68,7 @@ def weighted_gram(rows: Any, weights: Any) -> Any:
 
 @exact_jit
 def _weighted_grams(rows, weights, low, high, out):
-    """out[b] += the weighted products of block b of rows, for blocks low:high."""
+    """out[b] = the sum of weighted products of block b of rows, for blocks low:high."""
     columns = rows.shape[1]
     panels, tile = dense_gram_scratch(_GRAM_ROWS, columns)
     roots = np.empty(_GRAM_ROWS)
@@ -78,6 +78,8 @@ def _weighted_grams(rows, weights, low, high, out):
         for i in range(last - first):
             roots[i] = np.sqrt(weights[first + i])
         write_panels(rows.reshape(rows.size), columns, first, last, roots, False, panels)
+        for e in range(out.shape[1]):
+            out[block, e] = 0.0
         add_panels(panels, last - first, columns, tile, out[block])
 
 
