@@ -135,7 +135,7 @@ class CpuBackend:
         if plan.kind == SRHT and isinstance(batch.rows, PackedRows):
             size = int(plan.sizes.max())
             code = code._replace(packed_srht=packed_srht_address(loss, batch.rows, w.shape[-1], plan.block_length, size))
-        after = (np.atleast_2d(w), code, gradient, sketch_code(plan), keys, table, starts)
+        after = (np.atleast_2d(w), code, gradient, sketch_code(plan, batch.rows), keys, table, starts)
         _launch(kernels.gradient_and_sketch_in_parts, batch, segments, w.shape[-1], *after)
         return parallel.merge(gradient, segments, batch.starts.size), _merged_sketches(table, starts, segments, plan.sizes)
 
@@ -146,8 +146,8 @@ class CpuBackend:
         for run in in_memory(batch.rows, segments):
             kernels.gradient_and_sketch(
                 run.rows, batch.targets[run.first : run.last], _NO_WEIGHTS, np.ones(segments.number), run.segments,
-                run.low, run.high, np.zeros((1, columns)), loss_code(rows_as_root), unused, sketch_code(plan), keys, table,
-                starts,
+                run.low, run.high, np.zeros((1, columns)), loss_code(rows_as_root), unused, sketch_code(plan, run.rows),
+                keys, table, starts,
             )  # fmt: skip
         return table
 

@@ -177,7 +177,7 @@ def dense_add_srht(flat, columns, ahead, position, first, last, slopes, signed, 
     """total += sum_i slopes[i] x_i, and sketch[r] += row chosen[r] of H (signed[i] x_i)_i, where row `first` is row
     `position` of the client. Rows are transformed `inner` at a time; the client's last ones are padded by zeros.
 
-    Unless `ahead` is None, memory may be asked for the rows that follow."""
+    Unless `ahead` is None, memory is asked for the rows that follow."""
     count = last - first
     whole, padded_count = count // inner * inner, -(-count // inner) * inner
     tail = np.zeros((padded_count - whole) * columns, flat.dtype)
@@ -185,18 +185,9 @@ def dense_add_srht(flat, columns, ahead, position, first, last, slopes, signed, 
         copy(flat, (first + whole) * columns, (count - whole) * columns, tail)
         for i in range(count, padded_count):  # they have room for whole blocks
             slopes[i] = signed[i] = 0.0
-    own = flat[first * columns :]
-    if ahead is not None:  # noqa: SIM102  (by itself: where it is None the loop is not compiled twice)
-        # It takes 2 to 20 % off the time. Where rows are narrow or, up to 64 columns, whole cache lines, it adds to it.
-        if columns > (64 if columns % 8 == 0 else 48):
-            add_whole_blocks(
-                own, tail, columns, None, ahead, columns, position, slopes, signed, intercept, total, padded_count, chosen,
-                inner, sketch,
-            )  # fmt: skip
-            return
     add_whole_blocks(
-        own, tail, columns, None, None, columns, position, slopes, signed, intercept, total, padded_count, chosen, inner,
-        sketch,
+        flat[first * columns :], tail, columns, None, ahead, columns, position, slopes, signed, intercept, total,
+        padded_count, chosen, inner, sketch,
     )  # fmt: skip
 
 

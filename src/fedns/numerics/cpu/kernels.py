@@ -300,8 +300,8 @@ def gradient_and_sketch(rows, y, s, totals, segments, low, high, points, loss, g
                 continue
             if kind == SRHT:
                 add_srht(
-                    part, first - begin, start, stop, slope, root, intercept, chosen, key0, key1, signed, block, total,
-                    sketch,
+                    part, plan.transform, first - begin, start, stop, slope, root, intercept, chosen, key0, key1, signed,
+                    block, total, sketch,
                 )  # fmt: skip
                 continue
             add_combination(part, start, stop, slope, intercept, total)

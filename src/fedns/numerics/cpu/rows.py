@@ -9,10 +9,9 @@ An intercept is a virtual last column of ones: it is never stored. Vectors and t
 from typing import Any
 
 import numpy as np
-from numba import types
 from numba.extending import overload
 
-from fedns.numerics.cpu.dense import dense_add_combination, dense_add_srht, dense_add_to_buckets, dense_margins
+from fedns.numerics.cpu.dense import dense_add_combination, dense_add_to_buckets, dense_margins
 from fedns.numerics.cpu.formulas import call
 from fedns.numerics.cpu.hadamard import add_sampled_outputs, transform_rows
 from fedns.numerics.cpu.jit import FUSED, exact_jit, jit
@@ -83,10 +82,10 @@ def add_srht_blocks(rows, y, s, begin, first, last, w, scale, loss, key0, key1, 
     raise NotImplementedError("compiled code only")
 
 
-def add_transformed(rows, position, first, last, slopes, signed, intercept, total, chosen, block, sketch):
+def add_transformed(rows, code, position, first, last, slopes, signed, intercept, total, chosen, block, sketch):
     """total += sum_i slopes[i] x_i, and sketch[r] += row chosen[r] of H (signed[i] x_i)_i, where row `first` is row
     `position` of H's columns. Block is scratch space whose length, at least 16, is the number of rows that are
-    transformed together."""
+    transformed together; `code` is where dense rows find the code to do it with."""
     raise NotImplementedError("compiled code only")
 
 
@@ -299,25 +298,25 @@ def _add_srht_blocks(rows, y, s, begin, first, last, w, scale, loss, key0, key1,
 
 
 @_body(add_transformed)
-def _add_transformed(rows, position, first, last, slopes, signed, intercept, total, chosen, block, sketch):
+def _add_transformed(rows, code, position, first, last, slopes, signed, intercept, total, chosen, block, sketch):
     if _is_dense(rows):
-        ahead = True if rows.types[0].dtype == types.float64 else None  # memory keeps up with narrower numbers by itself
 
-        def dense(rows, position, first, last, slopes, signed, intercept, total, chosen, block, sketch):
-            dense_add_srht(
-                rows.flat, rows.num_columns, ahead, position, first, last, slopes, signed, intercept, total, chosen,
-                block.shape[0], sketch,
+        def dense(rows, code, position, first, last, slopes, signed, intercept, total, chosen, block, sketch):
+            call(
+                code,
+                (rows.flat, rows.num_columns, position, first, last, slopes, signed, intercept, total, chosen,
+                 block.shape[0], sketch),
             )  # fmt: skip
 
         return dense
     if _is_opened(rows):
 
-        def opened_rows(rows, position, first, last, slopes, signed, intercept, total, chosen, block, sketch):
+        def opened_rows(rows, code, position, first, last, slopes, signed, intercept, total, chosen, block, sketch):
             opened_add_srht(rows, position, first, last, slopes, signed, intercept, total, chosen, block.shape[0], sketch)
 
         return opened_rows
 
-    def sparse(rows, position, first, last, slopes, signed, intercept, total, chosen, block, sketch):
+    def sparse(rows, code, position, first, last, slopes, signed, intercept, total, chosen, block, sketch):
         add_combination(rows, first, last, slopes, intercept, total)
         inner = block.shape[0]
         for start in range(first, last, inner):

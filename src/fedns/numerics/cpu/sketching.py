@@ -4,37 +4,75 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import types
+from numba import from_dtype, types
 from numba.extending import overload
 
-from fedns.numerics.backend import SketchPlan
+from fedns.numerics.backend import SRHT, SketchPlan
 from fedns.numerics.cpu import simd
+from fedns.numerics.cpu.dense import dense_add_srht
 from fedns.numerics.cpu.formulas import FormulasType, address_of, address_of_parameters, call, type_of
 from fedns.numerics.cpu.jit import FUSED, jit
 from fedns.numerics.cpu.rows import add_to_buckets, add_transformed, scaled_block
+from fedns.numerics.packed import PackedRows
 from fedns.numerics.rng import random_bits
+from fedns.numerics.rows import Rows, SparseRows
 
 _ONE = np.uint64(1)
 _SHIFT_6, _SHIFT_32, _LOW_6 = np.uint64(6), np.uint64(32), np.uint64(63)
 
 
 class SketchCode(NamedTuple):
-    """A sketch as kernels get it: what a plan says, and addresses of its parameters and of its column formula."""
+    """A sketch as kernels get it: what a plan says, and addresses of its parameters, of its column formula, and of the code
+    that transforms dense rows."""
 
     kind: int
     nonzeros: int
     block_length: int
     parameters: int = 0
     column: int = 0
+    transform: int = 0
 
 
-def sketch_code(plan: SketchPlan) -> SketchCode:
-    """Compile the formula of the columns, where the sketch is given by them, or read it from disk."""
+def sketch_code(plan: SketchPlan, rows: Rows) -> SketchCode:
+    """Compile what this sketch of such rows alone needs, the formula of its columns or their transform, or read it from
+    disk."""
     code = SketchCode(int(plan.kind), plan.nonzeros, plan.block_length)
+    if plan.kind == SRHT and not isinstance(rows, SparseRows | PackedRows):
+        return code._replace(transform=_transform_code(rows[0].dtype, _pays_to_ask_ahead(rows)))
     if plan.columns is None:
         return code
     parameters, column = _column_code(plan.columns)
     return code._replace(parameters=parameters, column=column)
+
+
+def _pays_to_ask_ahead(rows: Any) -> bool:
+    """Whether memory is asked for the next block of rows while this one is transformed. It takes 2 to 24 % off the time;
+    where rows are narrow or, up to 64 columns, whole cache lines, it adds to it."""
+    columns = rows.shape[1]
+    return bool(rows[0].dtype == np.float64) and columns > (64 if columns % 8 == 0 else 48)
+
+
+@cache
+def _transform_code(dtype: Any, ahead: bool) -> int:
+    run, number = types.float64[::1], types.int64
+    return address_of(
+        _transform_ahead if ahead else _transform, from_dtype(dtype)[::1], number, number, number, number, run, run,
+        types.boolean, run, types.int64[::1], number, types.float64[:, ::1],
+    )  # fmt: skip
+
+
+@jit
+def _transform(flat, columns, position, first, last, slopes, signed, intercept, total, chosen, inner, sketch):
+    dense_add_srht(
+        flat, columns, None, position, first, last, slopes, signed, intercept, total, chosen, inner, sketch,
+    )  # fmt: skip
+
+
+@jit
+def _transform_ahead(flat, columns, position, first, last, slopes, signed, intercept, total, chosen, inner, sketch):
+    dense_add_srht(
+        flat, columns, True, position, first, last, slopes, signed, intercept, total, chosen, inner, sketch,
+    )  # fmt: skip
 
 
 @cache
@@ -77,12 +115,12 @@ def _signs(key0, key1, position, count, scale, root, signed):
 
 
 @jit
-def add_srht(rows, position, first, last, slope, root, intercept, chosen, key0, key1, signed, block, total, sketch):
+def add_srht(rows, code, position, first, last, slope, root, intercept, chosen, key0, key1, signed, block, total, sketch):
     """S = sqrt(1/k) R H diag(signs). With H_P = H_(P/B) (x) H_B: transform blocks of B rows in cache, then add row
     (r mod B), with the sign of the outer Hadamard entry (r div B, block number), to each sampled output r. The gradient
     goes along, total += sum_i slope[i] x_i."""
     _signs(key0, key1, position, last - first, np.sqrt(1.0 / chosen.size), root, signed)
-    add_transformed(rows, position, first, last, slope, signed, intercept, total, chosen, block, sketch)
+    add_transformed(rows, code, position, first, last, slope, signed, intercept, total, chosen, block, sketch)
 
 
 @jit

@@ -128,9 +128,10 @@ class SoftmaxBackend:
             root, table = np.empty((high - low, w.size)), np.zeros_like(out)
             fill(rows, y, s, 1.0 / totals[client], begin, low, high, w, int(self.reference), self.outputs, root)
             place = [np.array([value], dtype=np.int64) for value in (0, 0, high - low, -low, count)]
+            dense = DenseRows.of(root)
             add(
-                DenseRows.of(root), np.zeros(len(root)), np.empty(0), np.ones(1), Segments(*place), 0, 1,
-                np.zeros((1, w.size)), loss_code(rows_as_root), np.zeros((1, w.size)), sketch_code(one),
+                dense, np.zeros(len(root)), np.empty(0), np.ones(1), Segments(*place), 0, 1,
+                np.zeros((1, w.size)), loss_code(rows_as_root), np.zeros((1, w.size)), sketch_code(one, dense),
                 keys[client : client + 1], table, np.array([0, len(out)]),
             )  # fmt: skip
             out += table
