@@ -35,8 +35,13 @@ OWNERS = {
     "cupy": {path.relative_to(ROOT).as_posix() for path in (ROOT / "numerics/gpu").glob("*.py")},
     "distributed": {"simulation/cluster.py"},
     "llvmlite": {
-        f"numerics/cpu/{part}.py"
-        for part in ("formulas", "narrow", "packed/block", "packed/groups", "packed/ones", "parts", "pointwise", "simd")
+        f"numerics/cpu/{folder}{part}.py"
+        for folder, parts in (
+            ("", ("formulas", "parts", "pointwise", "simd")),
+            ("narrow/", ("rows", "sjlt", "srht")),
+            ("packed/", ("block", "groups", "ones")),
+        )
+        for part in parts
     },
     "flwr": {
         f"transports/flower/{part}.py"

@@ -18,7 +18,8 @@ from fedns.federation.site import rehearsal
 from fedns.federation.site.guard import Guard
 from fedns.federation.site.serve import prepare
 from fedns.federation.site.service import SiteService
-from fedns.numerics.cpu import dense, kernels, narrow
+from fedns.numerics.cpu import dense, kernels
+from fedns.numerics.cpu.narrow import sjlt, srht
 from fedns.runs.builder import algorithm_of, at_site, problem_of
 
 SHARDS = make_shards(rows=300, sizes=(300,))
@@ -26,7 +27,7 @@ SHARDS = make_shards(rows=300, sizes=(300,))
 
 def compiled():
     """How many variants every kernel has by now."""
-    modules = (dense, kernels, narrow)
+    modules = (dense, kernels, sjlt, srht)
     return {
         f"{module.__name__}.{name}": len(value.signatures)
         for module in modules

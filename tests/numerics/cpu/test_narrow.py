@@ -6,6 +6,7 @@ import pytest
 import fedns
 from fedns.core.shards import Shards
 from fedns.numerics import parallel
+from fedns.numerics.cpu import backend
 from fedns.numerics.rng import stream_keys
 
 SIZES = np.array([1, 7, 8, 16, 33, 300])  # shorter than a group, whole groups, groups and a rest
@@ -63,3 +64,18 @@ def test_threads_and_batches_do_not_change_a_bit(sketch):
             own_gradient, own_table, _ = problem.gradient_and_sketch(w, alone, sketch.plan(alone.sizes), keys[[client]])
         assert np.array_equal(own_gradient[0], gradient[client])
         assert np.array_equal(own_table, table[offsets[client] : offsets[client + 1]])
+
+
+@pytest.mark.parametrize("columns", [1, 4, 8, 18, 54, 64])
+@pytest.mark.parametrize(("dtype", "intercept", "weighted"), [("f8", False, False), ("i2", True, True)])
+def test_blocks_of_narrow_rows_have_the_bits_of_other_blocks(columns, dtype, intercept, weighted, monkeypatch):
+    data = shards(columns, dtype, weighted)
+    problem = fedns.Problem(intercept=intercept)
+    w = np.random.default_rng(0).standard_normal(problem.num_features(columns)) * 0.3
+    keys, plan = stream_keys(0, "test", 0, np.arange(SIZES.size)), fedns.SRHT(20).plan(data.sizes)
+    narrow = problem.gradient_and_sketch(w, data, plan, keys)
+    asked = []
+    monkeypatch.setattr(backend, "blocks_address", lambda *arguments: asked.append(arguments) or 0)
+    for own, other in zip(narrow, problem.gradient_and_sketch(w, data, plan, keys), strict=True):
+        np.testing.assert_array_equal(own, other)
+    assert asked

@@ -12,7 +12,8 @@ from fedns.numerics import parallel
 from fedns.numerics.backend import SJLT, SRHT, Batch, FloatArray, IntArray, Keys, LocalSteps, SketchPlan
 from fedns.numerics.cpu import kernels, pointwise
 from fedns.numerics.cpu.local_steps import minibatch_steps
-from fedns.numerics.cpu.narrow import groups_address
+from fedns.numerics.cpu.narrow.sjlt import groups_address
+from fedns.numerics.cpu.narrow.srht import blocks_address
 from fedns.numerics.cpu.packed.groups import packed_groups_address
 from fedns.numerics.cpu.packed.srht import packed_srht_address
 from fedns.numerics.cpu.parts import launch
@@ -135,7 +136,10 @@ class CpuBackend:
         if plan.kind == SRHT and isinstance(batch.rows, PackedRows):
             size = int(plan.sizes.max())
             code = code._replace(packed_srht=packed_srht_address(loss, batch.rows, w.shape[-1], plan.block_length, size))
-        after = (np.atleast_2d(w), code, gradient, sketch_code(plan, batch.rows), keys, table, starts)
+        elif plan.kind == SRHT:
+            code = code._replace(blocks=blocks_address(loss, batch.rows, w.shape[-1], plan.block_length))
+        sketch = sketch_code(plan, batch.rows, in_a_loop=code.blocks != 0)
+        after = (np.atleast_2d(w), code, gradient, sketch, keys, table, starts)
         _launch(kernels.gradient_and_sketch_in_parts, batch, segments, w.shape[-1], *after)
         return parallel.merge(gradient, segments, batch.starts.size), _merged_sketches(table, starts, segments, plan.sizes)
 

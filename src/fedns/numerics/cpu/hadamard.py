@@ -1,7 +1,12 @@
 """The Walsh-Hadamard transform of a block of rows, in place."""
 
+import numpy as np
+from numba import njit
+
 from fedns.numerics.cpu import simd
-from fedns.numerics.cpu.jit import jit
+from fedns.numerics.cpu.jit import exact_jit, jit
+
+_FLIPS = 12  # bits of the number of a block that change together, more than most do
 
 
 @jit
@@ -52,3 +57,30 @@ def add_sampled_outputs(block, outer, chosen, sketch):
         p, q = (chosen[r] & (inner - 1)) * width, r * sketch_width
         for c in range(0, width, 8):
             simd.store(outputs, q + c, simd.fma(simd.load(cells, p + c), sign, simd.load(outputs, q + c)))
+
+
+@exact_jit
+def orders_and_signs(chosen, inner, number, lanes):
+    """The output of a block of `inner` rows that each chosen output is made from, its sign for the block with this number,
+    and what the sign is multiplied by when the last changed + 1 bits of a number change."""
+    order, current, flips = np.zeros(lanes, np.int64), np.zeros(lanes), np.zeros((_FLIPS, lanes))
+    for r in range(chosen.size):
+        order[r] = chosen[r] & (inner - 1)
+        current[r] = 1.0 - 2.0 * parity((chosen[r] // inner) & number)
+    for changed in range(_FLIPS):
+        for r in range(chosen.size):
+            flips[changed, r] = 1.0 - 2.0 * parity((chosen[r] // inner) & ((2 << changed) - 1))
+    return order, current, flips.reshape(flips.size)
+
+
+@njit(inline="always")
+def write_signs(signs, place, chosen, inner, number, current, flips, lanes):
+    """signs[place : place + lanes] = those of the block with this number; `current` becomes those of the next."""
+    changed = simd.one_bits(number ^ (number + 1)) - 1
+    for v in range(0, lanes, 8):
+        own = simd.load(current, v)
+        simd.store(signs, place + v, own)
+        simd.store(current, v, own * simd.load(flips, lanes * min(changed, _FLIPS - 1) + v))
+    if changed >= _FLIPS:
+        for r in range(chosen.size):
+            current[r] = 1.0 - 2.0 * parity((chosen[r] // inner) & (number + 1))

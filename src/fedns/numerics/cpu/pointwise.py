@@ -39,7 +39,8 @@ class LossCode(NamedTuple):
     derivatives: int
     groups: int = 0  # the loop over groups of eight narrow rows, where one is wanted
     packed_groups: int = 0  # the same over packed rows
-    packed_srht: int = 0  # the loop over packed rows that SRHT transforms, where one is wanted
+    blocks: int = 0  # the loop over blocks of narrow rows that SRHT transforms, where one is wanted
+    packed_srht: int = 0  # the same over packed rows
 
 
 @cache

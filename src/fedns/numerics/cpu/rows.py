@@ -294,6 +294,19 @@ def _add_srht_blocks(rows, y, s, begin, first, last, w, scale, loss, key0, key1,
         return lambda rows, y, s, begin, first, last, w, scale, loss, key0, key1, chosen, total, sketch: add_packed_blocks(
             rows, y, s, begin, first, last, w, scale, loss, key0, key1, chosen, total, sketch
         )
+    if _is_dense(rows):
+
+        def dense(rows, y, s, begin, first, last, w, scale, loss, key0, key1, chosen, total, sketch):
+            if loss.blocks == 0:
+                return first
+            call(
+                loss.blocks,
+                (loss.parameters, rows.flat, rows.num_columns, y, s, begin, first, last, w, scale, key0, key1, chosen, total,
+                 sketch, 0, 0),
+            )  # fmt: skip
+            return last
+
+        return dense
     return lambda rows, y, s, begin, first, last, w, scale, loss, key0, key1, chosen, total, sketch: first
 
 

@@ -56,23 +56,19 @@ def address(context: Any, builder: Any, array_type: Any, array: Any, index: Any)
     return builder.gep(data, [index])
 
 
-def lane_mask(builder: Any, count: Any) -> Any:
+def lane_mask(builder: Any, count: Any, lanes: int = LANES) -> Any:
     """Lanes 0, 1, ... below count."""
-    lanes = ir.Constant(ir.VectorType(ir.IntType(64), LANES), list(range(LANES)))
-    empty = ir.Constant(ir.VectorType(ir.IntType(64), LANES), ir.Undefined)
-    one = builder.insert_element(empty, count, ir.Constant(ir.IntType(32), 0))
-    zeros = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
-    return builder.icmp_signed("<", lanes, builder.shuffle_vector(one, empty, zeros))
+    numbers = ir.Constant(ir.VectorType(ir.IntType(64), lanes), list(range(lanes)))
+    return builder.icmp_signed("<", numbers, repeated(builder, count, lanes))
 
 
 def masked_load(builder: Any, element: Any, pointer: Any, mask: Any) -> Any:
-    """llvm.masked.load of eight elements, zeros where the mask is not set."""
-    lanes = ir.VectorType(element, LANES)
+    """llvm.masked.load of as many elements as the mask has, zeros where it is not set."""
+    lanes = ir.VectorType(element, mask.type.count)
     pointer = builder.bitcast(pointer, lanes.as_pointer())
     kind = "i" if isinstance(element, ir.IntType) else "f"
-    name = f"llvm.masked.load.v{LANES}{kind}{8 * size_of(element)}.p0"
-    flags = ir.VectorType(ir.IntType(1), LANES)
-    signature = ir.FunctionType(lanes, [pointer.type, ir.IntType(32), flags, lanes])
+    name = f"llvm.masked.load.v{lanes.count}{kind}{8 * size_of(element)}.p0"
+    signature = ir.FunctionType(lanes, [pointer.type, ir.IntType(32), mask.type, lanes])
     function = cgutils.get_or_insert_function(builder.module, signature, name)
     align = ir.Constant(ir.IntType(32), size_of(element))
     return builder.call(function, [pointer, align, mask, ir.Constant(lanes, None)])
@@ -85,11 +81,11 @@ def size_of(element: Any) -> int:
     return 8 if isinstance(element, ir.DoubleType) else 4
 
 
-def repeated(builder: Any, x: Any) -> Any:
-    """A double in every lane, for other intrinsics."""
-    empty = ir.Constant(DOUBLES, ir.Undefined)
+def repeated(builder: Any, x: Any, lanes: int = LANES) -> Any:
+    """A number in every lane, for other intrinsics."""
+    empty = ir.Constant(ir.VectorType(x.type, lanes), ir.Undefined)
     one = builder.insert_element(empty, x, ir.Constant(ir.IntType(32), 0))
-    return builder.shuffle_vector(one, empty, ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES))
+    return builder.shuffle_vector(one, empty, ir.Constant(ir.VectorType(ir.IntType(32), lanes), [0] * lanes))
 
 
 def _fma(builder: Any, a: Any, b: Any, c: Any) -> Any:
@@ -205,6 +201,12 @@ def total(typing_context, a):
         return builder.extract_element(value, ir.Constant(ir.IntType(32), 0))
 
     return types.float64(vector), generate
+
+
+def first_lanes(builder: Any, count: int, *vectors: Any) -> list[Any]:
+    """So many lanes of each vector."""
+    lanes = ir.Constant(ir.VectorType(ir.IntType(32), count), list(range(count)))
+    return [builder.shuffle_vector(one, one, lanes) if count < LANES else one for one in vectors]
 
 
 def parts_of(builder: Any, vectors: Any) -> list[Any]:
@@ -326,10 +328,38 @@ def store_row(typing_context, array, index, row):
     return types.void(array, types.intp, row), generate
 
 
-def _coefficient(context: Any, builder: Any, signature: Any, arguments: Any, i: int) -> Any:
-    """Element arguments[2] + i of the array arguments[1], in every lane."""
-    index = moved(builder, arguments[2], i, 1)
-    return repeated(builder, builder.load(address(context, builder, signature.args[1], arguments[1], index)))
+def numbers_at(context: Any, builder: Any, array_type: Any, array: Any, index: Any, count: int) -> list[Any]:
+    """Elements index, index + 1, ... of an array."""
+    places = (address(context, builder, array_type, array, moved(builder, index, i, 1)) for i in range(count))
+    return [builder.load(place) for place in places]
+
+
+def combined(builder: Any, parts: list[Any], coefficients: list[Any], total: Any) -> Any:
+    """total + the sum of the parts times their coefficients, in two chains."""
+    chains = [total, ir.Constant(total.type, None)]
+    for i, (part, coefficient) in enumerate(zip(parts, coefficients, strict=True)):
+        chains[i % 2] = fused(builder, part, repeated(builder, coefficient, part.type.count), chains[i % 2])
+    return builder.fadd(*chains)
+
+
+def hadamard_of(builder: Any, parts: list[Any], coefficients: list[Any]) -> list[Any]:
+    """The Hadamard transform of the parts times their coefficients; their number is a power of two. The first stage is two
+    fused operations on one product."""
+    parts = parts.copy()
+    for i in range(0, len(parts), 2):
+        first, second = (repeated(builder, coefficients[i + j], parts[i].type.count) for j in range(2))
+        product = builder.fmul(parts[i + 1], second)
+        parts[i], parts[i + 1] = (
+            fused(builder, parts[i], first, product),
+            fused(builder, parts[i], first, builder.fneg(product)),
+        )
+    half = 2
+    while half < len(parts):
+        for i in (i for i in range(len(parts)) if not i & half):
+            a, b = parts[i], parts[i + half]
+            parts[i], parts[i + half] = builder.fadd(a, b), builder.fsub(a, b)
+        half *= 2
+    return parts
 
 
 @intrinsic
@@ -337,10 +367,8 @@ def combine(typing_context, vectors, coefficients, index, total):
     """total + the sum of the vectors times coefficients[index], coefficients[index + 1], ..., in two chains."""
 
     def generate(context, builder, signature, arguments):
-        chains = [arguments[3], ir.Constant(DOUBLES, [0.0] * LANES)]
-        for i, part in enumerate(parts_of(builder, arguments[0])):
-            chains[i % 2] = fused(builder, part, _coefficient(context, builder, signature, arguments, i), chains[i % 2])
-        return builder.fadd(*chains)
+        numbers = numbers_at(context, builder, signature.args[1], *arguments[1:3], vectors.count)
+        return combined(builder, parts_of(builder, arguments[0]), numbers, arguments[3])
 
     return vector(vectors, coefficients, types.intp, vector), generate
 
@@ -348,24 +376,11 @@ def combine(typing_context, vectors, coefficients, index, total):
 @intrinsic
 def scaled_hadamard(typing_context, vectors, coefficients, index):
     """The Hadamard transform of the vectors times coefficients[index], coefficients[index + 1], ...; their number is a
-    power of two. The first stage is two fused operations on one product."""
+    power of two."""
 
     def generate(context, builder, signature, arguments):
-        parts = parts_of(builder, arguments[0])
-        for i in range(0, len(parts), 2):
-            first, second = (_coefficient(context, builder, signature, arguments, i + j) for j in range(2))
-            product = builder.fmul(parts[i + 1], second)
-            parts[i], parts[i + 1] = (
-                fused(builder, parts[i], first, product),
-                fused(builder, parts[i], first, builder.fneg(product)),
-            )
-        half = 2
-        while half < len(parts):
-            for i in (i for i in range(len(parts)) if not i & half):
-                a, b = parts[i], parts[i + half]
-                parts[i], parts[i + half] = builder.fadd(a, b), builder.fsub(a, b)
-            half *= 2
-        return joined(builder, parts)
+        numbers = numbers_at(context, builder, signature.args[1], *arguments[1:], vectors.count)
+        return joined(builder, hadamard_of(builder, parts_of(builder, arguments[0]), numbers))
 
     return vectors(vectors, coefficients, types.intp), generate
 
@@ -418,26 +433,30 @@ def add_to_each(typing_context, vectors, a):
     return vectors(vectors, vector), generate
 
 
+def lane_sums(builder: Any, parts: list[Any]) -> Any:
+    """The sums of the lanes of eight vectors, one in each lane, each in the order of `total`."""
+    half, index = LANES // 2, ir.VectorType(ir.IntType(32), LANES)
+    while half > 0:
+        # Lanes whose number has the bit `half` come from the second vector, the others from the first.
+        low = [i if not i & half else LANES + i - half for i in range(LANES)]
+        high = [i + half for i in low]
+        parts = [
+            builder.fadd(
+                builder.shuffle_vector(a, b, ir.Constant(index, low)),
+                builder.shuffle_vector(a, b, ir.Constant(index, high)),
+            )
+            for a, b in zip(parts[:half], parts[half:], strict=True)
+        ]
+        half //= 2
+    return parts[0]
+
+
 @intrinsic
 def totals(typing_context, vectors):
     """The sums of the lanes of eight vectors, one in each lane, each in the order of `total`."""
 
     def generate(context, builder, signature, arguments):
-        parts, half = parts_of(builder, arguments[0]), LANES // 2
-        index = ir.VectorType(ir.IntType(32), LANES)
-        while half > 0:
-            # Lanes whose number has the bit `half` come from the second vector, the others from the first.
-            low = [i if not i & half else LANES + i - half for i in range(LANES)]
-            high = [i + half for i in low]
-            parts = [
-                builder.fadd(
-                    builder.shuffle_vector(a, b, ir.Constant(index, low)),
-                    builder.shuffle_vector(a, b, ir.Constant(index, high)),
-                )
-                for a, b in zip(parts[:half], parts[half:], strict=True)
-            ]
-            half //= 2
-        return parts[0]
+        return lane_sums(builder, parts_of(builder, arguments[0]))
 
     return vector(vectors), generate
 
@@ -452,13 +471,6 @@ def negated_where(typing_context, a, word):
         return builder.select(mask, builder.fneg(arguments[0]), arguments[0])
 
     return vector(vector, types.uint64), generate
-
-
-def _words(builder: Any, x: Any) -> Any:
-    """A 64-bit word in every lane."""
-    empty = ir.Constant(_WORDS, ir.Undefined)
-    one = builder.insert_element(empty, x, ir.Constant(ir.IntType(32), 0))
-    return builder.shuffle_vector(one, empty, ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES))
 
 
 def _every(word: Any) -> Any:
@@ -479,12 +491,12 @@ def draw_buckets(typing_context, key0, key1, index, size, width, root, places, a
 
     def generate(context, builder, signature, arguments):
         key0, key1, index, size, width, root, places, at = arguments
-        counter = builder.add(_words(builder, index), ir.Constant(_WORDS, list(range(LANES))))
-        first = _mixed(builder, builder.add(_words(builder, key0), builder.mul(counter, _every(rng.GOLDEN))))
-        bits = _mixed(builder, builder.xor(first, _words(builder, key1)))
-        bucket = builder.lshr(builder.mul(builder.lshr(bits, _every(32)), _words(builder, size)), _every(32))
+        counter = builder.add(repeated(builder, index), ir.Constant(_WORDS, list(range(LANES))))
+        first = _mixed(builder, builder.add(repeated(builder, key0), builder.mul(counter, _every(rng.GOLDEN))))
+        bits = _mixed(builder, builder.xor(first, repeated(builder, key1)))
+        bucket = builder.lshr(builder.mul(builder.lshr(bits, _every(32)), repeated(builder, size)), _every(32))
         pointer = address(context, builder, signature.args[6], places, at)
-        cell = builder.mul(bucket, _words(builder, width))
+        cell = builder.mul(bucket, repeated(builder, width))
         builder.store(cell, builder.bitcast(pointer, _WORDS.as_pointer()), align=8)
         sign = builder.shl(bits, _every(63))
         return builder.bitcast(builder.xor(builder.bitcast(root, _WORDS), sign), DOUBLES)

@@ -33,10 +33,12 @@ class SketchCode(NamedTuple):
     transform: int = 0
 
 
-def sketch_code(plan: SketchPlan, rows: Rows) -> SketchCode:
+def sketch_code(plan: SketchPlan, rows: Rows, in_a_loop: bool = False) -> SketchCode:
     """Compile what this sketch of such rows alone needs, the formula of its columns or their transform, or read it from
-    disk."""
+    disk. Rows that a loop of their loss transforms need neither."""
     code = SketchCode(int(plan.kind), plan.nonzeros, plan.block_length)
+    if in_a_loop:
+        return code
     if plan.kind == SRHT and not isinstance(rows, SparseRows | PackedRows):
         return code._replace(transform=_transform_code(rows[0].dtype, _pays_to_ask_ahead(rows)))
     if plan.columns is None:

@@ -25,6 +25,7 @@ from fedns.numerics.cpu.simd import (
     DOUBLES,
     LANES,
     address,
+    first_lanes,
     fused,
     joined,
     lane_mask,
@@ -161,7 +162,7 @@ def _products(rows: _Row, row: Any, weights: list[Any], shares_type: Any, shares
     builder, total = rows.builder, ir.Constant(DOUBLES, [0.0] * LANES)
     for i, weight in enumerate(weights):
         x = rows.number(row, i, len(weights))
-        total = replaced(builder, total, fused(builder, x, *first_lanes(builder, x, weight, total)))
+        total = replaced(builder, total, fused(builder, x, *first_lanes(builder, x.type.count, weight, total)))
     for cell in rows.ones(row):
         share = row_part(rows.context, builder, shares_type, shares, builder.mul(cell, ir.Constant(_INDEX, LANES)), 0, None)
         total = builder.fadd(total, share)
@@ -176,7 +177,7 @@ def _add_row(rows: _Row, row: Any, scale: Any, sums: list[Any], root: Any, array
     after = []
     for i, total in enumerate(sums):
         x = rows.number(row, i, len(sums))
-        slopes, part, own = first_lanes(builder, x, scales, total, roots)
+        slopes, part, own = first_lanes(builder, x.type.count, scales, total, roots)
         after.append(replaced(builder, ir.Constant(DOUBLES, [0.0] * LANES), fused(builder, x, slopes, part)))
         pointer = address(rows.context, builder, table_type, table, moved(builder, cell, i))
         pointer = builder.bitcast(pointer, x.type.as_pointer())
@@ -194,12 +195,6 @@ def short_vector(context: Any, builder: Any, array_type: Any, place: Any, lanes:
     element = context.get_value_type(array_type.dtype)
     loaded = builder.load(builder.bitcast(place, ir.VectorType(element, lanes).as_pointer()), align=size_of(element))
     return widened(builder, array_type, loaded)
-
-
-def first_lanes(builder: Any, like: Any, *vectors: Any) -> list[Any]:
-    """As many lanes of each vector as `like` has."""
-    lanes = ir.Constant(ir.VectorType(ir.IntType(32), like.type.count), list(range(like.type.count)))
-    return [builder.shuffle_vector(one, one, lanes) if like.type != DOUBLES else one for one in vectors]
 
 
 def replaced(builder: Any, vector: Any, lanes: Any) -> Any:

@@ -13,7 +13,7 @@ from numba import from_dtype, njit, types
 from fedns.numerics.cpu import simd
 from fedns.numerics.cpu.dense import ONE_CHAIN, aligned
 from fedns.numerics.cpu.formulas import FormulasType, address_of, call, type_of
-from fedns.numerics.cpu.hadamard import parity
+from fedns.numerics.cpu.hadamard import orders_and_signs, write_signs
 from fedns.numerics.cpu.jit import exact_jit, jit
 from fedns.numerics.cpu.packed import ones
 from fedns.numerics.cpu.packed.groups import MOST_GROUPS, coefficients_of, last_rows, products_of_eight, tuple_of
@@ -27,7 +27,6 @@ _ROWS, _TOGETHER, _QUADS = ones.ROWS, ones.TOGETHER, ones.QUADS
 _BATCH = 512  # rows whose slopes and roots are held, a multiple of the others
 _GROUP = 128  # rows of a strip that are transformed before the outputs are added up
 _SIXTEEN = (0,) * _ROWS
-_FLIPS = 12  # bits of the number of a block that change together, more than most do
 _STRIPS_OF_A_GROUP = 2  # that take as long as one group does
 
 
@@ -87,7 +86,7 @@ def _add_blocks(
     layout = (numbers, width, codes, each, tuple_of(starts, groups))
     cells, even, odd = aligned(starts[each] + 1, lanes), np.zeros(starts[each] + 1), np.zeros(starts[each] + 1)
     # Output r of the sketch is output order[r] of a block, times signs[b, r] for block b.
-    order, current, flips = _orders_and_signs(chosen, (first - begin) // _ROWS, lanes)
+    order, current, flips = orders_and_signs(chosen, _ROWS, (first - begin) // _ROWS, lanes)
     signs = aligned(_BATCH // _ROWS, lanes)
     flat_signs, flat_sketch, sketch_width = signs.reshape(signs.size), sketch.reshape(sketch.size), sketch.shape[1]
     slopes, signed = aligned(1, _BATCH).reshape(_BATCH), aligned(1, _BATCH).reshape(_BATCH)
@@ -124,7 +123,7 @@ def _add_blocks(
             if firsts[g] < held:
                 _mark(by_group, g * _BATCH, firsts[g] % 8, min(held, lasts[g]) - firsts[g], count, bits)
         for b in range(count // _ROWS):
-            _write_signs(flat_signs, b * lanes, chosen, (at - begin) // _ROWS + b, current, flips, lanes)
+            write_signs(flat_signs, b * lanes, chosen, _ROWS, (at - begin) // _ROWS + b, current, flips, lanes)
         # Strips with numbers, as those of dense rows.
         for v in range(0, held, 8):
             for start in range(0, count, _GROUP):
@@ -161,33 +160,6 @@ def _add_blocks(
             for r in range(size):
                 sketch[r, c] = cells[starts[g] + c - low, r]
     done[0] = at
-
-
-@exact_jit
-def _orders_and_signs(chosen, number, lanes):
-    """The output of a block that each output of the sketch is made from, its sign for the block with this number, and what
-    the sign is multiplied by when the last changed + 1 bits of a number change."""
-    order, current, flips = np.zeros(lanes, np.int64), np.zeros(lanes), aligned(_FLIPS, lanes)
-    for r in range(chosen.size):
-        order[r] = chosen[r] & (_ROWS - 1)
-        current[r] = 1.0 - 2.0 * parity((chosen[r] // _ROWS) & number)
-    for changed in range(_FLIPS):
-        for r in range(chosen.size):
-            flips[changed, r] = 1.0 - 2.0 * parity((chosen[r] // _ROWS) & ((2 << changed) - 1))
-    return order, current, flips.reshape(flips.size)
-
-
-@njit(inline="always")
-def _write_signs(signs, place, chosen, number, current, flips, lanes):
-    """signs[place : place + lanes] = those of the block with this number, which become those of the next."""
-    changed = simd.one_bits(number ^ (number + 1)) - 1
-    for v in range(0, lanes, 8):
-        own = simd.load(current, v)
-        simd.store(signs, place + v, own)
-        simd.store(current, v, own * simd.load(flips, lanes * min(changed, _FLIPS - 1) + v))
-    if changed >= _FLIPS:
-        for r in range(chosen.size):
-            current[r] = 1.0 - 2.0 * parity((chosen[r] // _ROWS) & (number + 1))
 
 
 @njit(inline="always")

@@ -17,33 +17,19 @@ from fedns.numerics.cpu import simd
 from fedns.numerics.cpu.dense import aligned
 from fedns.numerics.cpu.formulas import FormulasType, address_of, type_of
 from fedns.numerics.cpu.jit import exact_jit
+from fedns.numerics.cpu.narrow.rows import MOST_VECTORS, RowCode, products_of_eight
 from fedns.numerics.cpu.pointwise import derivatives_of_eight
-from fedns.numerics.cpu.simd import (
-    DOUBLES,
-    LANES,
-    address,
-    fetch,
-    fused,
-    joined,
-    lane_mask,
-    moved,
-    parts_of,
-    repeated,
-    row_part,
-)
+from fedns.numerics.cpu.simd import DOUBLES, LANES, address, fused, joined, moved, parts_of, repeated
 from fedns.numerics.formulas import Formulas
 from fedns.numerics.rows import Rows, SparseRows
 
 _INDEX = ir.IntType(64)
-# Doubles after which memory is asked to have a line in the second-level cache: without it the processor waits a third of the
-# time where memory is fast. Into the first-level cache, or for narrower numbers, it only costs.
-_AHEAD = 2048
 
 
 def groups_address(loss: Formulas, rows: Rows, features: int) -> int:
     """Where the loop for this loss and rows of this width is; 0 where there is none, since they are not narrow."""
     vectors = -(-features // 8)
-    if isinstance(rows, SparseRows) or vectors > 8:  # a row, the coefficients and the gradient take 24 registers of 32
+    if isinstance(rows, SparseRows) or vectors > MOST_VECTORS:
         return 0
     return _groups_address(type_of(loss), rows[0].dtype, vectors)
 
@@ -71,7 +57,7 @@ def _add_groups(loss, flat, columns, y, s, begin, first, stop, w, scale, key0, k
     weights = simd.load_row(w, 0, w.size - 8 * (len(shape) - 1), none, shape)
     sums = simd.load_row(total, 0, 8, none, shape)
     scratch, places = aligned(2, 8).reshape(16), np.empty(8, np.int64)  # slopes and roots of eight rows, where they go
-    products = _products_of_eight(flat, first, columns, rest, ones, weights)
+    products = products_of_eight(flat, first, columns, rest, ones, weights)
     for i in range(first, stop, 8):
         weight = simd.load(s, i) * scale if s.size > 0 else simd.splat(scale)
         z = simd.totals(products)
@@ -82,29 +68,6 @@ def _add_groups(loss, flat, columns, y, s, begin, first, stop, w, scale, key0, k
         following = min(i + 8, stop - 8)  # after the last group its own margins again, which nobody reads
         products, sums = _add_eight(flat, i, following, columns, rest, ones, weights, sums, scratch, places, cells)
     simd.store_row(total, 0, sums)
-
-
-def _row(context: Any, builder: Any, kind: Any, array: Any, row: Any, columns: Any, tail: Any, i: int, vectors: int) -> Any:
-    """Vector i of a row; `tail` is what the last vector has: its mask, and what is added to it."""
-    return row_part(context, builder, kind, array, builder.mul(row, columns), i, tail if i + 1 == vectors else None)
-
-
-@intrinsic
-def _products_of_eight(typing_context, array, first, columns, rest, more, weights):
-    """The products of eight rows from `first` on with the weights, summed lane by lane: eight vectors."""
-
-    def generate(context, builder, signature, arguments):
-        array, first, columns, rest, more, weights = arguments
-        tail, weights, products = (lane_mask(builder, rest), more), parts_of(builder, weights), []
-        for j in range(LANES):
-            total, row = ir.Constant(DOUBLES, [0.0] * LANES), moved(builder, first, j, 1)
-            for i, weight in enumerate(weights):
-                x = _row(context, builder, signature.args[0], array, row, columns, tail, i, len(weights))
-                total = fused(builder, x, weight, total)
-            products.append(total)
-        return joined(builder, products)
-
-    return simd.Vectors(LANES)(array, types.intp, types.intp, types.intp, simd.vector, weights), generate
 
 
 @intrinsic
@@ -118,7 +81,8 @@ def _add_eight(typing_context, array, first, following, columns, rest, more, wei
     def generate(context, builder, signature, arguments):
         array, first, following, columns, rest, more, weights, sums, scratch, places, table = arguments
         kinds, products = signature.args, []
-        tail, weights, sums = (lane_mask(builder, rest), more), parts_of(builder, weights), parts_of(builder, sums)
+        weights, sums = parts_of(builder, weights), parts_of(builder, sums)
+        rows = RowCode(context, builder, kinds[0], array, columns, len(weights), rest)
 
         def at(kind: Any, own: Any, index: int) -> Any:
             return builder.load(address(context, builder, kind, own, ir.Constant(_INDEX, index)))
@@ -129,12 +93,9 @@ def _add_eight(typing_context, array, first, following, columns, rest, more, wei
             slope, root = (repeated(builder, at(kinds[8], scratch, start + j)) for start in (0, LANES))
             cell = at(kinds[9], places, j)
             for i, weight in enumerate(weights):
-                coming = _row(context, builder, kinds[0], array, ahead, columns, tail, i, len(weights))
-                total = fused(builder, coming, weight, total)
-                if kinds[0].dtype == types.float64:
-                    far = moved(builder, builder.mul(ahead, columns), 8 * i + _AHEAD, 1)
-                    fetch(context, builder, kinds[0], array, far)
-                x = _row(context, builder, kinds[0], array, row, columns, tail, i, len(weights))
+                total = fused(builder, rows.part(ahead, i, more), weight, total)
+                rows.ask_ahead(ahead, i)
+                x = rows.part(row, i, more)
                 sums[i] = fused(builder, x, slope, sums[i])
                 pointer = address(context, builder, kinds[10], table, moved(builder, cell, i))
                 pointer = builder.bitcast(pointer, DOUBLES.as_pointer())

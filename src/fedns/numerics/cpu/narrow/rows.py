@@ -1,0 +1,66 @@
+"""The code that reads rows which fit the registers, for the loops over them."""
+
+from typing import Any, NamedTuple
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from fedns.numerics.cpu import simd
+from fedns.numerics.cpu.simd import DOUBLES, LANES, fetch, fused, joined, lane_mask, moved, parts_of, row_part
+
+MOST_VECTORS = 8  # a row, the coefficients and the gradient take 24 registers of 32
+# Doubles after which memory is asked to have a line in the second-level cache: without it the processor waits a third of the
+# time where memory is fast. Into the first-level cache, or for narrower numbers, it only costs.
+_AHEAD = 2048
+
+
+class RowCode(NamedTuple):
+    """What the code for a row is made from: the array with its type, columns in a row, vectors in a row, and how many
+    numbers the last of them has."""
+
+    context: Any
+    builder: Any
+    kind: Any
+    array: Any
+    columns: Any
+    vectors: int
+    rest: Any
+
+    def part(self, row: Any, i: int, more: Any = None, lanes: int = LANES) -> Any:
+        """Vector i of a row; `more`, if it is given, is added to the last one, of which only some lanes may be wanted."""
+        index = self.builder.mul(row, self.columns)
+        last = (lane_mask(self.builder, self.rest, lanes), more) if i + 1 == self.vectors else None
+        return row_part(self.context, self.builder, self.kind, self.array, index, i, last)
+
+    def products(self, row: Any, weights: list[Any]) -> Any:
+        """Those of a row and the weights, summed lane by lane."""
+        total = ir.Constant(DOUBLES, [0.0] * LANES)
+        for i, weight in enumerate(weights):
+            total = fused(self.builder, self.part(row, i), weight, total)
+        return total
+
+    def ask_ahead(self, row: Any, i: int) -> None:
+        """Ask memory for what lies as far after vector i of a row as takes some time to come."""
+        if self.kind.dtype == types.float64:
+            far = moved(self.builder, self.builder.mul(row, self.columns), LANES * i + _AHEAD, 1)
+            fetch(self.context, self.builder, self.kind, self.array, far)
+
+
+@intrinsic
+def products_of_eight(typing_context, array, first, columns, rest, more, weights):
+    """The products of eight rows from `first` on with the weights, summed lane by lane: eight vectors. `more` is added to
+    the last vector of every row."""
+
+    def generate(context, builder, signature, arguments):
+        array, first, columns, rest, more, weights = arguments
+        weights, products = parts_of(builder, weights), []
+        rows = RowCode(context, builder, signature.args[0], array, columns, len(weights), rest)
+        for j in range(LANES):
+            total, row = ir.Constant(DOUBLES, [0.0] * LANES), moved(builder, first, j, 1)
+            for i, weight in enumerate(weights):
+                total = fused(builder, rows.part(row, i, more), weight, total)
+            products.append(total)
+        return joined(builder, products)
+
+    return simd.Vectors(LANES)(array, types.intp, types.intp, types.intp, simd.vector, weights), generate
