@@ -44,6 +44,22 @@ def test_what_is_encoded_is_decoded(precision):
     assert decoded.gradient.dtype == np.float64 and decoded.codes.dtype == np.uint8
 
 
+def test_a_header_that_is_known_is_still_checked_and_another_one_read():
+    known = encode(example(), Envelope(1, 2, "curvature"), DOUBLE)
+    for _ in range(2):
+        assert decode(Example, known, {"features": 4})[1] == Envelope(1, 2, "curvature")
+    with pytest.raises(MessageError, match="field 'gradient' of Example has shape"):
+        decode(Example, known, {"features": 5})
+    with pytest.raises(MessageError, match="cut short"):
+        decode(Example, known[:-1], {"features": 4})
+    message, envelope = decode(Example, encode(example(features=5), Envelope(3, 4, "other"), SINGLE), {"features": 5})
+    assert envelope == Envelope(3, 4, "other") and message.gradient.shape == (5,)
+    wrong = reencode(rows=np.zeros((3, 5)))
+    for _ in range(2):  # a layout that was refused is not known
+        with pytest.raises(MessageError, match="field 'rows' of Example has shape"):
+            decode(Example, wrong)
+
+
 def test_a_request_is_addressed_to_everyone_by_default():
     assert decode(Other, encode(Other(np.zeros(2)), Envelope(0), DOUBLE))[1].client == EVERYONE
 

@@ -218,7 +218,7 @@ class Replies:
             reached = self._cohort._reached(chunk).size
             total, count = total + length * reached // chunk.size, count + chunk.size
             travelled += reached
-            waiting[int(np.searchsorted(ids, chunk[0]))] = (chunk.size, batch)
+            waiting[int(ids.searchsorted(chunk[0]))] = (chunk.size, batch)
             del arrived, batch  # the next replies take the memory of these, which the cache knows
             while position in waiting:
                 size, ready = waiting.pop(position)

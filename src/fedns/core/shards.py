@@ -79,7 +79,7 @@ class Shards:
     def num_columns(self) -> int:
         return self.rows.shape[1]
 
-    @property
+    @cached_property
     def sizes(self) -> IntArray:
         return self.stops - self.starts
 
@@ -87,7 +87,7 @@ class Shards:
     def num_samples(self) -> int:
         return int(self.sizes.sum())
 
-    @property
+    @cached_property
     def total_weights(self) -> FloatArray:
         """The summed sample weights of each client; its number of rows where none were given."""
         if self.sample_weights is None:

@@ -53,11 +53,11 @@ def part_cuts(segments: Segments, row_cost: int) -> NDArray[np.int64]:
 
     `row_cost` is about the number of entries of a row. A part may be empty, beside a long segment.
     """
-    rows = np.cumsum(segments.last - segments.first)
+    rows = (segments.last - segments.first).cumsum()
     parts = min(_PARTS_PER_THREAD * _threads, segments.number, int(rows[-1]) * row_cost // _SMALLEST_PART)
     if _threads == 1 or parts < 2:
         return np.array([0, segments.number])
-    cuts: NDArray[np.int64] = np.searchsorted(rows, np.arange(parts + 1) * (rows[-1] / parts))
+    cuts: NDArray[np.int64] = rows.searchsorted(np.arange(parts + 1) * (rows[-1] / parts))
     cuts[0], cuts[parts] = 0, segments.number
     return cuts
 
@@ -65,7 +65,7 @@ def part_cuts(segments: Segments, row_cost: int) -> NDArray[np.int64]:
 def offsets_of(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
     """Where things of these sizes, back to back, start, and where the last one ends: (things + 1,)."""
     offsets = np.zeros(sizes.size + 1, dtype=np.int64)
-    np.cumsum(sizes, out=offsets[1:])
+    sizes.cumsum(out=offsets[1:])
     return offsets
 
 

@@ -173,9 +173,11 @@ def _launch(kernel: Any, batch: Batch, segments: Segments, row_cost: int, *after
 
     norms: that of `after` which has an entry for every row.
     """
+    own = after
     for run in in_memory(batch.rows, segments):
         cuts = parallel.part_cuts(run.own, row_cost) + run.low
-        own = (array[run.first : run.last] if array is norms else array for array in after)
+        if norms is not NO_NORMS:
+            own = tuple(array[run.first : run.last] if array is norms else array for array in after)
         launch(kernel, cuts, *data_of(batch, run), run.segments, *own)
 
 
