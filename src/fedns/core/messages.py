@@ -12,6 +12,7 @@ import dataclasses
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields
 from enum import StrEnum
+from functools import cached_property
 from typing import Any, ClassVar, TypeVar, dataclass_transform
 
 import numpy as np
@@ -75,7 +76,7 @@ class Ragged:
     def part(self, client: int) -> Array:
         return self.values[self.offsets[client] : self.offsets[client + 1]]
 
-    @property
+    @cached_property
     def counts(self) -> NDArray[np.int64]:
         return self.offsets[1:] - self.offsets[:-1]
 

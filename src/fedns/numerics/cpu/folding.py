@@ -77,10 +77,11 @@ def _weighted_grams(rows, weights, low, high, out):
         last = min(first + _GRAM_ROWS, len(rows))
         for i in range(last - first):
             roots[i] = np.sqrt(weights[first + i])
-        write_panels(rows.reshape(rows.size), columns, first, last, roots, False, panels)
+        flat = rows.reshape(rows.size)
+        write_panels(flat, columns, first, last, roots, False, panels)
         for e in range(out.shape[1]):
             out[block, e] = 0.0
-        add_panels(panels, last - first, columns, tile, out[block])
+        add_panels(panels, last - first, columns, tile, out[block], flat, last * columns)
 
 
 @exact_jit

@@ -394,7 +394,8 @@ def _add_packed_gram(rows, first, last, slopes, roots, intercept, scratch, total
             columns = rows.num_columns
             dense_add_combination(rows.flat, columns, first, last, slopes, intercept, total)
             write_panels(rows.flat, columns, first, last, roots, intercept, panels)
-            add_panels(panels, last - first, columns + 1 if intercept else columns, tile, packed)
+            features = columns + 1 if intercept else columns
+            add_panels(panels, last - first, features, tile, packed, rows.flat, last * columns)
 
         return dense
     if _is_opened(rows):

@@ -13,6 +13,8 @@ from fedns.numerics.cpu.dense import aligned
 from fedns.numerics.cpu.jit import exact_jit
 
 _WIDTH = 3  # panels of a tile: 24 vectors of sums, three of the rows and one to multiply with are in registers
+_LINE = 64  # bytes
+_ONE = (0,)
 
 
 @exact_jit
@@ -34,17 +36,25 @@ def write_panels(flat, columns, first, last, coefficients, intercept, panels):
 
 
 @exact_jit
-def add_panels(panels, count, features, tile, packed):
-    """packed += the upper triangle, row by row, of the sum of the products of `count` rows in panels."""
+def add_panels(panels, count, features, tile, packed, flat, following):
+    """packed += the upper triangle, row by row, of the sum of the products of `count` rows in panels.
+
+    Meanwhile memory is asked for flat[following : ...], the numbers of as many rows, a line with each row of a tile.
+    """
+    line = _LINE // flat.itemsize
+    end = following + count * features
     for p in range(len(panels)):
         for q in range(p, len(panels), _WIDTH):
             width = min(_WIDTH, len(panels) - q)
             if width == 3:
-                _products(panels, p, q, count, simd.zeros(24), tile)
+                _products(panels, p, q, count, simd.zeros(24), tile, flat, following, line)
             elif width == 2:
-                _products(panels, p, q, count, simd.zeros(16), tile)
+                _products(panels, p, q, count, simd.zeros(16), tile, flat, following, line)
             else:
-                _products(panels, p, q, count, simd.zeros(8), tile)
+                _products(panels, p, q, count, simd.zeros(8), tile, flat, following, line)
+            following = min(following + count * line, end)
+            if following == end:
+                line = 0
             for a in range(8 * p, min(8 * p + 8, features)):
                 above = a * (2 * features - a - 1) // 2
                 start = (a - 8 * p) * 8 * width - 8 * q
@@ -53,12 +63,15 @@ def add_panels(panels, count, features, tile, packed):
 
 
 @exact_jit
-def _products(panels, p, q, count, shape, tile):
-    """The sums of products of panel p with those from q on; `shape` has an item for each vector of the tile."""
+def _products(panels, p, q, count, shape, tile, flat, following, line):
+    """The sums of products of panel p with those from q on; `shape` has an item for each vector of the tile. Memory is asked
+    for flat[following], flat[following + line], ..., a number with each row."""
     length = panels.shape[1]
     sums = simd.no_strip(shape)
     for i in range(0, 8 * count, 8):
         sums = _add_products(panels, p * length + i, q * length + i, length, sums)
+        simd.fetch_strip(flat, following, line, _ONE)
+        following += line
     simd.store_row(tile, 0, sums)
 
 
