@@ -33,11 +33,11 @@ class RowCode(NamedTuple):
         last = (lane_mask(self.builder, self.rest, lanes), more) if i + 1 == self.vectors else None
         return row_part(self.context, self.builder, self.kind, self.array, index, i, last)
 
-    def products(self, row: Any, weights: list[Any]) -> Any:
+    def products(self, row: Any, weights: list[Any], more: Any = None) -> Any:
         """Those of a row and the weights, summed lane by lane."""
         total = ir.Constant(DOUBLES, [0.0] * LANES)
         for i, weight in enumerate(weights):
-            total = fused(self.builder, self.part(row, i), weight, total)
+            total = fused(self.builder, self.part(row, i, more), weight, total)
         return total
 
     def ask_ahead(self, row: Any, i: int) -> None:
@@ -54,13 +54,8 @@ def products_of_eight(typing_context, array, first, columns, rest, more, weights
 
     def generate(context, builder, signature, arguments):
         array, first, columns, rest, more, weights = arguments
-        weights, products = parts_of(builder, weights), []
+        weights = parts_of(builder, weights)
         rows = RowCode(context, builder, signature.args[0], array, columns, len(weights), rest)
-        for j in range(LANES):
-            total, row = ir.Constant(DOUBLES, [0.0] * LANES), moved(builder, first, j, 1)
-            for i, weight in enumerate(weights):
-                total = fused(builder, rows.part(row, i, more), weight, total)
-            products.append(total)
-        return joined(builder, products)
+        return joined(builder, [rows.products(moved(builder, first, j, 1), weights, more) for j in range(LANES)])
 
     return simd.Vectors(LANES)(array, types.intp, types.intp, types.intp, simd.vector, weights), generate

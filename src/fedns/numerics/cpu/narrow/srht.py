@@ -102,7 +102,7 @@ def _add_blocks(
             following = min(i + _ROWS, place + count - _ROWS)  # after the last block its own margins, which nobody reads
             _transform_block(
                 flat, i, following, columns, rest, ones, weights, coefficients, total, cells, margins, last_lanes
-            )  # fmt: skip
+            )
             write_signs(signs, 0, chosen, _ROWS, (at - begin + i - place) // _ROWS, current, flips, lanes)
             for r in range(np.uint64(chosen.size)):
                 _add_output(cells, 8 * order[r], signs[r], outputs, np.int64(r) * width, shape)
