@@ -4,6 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedns.numerics import linalg, parallel
+from fedns.numerics.cpu import folding
 from fedns.numerics.linalg import (
     LowRank,
     add_weighted_rows,
@@ -66,18 +67,32 @@ def test_weighted_gram_has_the_same_bits_on_any_number_of_threads():
     np.testing.assert_allclose(found[0], (rows.T * weights) @ rows, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("columns", [3, 6000], ids=["few", "enough for threads"])
-def test_weighted_rows_are_added_in_order(columns):
+@pytest.mark.parametrize("columns", [3, 20_000], ids=["few", "enough for threads"])
+@pytest.mark.parametrize("threads", [1, 2, 3, 5])
+def test_weighted_rows_are_added_in_order(columns, threads):
     rows, weights = np.random.default_rng(0).normal(size=(50, columns)), np.linspace(0, 1, 50)
     expected = np.zeros(columns)
     for row, weight in zip(rows, weights, strict=True):
         expected = expected + weight * row
-    for cuts in ([50], [7, 8, 50]):  # however many come at once
+    for cuts in ([50], [17, 18, 50]):  # however many come at once
         total, start = np.zeros(columns), 0
         for stop in cuts:
-            add_weighted_rows(total, rows[start:stop], weights[start:stop])
+            with parallel.threads(threads):
+                add_weighted_rows(total, rows[start:stop], weights[start:stop])
             start = stop
         np.testing.assert_array_equal(total, expected)
+
+
+@pytest.mark.parametrize("begun", [0, 1])
+def test_a_thread_adds_the_share_before_its_own_where_nobody_else_begins_it(begun):
+    """One thread that is given the second share first, as may be where there are fewer threads than shares."""
+    rows, weights, total = np.ones((10, 2000)), np.ones(10), np.zeros(2000)
+    shares, (taken, added) = np.array([0, 4, 10]), np.zeros((2, 11), dtype=np.int64)
+    if begun:  # by another thread, which has added all of it
+        taken[0], added[4] = 1, 2
+    folding._add_shares(total, rows, weights, 1, 2, shares, taken, added)
+    folding._add_shares(total, rows, weights, 0, 1, shares, taken, added)
+    np.testing.assert_array_equal(total, np.full(2000, 6.0 if begun else 10.0))
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ _WORD = ir.IntType(64)
 
 
 @intrinsic
-def _take(typing_context, taken, part):
+def take(typing_context, taken, part):
     """True to one thread alone, the first that asks for this part; later ones need not wait for each other."""
 
     def generate(context, builder, signature, arguments):
@@ -38,6 +38,29 @@ def _take(typing_context, taken, part):
     return types.boolean(taken, _NUMBER), generate
 
 
+@intrinsic
+def told(typing_context, counts, place):
+    """What `tell` has said last; all that was written before that is there."""
+
+    def generate(context, builder, signature, arguments):
+        array = cgutils.create_struct_proxy(counts)(context, builder, arguments[0])
+        return builder.load_atomic(builder.gep(array.data, [arguments[1]]), ordering="acquire", align=8)
+
+    return _NUMBER(counts, _NUMBER), generate
+
+
+@intrinsic
+def tell(typing_context, counts, place, count):
+    """counts[place] = count, for threads that wait for it."""
+
+    def generate(context, builder, signature, arguments):
+        array = cgutils.create_struct_proxy(counts)(context, builder, arguments[0])
+        builder.store_atomic(arguments[2], builder.gep(array.data, [arguments[1]]), ordering="release", align=8)
+        return context.get_dummy_value()
+
+    return types.void(counts, _NUMBER, _NUMBER), generate
+
+
 # A thread begins where numba's loop does: its own half of the parts, of two threads, is the same in every pass, and what it
 # writes stays in its cache. Then it takes what others have not come to: on a busy machine a thread may not run at all for
 # milliseconds, and numba gives every thread as many iterations as any other, whatever its chunk size.
@@ -49,7 +72,7 @@ def _call_with_parts(code, arguments, parts):
     for first in prange(parts):
         for further in range(parts if taken[parts] == 0 else 0):
             part = (first + further) % parts
-            if _take(taken, part):
+            if take(taken, part):
                 call(code, (arguments, part))
         taken[parts] = 1
 
