@@ -12,7 +12,7 @@ from fedns.numerics.cpu.parts import in_parts, launch, take, tell, told
 from fedns.numerics.cpu.triangles.dense import add_panels, dense_gram_scratch, write_panels
 
 _PIECE = 1024  # columns, which stay in the first-level cache while all clients are added
-_PIECES_PER_THREAD = 4  # at least: threads follow one another, the last one begins as many pieces later as there are threads
+_PIECES_PER_THREAD = 2  # at least: threads follow one another, each begins a piece later than the one before it
 _LEAST_FOR_THREADS = 1 << 18  # numbers: some 60 microseconds of work, twice what starting threads costs
 _GRAM_ROWS = 256  # enough for an efficient product, few enough that several threads find work
 _LEAST_PRODUCTS = 1 << 21  # of two numbers: as much work
