@@ -1,3 +1,5 @@
+import threading
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -90,8 +92,17 @@ def test_a_thread_adds_the_share_before_its_own_where_nobody_else_begins_it(begu
     shares, (taken, added) = np.array([0, 4, 10]), np.zeros((2, 11), dtype=np.int64)
     if begun:  # by another thread, which has added all of it
         taken[0], added[4] = 1, 2
-    folding._add_shares(total, rows, weights, 1, 2, shares, taken, added)
-    folding._add_shares(total, rows, weights, 0, 1, shares, taken, added)
+
+    def add() -> None:
+        for part in (1, 0):
+            folding._add_shares(total, rows, weights, part, part + 1, shares, taken, added)
+
+    alone = threading.Thread(
+        target=add, daemon=True
+    )  # compiled code lets others run: one that waits for ever is left behind
+    alone.start()
+    alone.join(60)
+    assert not alone.is_alive()
     np.testing.assert_array_equal(total, np.full(2000, 6.0 if begun else 10.0))
 
 

@@ -17,7 +17,7 @@ _LEAST_FOR_THREADS = 1 << 18  # numbers: some 60 microseconds of work, twice wha
 _GRAM_ROWS = 256  # enough for an efficient product, few enough that several threads find work
 _LEAST_PRODUCTS = 1 << 21  # of two numbers: as much work
 _NOBODY = np.empty(0, np.int64)
-_PATIENCE = 100_000  # looks at whether another thread has begun: some tenths of a millisecond
+_PATIENCE = 100_000  # looks at whether another thread has begun: about a tenth of a millisecond
 
 
 def add_weighted_rows(total: Any, rows: Any, weights: Any) -> None:
@@ -37,8 +37,8 @@ def _cuts(pieces: int, parts: int) -> NDArray[np.int64]:
 
 
 # Nothing is reordered: the sum is the same however many clients come at once. A thread adds all columns of its share of the
-# clients, those whose rows it is likely to have written, piece by piece after the thread before it: where two cores share no
-# cache, a line that one has written and the other reads takes three times as long to be written again.
+# clients, those whose rows it is likely to have written, piece by piece after the thread before it: where two cores seem to
+# share no cache, a line that one has written and the other reads takes three times as long to be written again.
 @exact_jit
 def _add_share(total, rows, weights, low, high, added):
     """Rows low:high, each piece of the columns when added[low] says that those of the rows before it are; added[high] says
@@ -96,13 +96,12 @@ def _weighted_grams(rows, weights, low, high, out):
     """out[b] = the sum of weighted products of block b of rows, for blocks low:high."""
     columns = rows.shape[1]
     panels, tile = dense_gram_scratch(_GRAM_ROWS, columns)
-    roots = np.empty(_GRAM_ROWS)
+    roots, flat = np.empty(_GRAM_ROWS), rows.reshape(rows.size)
     for block in range(low, high):
         first = block * _GRAM_ROWS
         last = min(first + _GRAM_ROWS, len(rows))
         for i in range(last - first):
             roots[i] = np.sqrt(weights[first + i])
-        flat = rows.reshape(rows.size)
         write_panels(flat, columns, first, last, roots, False, panels)
         for e in range(out.shape[1]):
             out[block, e] = 0.0

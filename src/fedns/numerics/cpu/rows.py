@@ -395,6 +395,7 @@ def _add_packed_gram(rows, first, last, slopes, roots, intercept, scratch, total
             dense_add_combination(rows.flat, columns, first, last, slopes, intercept, total)
             write_panels(rows.flat, columns, first, last, roots, intercept, panels)
             features = columns + 1 if intercept else columns
+            # Of packed rows only these are written out: what lies after them is asked for in vain, and is soon in the cache.
             add_panels(panels, last - first, features, tile, packed, rows.flat, last * columns)
 
         return dense
