@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import random
+import secrets
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +31,18 @@ def pytest_report_header() -> str:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files that start processes first: they take minutes, and one of them at the end would have a core to itself."""
     items.sort(key=lambda item: not item.path.name.startswith(("test_real_processes", "test_sweep")))
+
+
+@pytest.fixture(autouse=True)
+def secrets_of_this_test(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Secrets of sites and names of runs follow from the test's name, so that what it draws is the same whenever it runs.
+
+    Not one seed for all tests: those that share a server must not share the names of their runs.
+    """
+    drawn = random.Random(request.node.nodeid)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(secrets, "token_bytes", lambda size=None: drawn.randbytes(32 if size is None else size))
+        yield
 
 
 def make_shards(

@@ -146,10 +146,11 @@ def test_the_seed_is_committed_to_in_the_ledger_and_kept_from_other_accounts(tmp
 def test_the_matrices_of_sketches_are_sketches_also_with_a_secret_seed(tmp_path):
     """E[S'S] = I: the mean of many sketched Hessians is the Hessian, so that methods work as with the job's seed."""
     attacker = Attacker(SHARDS, tmp_path, replace(GUARD_OFF, job_seed=False), "fedns", sketch_size=16, rounds=400)
-    total = np.mean([sketch.T @ sketch for _, sketch in sketches_at_zero(attacker, 400)], axis=0)
+    grams = np.array([sketch.T @ sketch for _, sketch in sketches_at_zero(attacker, 400)])
     whole = np.column_stack([X, np.ones(ROWS)])
-    # Each entry of a sketched Gram matrix has a standard deviation of about |x||y| / sqrt(k); 400 are averaged.
-    assert np.abs(total - whole.T @ whole).max() < 6 * ROWS / np.sqrt(16 * 400)
+    errors = (grams.mean(axis=0) - whole.T @ whole) / (grams.std(axis=0, ddof=1) / np.sqrt(400))
+    # In units of their own standard deviation; one of 45 is this far off with one seed of 3000, and this seed is fixed.
+    assert np.abs(errors).max() < 4.5
 
 
 def test_kinds_of_sketches_are_told_apart():

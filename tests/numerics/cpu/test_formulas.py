@@ -1,7 +1,7 @@
 """Formulas as kernels get them."""
 
 import importlib
-import secrets
+import os
 import subprocess
 import sys
 
@@ -56,7 +56,7 @@ def test_exponential_up_to_where_it_is_infinite():
 @pytest.mark.slow
 def test_what_is_compiled_follows_the_source_and_is_found_on_disk(tmp_path):
     """Another process reads compiled formulas from disk, until the file changes that they are written in."""
-    answers, new = [], f"# {secrets.token_hex(8)}\n"  # what an earlier run of this test has compiled is still on disk
+    answers, new = [], f"# {os.urandom(8).hex()}\n"  # what an earlier run of this test has compiled is still on disk
     for factor in ("1.0", "1.0", "5.0"):
         (tmp_path / "scaled.py").write_text(new + SOURCE.replace("FACTOR", factor))
         done = subprocess.run(
