@@ -22,6 +22,10 @@ class Other(Message):
     gradient: Payload = wire("features")
 
 
+class Coded(Message):
+    numbers: Payload = wire("entries", dtype="coded")
+
+
 def example(features=4, rows=3):
     random = np.random.default_rng(0)
     return Example(random.normal(size=features), random.normal(size=(rows, features)), np.pi, 2**40, np.arange(6))
@@ -147,6 +151,19 @@ def test_the_length_of_a_batch_is_that_of_its_encoded_messages(counts, precision
     messages = [encode(split_batch(batch(counts), j), Envelope(9, j), precision) for j in range(len(counts))]
     assert batch_bytes(batch(counts), precision).tolist() == [len(m) for m in messages]
     assert total_bytes(batch(counts), precision) == sum(map(len, messages))
+
+
+def test_lengths_are_known_again_only_where_they_follow_from_the_same():
+    one, other = batch([3, 3, 3]), batch([4, 2, 3])  # the same shapes, cut elsewhere
+    for which, precision in ((one, DOUBLE), (other, DOUBLE), (one, DOUBLE), (one, SINGLE), (one, DOUBLE), (other, SINGLE)):
+        lengths = [len(encode(split_batch(which, j), Envelope(1, j), precision)) for j in range(3)]
+        assert batch_bytes(which, precision).tolist() == lengths and total_bytes(which, precision) == sum(lengths)
+
+
+def test_lengths_of_coded_integers_follow_from_the_numbers():
+    for numbers in (np.zeros((2, 50), np.int16), np.arange(100, dtype=np.int16).reshape(2, 50), np.zeros((2, 50), np.int16)):
+        lengths = [len(encode(Coded(own), Envelope(1, j), DOUBLE)) for j, own in enumerate(numbers)]
+        assert batch_bytes(Coded(numbers), DOUBLE).tolist() == lengths
 
 
 def test_a_batch_arrives_as_its_messages_would():
