@@ -97,9 +97,8 @@ def test_a_thread_adds_the_share_before_its_own_where_nobody_else_begins_it(begu
         for part in (1, 0):
             folding._add_shares(total, rows, weights, part, part + 1, shares, taken, added)
 
-    alone = threading.Thread(
-        target=add, daemon=True
-    )  # compiled code lets others run: one that waits for ever is left behind
+    # Compiled code lets others run: a thread that waits for ever is left behind.
+    alone = threading.Thread(target=add, daemon=True)
     alone.start()
     alone.join(60)
     assert not alone.is_alive()
