@@ -17,6 +17,21 @@ def test_sizes_weights_and_selection():
     assert shards.pooled().sizes.tolist() == [300]
 
 
+def test_what_is_kept_is_made_again_for_another_key_and_for_other_clients():
+    shards, made = make_shards(), []
+    for key in ("a", "a", "b", "b", "a"):
+        assert shards.kept("name", key, lambda key=key: made.append(key) or key) == key
+    assert made == ["a", "b", "a"]
+    assert shards.kept("another name", "a", lambda: 1) == 1
+    assert shards.select([0, 1]).kept("name", "a", lambda: 2) == 2
+
+
+def test_segments_are_those_of_the_clients_at_hand():
+    shards = make_shards()
+    assert shards.segments is shards.segments and shards.segments.number == 5
+    assert shards.select([3]).segments.size.tolist() == [150]
+
+
 def test_no_copy_of_a_matrix_that_is_fit_already():
     x = np.random.default_rng(0).normal(size=(6, 2))
     assert Shards.from_arrays(x, np.ones(6), [6]).rows.flat.base is x

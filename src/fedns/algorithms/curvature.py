@@ -50,8 +50,9 @@ class SketchedCurvature(Message):
 
 def sketched_curvature(problem: Problem, clients: Clients, w: FloatArray, sketch: Sketch) -> SketchedCurvature:
     """One pass over the rows: gradient and sketched root."""
-    plan = sketch.plan(problem.root_sizes(clients.shards))
-    gradient, rows, offsets = problem.gradient_and_sketch(w, clients.shards, plan, clients.keys("sketch"))
+    shards = clients.shards
+    plan = shards.kept("sketch plan", (sketch, problem.loss.root_rows), lambda: sketch.plan(problem.root_sizes(shards)))
+    gradient, rows, offsets = problem.gradient_and_sketch(w, shards, plan, clients.keys("sketch"))
     return SketchedCurvature(gradient=gradient, sketched_root=Ragged(rows, offsets))
 
 

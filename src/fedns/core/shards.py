@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar, cast
 
 import numpy as np
 import scipy.sparse
@@ -14,14 +14,24 @@ from numpy.typing import ArrayLike, NDArray
 from fedns.core.checked import checked
 from fedns.core.errors import DataError
 from fedns.numerics.packed import PackedRows
-from fedns.numerics.parallel import cut
-from fedns.numerics.rows import NARROW_TYPES, DenseRows, Rows, SparseRows, narrowed, packed_where_it_pays, written_out
+from fedns.numerics.parallel import Segments, cut
+from fedns.numerics.rows import (
+    NARROW_TYPES,
+    DenseRows,
+    InBytes,
+    Rows,
+    SparseRows,
+    narrowed,
+    packed_where_it_pays,
+    written_out,
+)
 from fedns.numerics.streaming import file_of, in_memory
 
 # Above this share of nonzeros dense rows are several times faster, and at most twice as large.
 DENSE_ABOVE = 0.35
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +46,7 @@ class Shards:
     sample_weights: FloatArray | None = None  # (rows,), None means all ones
     names: tuple[str, ...] | None = None  # one per client
     columns: tuple[str, ...] | None = None  # one per column
+    targets_in_bytes: InBytes = field(default_factory=InBytes, repr=False)  # one for all that is selected of these
 
     @classmethod
     @checked
@@ -93,6 +104,28 @@ class Shards:
         if self.sample_weights is None:
             return self.sizes.astype(np.float64)
         return np.array([self.sample_weights[a:b].sum() for a, b in zip(self.starts, self.stops, strict=True)])
+
+    @property
+    def small_targets(self) -> NDArray[np.int8]:
+        """The targets again in a byte each, an eighth of the memory to read; none where one is no small integer."""
+        return self.targets_in_bytes.of(self.targets)
+
+    @cached_property
+    def segments(self) -> Segments:
+        """The rows cut into work."""
+        return cut(self.starts, self.stops)
+
+    def kept(self, name: Hashable, key: Hashable, make: Callable[[], T]) -> T:
+        """What `make` made last under this name, or makes now where the key was another: for what follows from the clients'
+        sizes. Rounds ask for the same again and again, after reading so much that what makes it is in no cache."""
+        known = self._kept.get(name)
+        if known is None or known[0] != key:
+            known = self._kept[name] = key, make()
+        return cast(T, known[1])
+
+    @cached_property
+    def _kept(self) -> dict[Hashable, tuple[Hashable, Any]]:
+        return {}
 
     def mean_squares(self) -> FloatArray:
         """The mean square of each column at each client: (clients, columns)."""

@@ -11,24 +11,30 @@ the Hessian: only the passes have to know.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from functools import cached_property
 from importlib.util import find_spec
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedns.numerics.errors import BackendError
 from fedns.numerics.formulas import Formulas
+from fedns.numerics.parallel import Segments, offsets_of
 from fedns.numerics.rows import Rows
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 Keys = NDArray[np.uint64]
+T = TypeVar("T")
 
 SRHT, SJLT, ROW_SAMPLING, COLUMNS = range(4)
 
 
-class SketchPlan(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class SketchPlan:
     """What a pass needs to know of a sketch: one of the three kinds it has a fast way for, or a formula for its columns."""
 
     kind: int
@@ -36,6 +42,11 @@ class SketchPlan(NamedTuple):
     nonzeros: int = 1  # per column, for SJLT
     block_length: int = 1  # of the blocks SRHT transforms, a power of two
     columns: Formulas | None = None  # with a method column(key0, key1, position, entries), for COLUMNS
+
+    @cached_property
+    def offsets(self) -> IntArray:
+        """Where each client's sketch begins among all, and where the last one ends: (m + 1,)."""
+        return offsets_of(self.sizes)
 
 
 class Batch(Protocol):
@@ -46,6 +57,8 @@ class Batch(Protocol):
     @property
     def targets(self) -> FloatArray: ...  # (rows,)
     @property
+    def small_targets(self) -> NDArray[np.int8]: ...  # (rows,) the same in a byte each, () where one is no small integer
+    @property
     def starts(self) -> IntArray: ...  # (m,)
     @property
     def stops(self) -> IntArray: ...  # (m,)
@@ -53,6 +66,9 @@ class Batch(Protocol):
     def sample_weights(self) -> FloatArray | None: ...  # (rows,), None means all ones
     @property
     def total_weights(self) -> FloatArray: ...  # (m,)
+    @property
+    def segments(self) -> Segments: ...  # the rows cut into work, clients in order
+    def kept(self, name: Hashable, key: Hashable, make: Callable[[], T]) -> T: ...  # make(), unless it was the last key
 
 
 class LocalSteps(NamedTuple):

@@ -16,7 +16,6 @@ from fedns.core.run import Evaluation
 from fedns.core.shards import Shards
 from fedns.numerics.backend import Backend, Keys, LocalSteps, SketchPlan, default
 from fedns.numerics.linalg import LowRank, solve_packed, solve_shifted, unpack_symmetric
-from fedns.numerics.parallel import offsets_of
 from fedns.problems.loss import Loss
 from fedns.problems.losses import Logistic
 from fedns.problems.maps.feature_map import FeatureMap, Identity
@@ -88,7 +87,7 @@ class Problem(Checked):
 
     def root_sizes(self, shards: Shards) -> NDArray[np.int64]:
         """How many rows the root of each client's Hessian has; no Hessian has a larger rank."""
-        return shards.sizes * self.loss.root_rows
+        return shards.sizes if self.loss.root_rows == 1 else shards.sizes * self.loss.root_rows
 
     def wide(self, shards: Shards) -> NDArray[np.bool_]:
         """Which clients' Hessians are better held as roots, which have fewer rows than there are coefficients."""
@@ -130,9 +129,8 @@ class Problem(Checked):
 
         Client j's sketch has plan.sizes[j] rows; the rows are read once for both.
         """
-        offsets = offsets_of(plan.sizes)
         gradient, sketched = self.passes.gradient_and_sketch(self.loss, shards, w, plan, keys)
-        return gradient, sketched, offsets
+        return gradient, sketched, plan.offsets
 
     def local_steps(self, w: FloatArray, shards: Shards, local: LocalSteps, keys: Keys) -> FloatArray:
         """Where mini-batch steps lead that each client takes by itself: (clients, features)."""

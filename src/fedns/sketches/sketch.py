@@ -14,7 +14,6 @@ from fedns.core.messages import Ragged
 from fedns.core.shards import Shards
 from fedns.numerics.backend import COLUMNS, SketchPlan, cpu
 from fedns.numerics.formulas import Formulas
-from fedns.numerics.parallel import offsets_of
 
 FloatArray = NDArray[np.float64]
 Keys = NDArray[np.uint64]
@@ -49,7 +48,7 @@ class Sketch(Checked, Formulas, ABC):
     def apply(self, shards: Shards, keys: Keys) -> Ragged:
         """S_j X_j for every client's rows X_j."""
         plan = self.plan(shards.sizes)
-        return Ragged(cpu().sketched_rows(shards, plan, keys), offsets_of(plan.sizes))
+        return Ragged(cpu().sketched_rows(shards, plan, keys), plan.offsets)
 
 
 def same_size(size: int, row_counts: NDArray[np.int64]) -> NDArray[np.int64]:

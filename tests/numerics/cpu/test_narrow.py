@@ -1,5 +1,7 @@
 """The kernels that take rows eight or sixteen at a time, against the formulas written out."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -8,6 +10,7 @@ from fedns.core.shards import Shards
 from fedns.numerics import parallel
 from fedns.numerics.cpu import backend
 from fedns.numerics.rng import stream_keys
+from fedns.numerics.rows import DenseRows
 
 SIZES = np.array([1, 7, 8, 16, 33, 300])  # shorter than a group, whole groups, groups and a rest
 
@@ -79,3 +82,20 @@ def test_blocks_of_narrow_rows_have_the_bits_of_other_blocks(columns, dtype, int
     for own, other in zip(narrow, problem.gradient_and_sketch(w, data, plan, keys), strict=True):
         np.testing.assert_array_equal(own, other)
     assert asked
+
+
+@pytest.mark.parametrize("columns", [7, 18, 54])
+@pytest.mark.parametrize("sketch", [fedns.SJLT(7), fedns.SRHT(10)])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_group_that_reaches_into_the_next_client_adds_nothing_of_it(columns, sketch, weighted):
+    data, problem = shards(columns, "f8", weighted), fedns.Problem()
+    rows = data.rows.values.copy()
+    rows[data.starts[1::2]] = np.inf  # which nobody may see, not even times zero
+    data = replace(data, rows=DenseRows.of(rows))
+    keys, w = stream_keys(0, "test", 0, np.arange(SIZES.size)), np.random.default_rng(0).standard_normal(columns) * 0.3
+    gradient, table, offsets = problem.gradient_and_sketch(w, data, sketch.plan(data.sizes), keys)
+    for client in range(0, SIZES.size, 2):
+        alone = data.extract(client, client + 1)  # a view of its rows alone
+        own = problem.gradient_and_sketch(w, alone, sketch.plan(alone.sizes), keys[[client]])
+        assert np.isfinite(own[0]).all() and np.array_equal(own[0][0], gradient[client])
+        assert np.array_equal(own[1], table[offsets[client] : offsets[client + 1]])

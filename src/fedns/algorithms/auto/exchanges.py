@@ -6,7 +6,7 @@ Hessian. Both ends add the same rounded changes to it, so that what one message 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -201,7 +201,7 @@ def sketch_plan(problem: Problem, shards: Shards, rows: int, weight: float) -> S
     plan = SRHT(most).plan(problem.root_sizes(shards))
     wanted = np.clip(np.rint(rows * shards.total_weights / weight), 1, most).astype(np.int64)
     # Blocks as long as for the most rows, whoever else is in the batch: the same bits for one client as for many.
-    return plan._replace(sizes=np.minimum(plan.sizes, wanted), block_length=max(16, next_power_of_two(most) // 2))
+    return replace(plan, sizes=np.minimum(plan.sizes, wanted), block_length=max(16, next_power_of_two(most) // 2))
 
 
 def _times(rounded: Integers, unit: NDArray[np.float32]) -> FloatArray:

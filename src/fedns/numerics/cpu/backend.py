@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedns.numerics import parallel
 from fedns.numerics.backend import SJLT, SRHT, Batch, FloatArray, IntArray, Keys, LocalSteps, SketchPlan
@@ -19,6 +21,7 @@ from fedns.numerics.cpu.packed.srht import packed_srht_address
 from fedns.numerics.cpu.parts import launch
 from fedns.numerics.cpu.pointwise import loss_code
 from fedns.numerics.cpu.sketching import sketch_code
+from fedns.numerics.cpu.targets import Targets
 from fedns.numerics.formulas import Formulas
 from fedns.numerics.linalg import packed_size
 from fedns.numerics.packed import PackedRows
@@ -56,18 +59,18 @@ class CpuBackend:
     def losses_along(
         self, loss: Formulas, batch: Batch, w: FloatArray, direction: FloatArray, steps: FloatArray
     ) -> FloatArray:
-        segments = parallel.cut(batch.starts, batch.stops)
+        segments = batch.segments
         out = np.zeros((segments.number, steps.size))
-        after = (np.atleast_2d(w), np.atleast_2d(direction), steps, loss_code(loss), out)
+        after = (as_table(w), as_table(direction), steps, loss_code(loss), out)
         _launch(kernels.losses_along_in_parts, batch, segments, w.shape[-1], *after)
         return parallel.merge(out, segments, batch.starts.size)
 
     def gradient(self, loss: Formulas, batch: Batch, w: FloatArray) -> FloatArray:
-        segments = parallel.cut(batch.starts, batch.stops)
+        segments = batch.segments
         return self._value_and_gradient(loss, batch, w, segments, np.zeros(0), *_NO_CURVATURES)
 
     def value_and_gradient(self, loss: Formulas, batch: Batch, w: FloatArray) -> tuple[FloatArray, FloatArray]:
-        segments = parallel.cut(batch.starts, batch.stops)
+        segments = batch.segments
         value = np.zeros(segments.number)
         gradient = self._value_and_gradient(loss, batch, w, segments, value, *_NO_CURVATURES)
         return parallel.merge(value, segments, batch.starts.size), gradient
@@ -75,7 +78,7 @@ class CpuBackend:
     def value_gradient_and_curvatures(
         self, loss: Formulas, batch: Batch, w: FloatArray, norms: FloatArray
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
-        segments = parallel.cut(batch.starts, batch.stops)
+        segments = batch.segments
         value, sums = np.zeros(segments.number), np.zeros((segments.number, 1, 4))
         gradient = self._value_and_gradient(loss, batch, w, segments, value, norms, sums)
         clients = batch.starts.size
@@ -84,9 +87,9 @@ class CpuBackend:
     def curvatures_along(
         self, loss: Formulas, batch: Batch, w: FloatArray, direction: FloatArray, steps: FloatArray, norms: FloatArray
     ) -> FloatArray:
-        segments = parallel.cut(batch.starts, batch.stops)
+        segments = batch.segments
         sums = np.zeros((segments.number, steps.size, 4))
-        after = (np.atleast_2d(w), np.atleast_2d(direction), steps, loss_code(loss), norms, sums)
+        after = (as_table(w), as_table(direction), steps, loss_code(loss), norms, sums)
         _launch(kernels.curvatures_along_in_parts, batch, segments, w.shape[-1], *after, norms=norms)
         return merged_curvatures(sums, segments, batch.starts.size)
 
@@ -100,33 +103,36 @@ class CpuBackend:
         norms: FloatArray,
         sums: FloatArray,
     ) -> FloatArray:
-        gradient = np.zeros((segments.number, w.shape[-1]))
-        after = (np.atleast_2d(w), loss_code(loss), value, gradient, norms, sums)
+        gradient = np.empty((segments.number, w.shape[-1]))
+        after = (as_table(w), loss_code(loss), value, gradient, norms, sums)
         _launch(kernels.value_and_gradient_in_parts, batch, segments, w.shape[-1], *after, norms=norms)
         return parallel.merge(gradient, segments, batch.starts.size)
 
     def gradient_and_hessian(self, loss: Formulas, batch: Batch, w: FloatArray) -> tuple[FloatArray, FloatArray]:
-        segments = parallel.cut(batch.starts, batch.stops)
-        gradient = np.zeros((segments.number, w.shape[-1]))
+        segments = batch.segments
+        gradient = np.empty((segments.number, w.shape[-1]))
         packed = np.empty((segments.number, packed_size(w.shape[-1])))
-        after = (np.atleast_2d(w), loss_code(loss), gradient, packed)
+        after = (as_table(w), loss_code(loss), gradient, packed)
         _launch(kernels.gradient_and_hessian_in_parts, batch, segments, w.shape[-1] ** 2, *after)
         clients = batch.starts.size
         return parallel.merge(gradient, segments, clients), parallel.merge(packed, segments, clients)
 
     def hessian_times(self, loss: Formulas, batch: Batch, w: FloatArray, vectors: FloatArray) -> FloatArray:
-        segments = parallel.cut(batch.starts, batch.stops)
-        out = np.zeros((segments.number, *vectors.shape[1:]))
-        after = (np.atleast_2d(w), loss_code(loss), vectors, out)
+        segments = batch.segments
+        out = np.empty((segments.number, *vectors.shape[1:]))
+        after = (as_table(w), loss_code(loss), vectors, out)
         _launch(kernels.hessian_times_in_parts, batch, segments, w.shape[-1] * (1 + vectors.shape[1]), *after)
         return parallel.merge(out, segments, batch.starts.size)
 
     def gradient_and_sketch(
         self, loss: Formulas, batch: Batch, w: FloatArray, plan: SketchPlan, keys: Keys
     ) -> tuple[FloatArray, FloatArray]:
-        segments = parallel.cut(batch.starts, batch.stops, max(parallel.SEGMENT_ROWS, plan.block_length))
-        gradient = np.zeros((segments.number, w.shape[-1]))
-        starts = offsets_of(plan.sizes[segments.client])
+        segments, starts = batch.segments, plan.offsets
+        if plan.block_length > parallel.SEGMENT_ROWS:  # blocks must not be cut
+            segments = parallel.cut(batch.starts, batch.stops, plan.block_length)
+        if segments.number != plan.sizes.size:
+            starts = offsets_of(plan.sizes[segments.client])
+        gradient = np.empty((segments.number, w.shape[-1]))
         table = np.empty((int(starts[-1]), w.shape[-1]))
         code = loss_code(loss)
         if plan.kind == SJLT and plan.nonzeros == 1:
@@ -139,24 +145,24 @@ class CpuBackend:
         elif plan.kind == SRHT:
             code = code._replace(blocks=blocks_address(loss, batch.rows, w.shape[-1], plan.block_length))
         sketch = sketch_code(plan, batch.rows, in_a_loop=code.blocks != 0)
-        after = (np.atleast_2d(w), code, gradient, sketch, keys, table, starts)
-        _launch(kernels.gradient_and_sketch_in_parts, batch, segments, w.shape[-1], *after)
-        return parallel.merge(gradient, segments, batch.starts.size), _merged_sketches(table, starts, segments, plan.sizes)
+        after = (as_table(w), code, gradient, sketch, keys, table, starts)
+        _launch(kernels.gradient_and_sketch_in_parts, batch, segments, w.shape[-1], *after, small=batch.small_targets)
+        return parallel.merge(gradient, segments, batch.starts.size), _merged_sketches(table, starts, segments, plan)
 
     def sketched_rows(self, batch: Batch, plan: SketchPlan, keys: Keys) -> FloatArray:
         segments, columns = whole_clients(batch), batch.rows.shape[1]
-        starts = offsets_of(plan.sizes)
+        starts = plan.offsets
         table, unused = np.zeros((int(starts[-1]), columns)), np.zeros((segments.number, columns))
         for run in in_memory(batch.rows, segments):
             kernels.gradient_and_sketch(
-                run.rows, batch.targets[run.first : run.last], _NO_WEIGHTS, np.ones(segments.number), run.segments,
-                run.low, run.high, np.zeros((1, columns)), loss_code(rows_as_root), unused, sketch_code(plan, run.rows),
-                keys, table, starts,
+                run.rows, Targets(batch.targets[run.first : run.last]), _NO_WEIGHTS, np.ones(segments.number),
+                run.segments, run.low, run.high, np.zeros((1, columns)), loss_code(rows_as_root), unused,
+                sketch_code(plan, run.rows), keys, table, starts,
             )  # fmt: skip
         return table
 
     def local_steps(self, loss: Formulas, batch: Batch, w: FloatArray, local: LocalSteps, keys: Keys) -> FloatArray:
-        segments, points, code = whole_clients(batch), np.atleast_2d(w), loss_code(loss)
+        segments, points, code = whole_clients(batch), as_table(w), loss_code(loss)
         out = np.empty((segments.number, w.shape[-1]))
         steps: Any = minibatch_steps
         after = (local.diagonal, local.proximal, local.rate, local.steps, local.batch_size, keys, out)
@@ -168,17 +174,32 @@ class CpuBackend:
         return out
 
 
-def _launch(kernel: Any, batch: Batch, segments: Segments, row_cost: int, *after: Any, norms: FloatArray = NO_NORMS) -> None:
+def _launch(
+    kernel: Any,
+    batch: Batch,
+    segments: Segments,
+    row_cost: int,
+    *after: Any,
+    norms: FloatArray = NO_NORMS,
+    small: NDArray[np.int8] | None = None,
+) -> None:
     """Run a kernel over parts of the segments; `row_cost` is about the number of entries of a row.
 
     norms: that of `after` which has an entry for every row.
+    small: the targets in bytes, for a kernel that takes `Targets`.
     """
     own = after
     for run in in_memory(batch.rows, segments):
-        cuts = parallel.part_cuts(run.own, row_cost) + run.low
+        if run.own is batch.segments:
+            cuts = batch.kept(("parts", row_cost), parallel.thread_count(), partial(parallel.part_cuts, run.own, row_cost))
+        else:
+            cuts = parallel.part_cuts(run.own, row_cost) + run.low
+        data = data_of(batch, run, small)
         if norms is not NO_NORMS:
             own = tuple(array[run.first : run.last] if array is norms else array for array in after)
-        launch(kernel, cuts, *data_of(batch, run), run.segments, *own)
+        # Tuples without names: numba asks Python what a named one is, which takes several times as long. Rows keep theirs.
+        others = (*data[1:], run.segments, *own)
+        launch(kernel, cuts, data[0], *[tuple(each) if isinstance(each, tuple) else each for each in others])
 
 
 def for_each_part(rows: Rows, segments: Segments, work: Callable[[Run, int, int], None], row_cost: int) -> None:
@@ -191,10 +212,18 @@ def for_each_part(rows: Rows, segments: Segments, work: Callable[[Run, int, int]
         parallel.for_each_part(run.own, work_on, row_cost)
 
 
-def data_of(batch: Batch, run: Run) -> tuple[Any, ...]:
+def data_of(batch: Batch, run: Run, small: NDArray[np.int8] | None = None) -> tuple[Any, ...]:
     """The first arguments of every kernel."""
     weights = _NO_WEIGHTS if batch.sample_weights is None else batch.sample_weights[run.first : run.last]
-    return run.rows, batch.targets[run.first : run.last], weights, batch.total_weights
+    targets: Any = batch.targets[run.first : run.last]
+    if small is not None:
+        targets = Targets(targets, small[run.first : run.last])
+    return run.rows, targets, weights, batch.total_weights
+
+
+def as_table(w: FloatArray) -> FloatArray:
+    """Coefficients of all clients as the only row of a table; those of each are rows already."""
+    return w if w.ndim == 2 else w[np.newaxis]
 
 
 def whole_clients(batch: Batch) -> Segments:
@@ -211,11 +240,11 @@ def merged_curvatures(sums: FloatArray, segments: Segments, clients: int) -> Flo
     return merged
 
 
-def _merged_sketches(table: FloatArray, starts: IntArray, segments: Segments, sizes: IntArray) -> FloatArray:
+def _merged_sketches(table: FloatArray, starts: IntArray, segments: Segments, plan: SketchPlan) -> FloatArray:
     """The sums of the segments' sketches, client by client."""
-    if segments.number == sizes.size:
+    offsets = plan.offsets
+    if starts is offsets:
         return table
-    offsets = offsets_of(sizes)
     summed = np.zeros((int(offsets[-1]), table.shape[1]))
     for segment, client in enumerate(segments.client):
         summed[offsets[client] : offsets[client + 1]] += table[starts[segment] : starts[segment + 1]]

@@ -11,6 +11,7 @@ from fedns.numerics.cpu import pointwise, simd
 from fedns.numerics.cpu.dense import aligned, copy, copy_doubles, padded, total_of
 from fedns.numerics.cpu.jit import exact_jit, jit
 from fedns.numerics.cpu.parts import in_parts
+from fedns.numerics.cpu.pointwise import LossCode
 from fedns.numerics.cpu.rows import (
     add_combination,
     add_packed_gram,
@@ -23,8 +24,10 @@ from fedns.numerics.cpu.rows import (
     rows_at_once,
     scaled_block,
 )
-from fedns.numerics.cpu.sketching import add_columns, add_sampled, add_sjlt, add_srht
+from fedns.numerics.cpu.sketching import SketchCode, add_columns, add_sampled, add_sjlt, add_srht
+from fedns.numerics.cpu.targets import Targets
 from fedns.numerics.formulas import where_positive
+from fedns.numerics.parallel import Segments
 from fedns.numerics.rng import sample_without_replacement
 
 # A block of rows is read twice or three times, the first time from memory. An eighth of a 1 MiB second-level cache
@@ -245,7 +248,7 @@ def hessian_times(rows, y, s, totals, segments, low, high, points, loss, vectors
 def gradient_and_sketch(rows, y, s, totals, segments, low, high, points, loss, gradient, plan, keys, table, starts):
     """Gradient of each client's mean loss, and S A for the root A of its Hessian.
 
-    A segment's share of the sketch fills rows starts[segment] : starts[segment + 1] of the table.
+    A segment's share of the sketch fills rows starts[segment] : starts[segment + 1] of the table; y is a `Targets`.
     """
     features = points.shape[1]
     intercept = features > rows.num_columns
@@ -290,7 +293,7 @@ def gradient_and_sketch(rows, y, s, totals, segments, low, high, points, loss, g
             part, start = opened(rows, first, last, room)
             stop = start + count
             margins(part, start, stop, w, z)
-            pointwise.derivatives(loss, y, first, count, z, slope, root)
+            pointwise.derivatives(loss, y.numbers, first, count, z, slope, root)
             _weigh(s, first, count, scale, slope, root)
             if kind == SJLT:
                 add_sjlt(
@@ -315,34 +318,41 @@ def gradient_and_sketch(rows, y, s, totals, segments, low, high, points, loss, g
             copy_doubles(flat_cells, r * cells.shape[1], features, flat_table, (starts[segment] + r) * features)
 
 
+# Named tuples other than rows come without their names (`backend._launch`) and get them back here.
 @jit
 def losses_along_in_parts(starter, cuts, rows, y, s, totals, segments, points, directions, steps, loss, out):
-    in_parts(starter, losses_along, cuts, (rows, y, s, totals, segments), (points, directions, steps, loss, out))
+    before = (rows, y, s, totals, Segments(*segments))
+    in_parts(starter, losses_along, cuts, before, (points, directions, steps, LossCode(*loss), out))
 
 
 @jit
 def value_and_gradient_in_parts(starter, cuts, rows, y, s, totals, segments, points, loss, value, gradient, norms, sums):
-    in_parts(starter, value_and_gradient, cuts, (rows, y, s, totals, segments), (points, loss, value, gradient, norms, sums))
+    before, after = (rows, y, s, totals, Segments(*segments)), (points, LossCode(*loss), value, gradient, norms, sums)
+    in_parts(starter, value_and_gradient, cuts, before, after)
 
 
 @jit
 def curvatures_along_in_parts(starter, cuts, rows, y, s, totals, segments, points, directions, steps, loss, norms, sums):
-    in_parts(starter, curvatures_along, cuts, (rows, y, s, totals, segments), (points, directions, steps, loss, norms, sums))
+    before, after = (rows, y, s, totals, Segments(*segments)), (points, directions, steps, LossCode(*loss), norms, sums)
+    in_parts(starter, curvatures_along, cuts, before, after)
 
 
 @jit
 def gradient_and_hessian_in_parts(starter, cuts, rows, y, s, totals, segments, points, loss, gradient, packed):
-    in_parts(starter, gradient_and_hessian, cuts, (rows, y, s, totals, segments), (points, loss, gradient, packed))
+    before, after = (rows, y, s, totals, Segments(*segments)), (points, LossCode(*loss), gradient, packed)
+    in_parts(starter, gradient_and_hessian, cuts, before, after)
 
 
 @jit
 def hessian_times_in_parts(starter, cuts, rows, y, s, totals, segments, points, loss, vectors, out):
-    in_parts(starter, hessian_times, cuts, (rows, y, s, totals, segments), (points, loss, vectors, out))
+    before, after = (rows, y, s, totals, Segments(*segments)), (points, LossCode(*loss), vectors, out)
+    in_parts(starter, hessian_times, cuts, before, after)
 
 
 @jit
 def gradient_and_sketch_in_parts(
     starter, cuts, rows, y, s, totals, segments, points, loss, gradient, plan, keys, table, starts
 ):
-    after = (points, loss, gradient, plan, keys, table, starts)
-    in_parts(starter, gradient_and_sketch, cuts, (rows, y, s, totals, segments), after)
+    before = (rows, Targets(*y), s, totals, Segments(*segments))
+    after = (points, LossCode(*loss), gradient, SketchCode(*plan), keys, table, starts)
+    in_parts(starter, gradient_and_sketch, cuts, before, after)

@@ -97,7 +97,7 @@ def in_parts(typing_context, starter, kernel, cuts, before, after):
         shared = [array.data, *cgutils.unpack_tuple(builder, values[3]), *cgutils.unpack_tuple(builder, values[4])]
         memory = cgutils.alloca_once_value(builder, cgutils.pack_struct(builder, shared))
         function = context.get_function(kernel, own)
-        code = _code_for_a_part(context, builder.module, function, memory.type, before.count)
+        code = _code_for_a_part(context, builder.module, function, memory.type, (*before, *after), before.count)
         parts = builder.sub(array.nitems, _WORD(1))
         start = [builder.ptrtoint(code, _WORD), builder.ptrtoint(memory, _WORD), parts]
         call_at(context, builder, values[0], [_NUMBER] * 3, start)
@@ -106,8 +106,8 @@ def in_parts(typing_context, starter, kernel, cuts, before, after):
     return types.void(_NUMBER, kernel, cuts, before, after), generate
 
 
-def _code_for_a_part(context: Any, module: Any, function: Any, memory_type: Any, before: int) -> Any:
-    """What is called with the address of cuts and arguments, and the number of a part."""
+def _code_for_a_part(context: Any, module: Any, function: Any, memory_type: Any, kinds: Any, before: int) -> Any:
+    """What is called with the address of cuts and arguments of these types, and the number of a part."""
     convention = context.call_conv
     kind = convention.get_function_type(types.none, [_NUMBER, _NUMBER])
     code = ir.Function(module, kind, module.get_unique_name("part"))
@@ -115,7 +115,20 @@ def _code_for_a_part(context: Any, module: Any, function: Any, memory_type: Any,
     builder = ir.IRBuilder(code.append_basic_block())
     address, part = convention.get_arguments(code)
     cuts, *arguments = cgutils.unpack_tuple(builder, builder.load(builder.inttoptr(address, memory_type)))
+    arguments = [_borrowed(context, builder, kind, value) for kind, value in zip(kinds, arguments, strict=True)]
     low, high = (builder.load(builder.gep(cuts, [builder.add(part, _WORD(i))])) for i in range(2))
     function(builder, [*arguments[:before], low, high, *arguments[before:]])
     convention.return_value(builder, context.get_dummy_value())
     return code
+
+
+# Threads that count references to the same array, atomically, wait for each other, and kernels count with every call.
+def _borrowed(context: Any, builder: Any, kind: Any, value: Any) -> Any:
+    """An argument whose arrays have no counter: the caller holds them for as long as the threads run."""
+    if isinstance(kind, types.BaseTuple):
+        kinds, items = iter(kind), cgutils.unpack_tuple(builder, value)  # type: ignore[call-overload]
+        return context.make_tuple(builder, kind, [_borrowed(context, builder, next(kinds), item) for item in items])
+    if isinstance(kind, types.Array):
+        counter = context.data_model_manager[kind].get_field_position("meminfo")
+        return builder.insert_value(value, ir.Constant(value.type.elements[counter], None), counter)
+    return value

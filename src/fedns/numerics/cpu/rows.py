@@ -270,6 +270,10 @@ def _add_sjlt_groups(rows, y, s, begin, first, last, w, scale, loss, key0, key1,
 
         def dense(rows, y, s, begin, first, last, w, scale, loss, key0, key1, total, table):
             stop = first + (last - first) // 8 * 8
+            # Less than eight rows are left: a group, where there are rows after them to make one of. With an intercept they
+            # are added to its sum together, which a group does not.
+            if w.size == rows.num_columns and (stop + 8) * rows.num_columns <= rows.flat.size:
+                stop = last
             if loss.groups == 0 or stop == first:
                 return first
             vectors = -(-w.size // 8)

@@ -109,15 +109,20 @@ def widened(builder: Any, array_type: Any, loaded: Any) -> Any:
     return builder.fpext(loaded, doubles)
 
 
+def eight_from(context: Any, builder: Any, array_type: Any, array: Any, index: Any) -> Any:
+    """Elements index : index + 8 as doubles."""
+    element = context.get_value_type(array_type.dtype)
+    pointer = address(context, builder, array_type, array, index)
+    pointer = builder.bitcast(pointer, ir.VectorType(element, LANES).as_pointer())
+    return widened(builder, array_type, builder.load(pointer, align=size_of(element)))
+
+
 @intrinsic
 def load(typing_context, array, index):
     """Elements index : index + 8 of a contiguous array of float64 or of a narrower type."""
 
     def generate(context, builder, signature, arguments):
-        element = context.get_value_type(signature.args[0].dtype)
-        pointer = address(context, builder, signature.args[0], *arguments)
-        pointer = builder.bitcast(pointer, ir.VectorType(element, LANES).as_pointer())
-        return widened(builder, signature.args[0], builder.load(pointer, align=size_of(element)))
+        return eight_from(context, builder, signature.args[0], *arguments)
 
     return vector(array, types.intp), generate
 

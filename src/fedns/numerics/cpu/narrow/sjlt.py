@@ -6,7 +6,7 @@ counts a reference, atomically, to every array it is given, which costs as much 
 """
 
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
@@ -20,6 +20,7 @@ from fedns.numerics.cpu.jit import exact_jit
 from fedns.numerics.cpu.narrow.rows import MOST_VECTORS, RowCode, products_of_eight
 from fedns.numerics.cpu.pointwise import derivatives_of_eight
 from fedns.numerics.cpu.simd import DOUBLES, LANES, address, fused, joined, moved, parts_of, repeated
+from fedns.numerics.cpu.targets import TARGETS, eight_targets
 from fedns.numerics.formulas import Formulas
 from fedns.numerics.rows import Rows, SparseRows
 
@@ -38,16 +39,17 @@ def groups_address(loss: Formulas, rows: Rows, features: int) -> int:
 def _groups_address(loss: FormulasType, dtype: Any, vectors: int) -> int:
     run, table, number, word = types.float64[::1], types.float64[:, ::1], types.int64, types.uint64
     return address_of(
-        _add_groups, loss, from_dtype(dtype)[::1], number, run, run, number, number, number, run, types.float64, word, word,
-        run, table, types.literal(vectors),
+        _add_groups, loss, from_dtype(dtype)[::1], number, TARGETS, run, number, number, number, run, types.float64, word,
+        word, run, table, types.literal(vectors),
     )  # fmt: skip
 
 
 @exact_jit
-def _add_groups(loss, flat, columns, y, s, begin, first, stop, w, scale, key0, key1, total, table, vectors):
-    """total += sum_i slope_i x_i and table[bucket_i] += +-root_i x_i, in groups of eight rows from `first` on.
+def _add_groups(loss, flat, columns, y, s, begin, first, last, w, scale, key0, key1, total, table, vectors):
+    """total += sum_i slope_i x_i and table[bucket_i] += +-root_i x_i for the rows first:last, in groups of eight.
 
-    Rows first:stop, a multiple of eight, of as many vectors as the type of `vectors` says; an intercept is a column of ones.
+    They have as many vectors as the type of `vectors` says; an intercept is a column of ones. There are rows for the whole
+    of the last group, though those after `last` are somebody else's: they are looked at, and not added.
     """
     shape = simd.zeros(vectors)
     cells, width, size = table.reshape(table.size), table.shape[1], table.shape[0]
@@ -58,16 +60,55 @@ def _add_groups(loss, flat, columns, y, s, begin, first, stop, w, scale, key0, k
     sums = simd.load_row(total, 0, 8, none, shape)
     scratch, places = aligned(2, 8).reshape(16), np.empty(8, np.int64)  # slopes and roots of eight rows, where they go
     products = products_of_eight(flat, first, columns, rest, ones, weights)
-    for i in range(first, stop, 8):
+    final = first + (last - first - 1) // 8 * 8
+    for i in range(first, last, 8):
         weight = simd.load(s, i) * scale if s.size > 0 else simd.splat(scale)
         z = simd.totals(products)
-        slope, curvature = derivatives_of_eight(loss, simd.load(y, i), z)
+        slope, curvature = derivatives_of_eight(loss, eight_targets(y, i), z)
         root = simd.draw_buckets(key0, key1, i - begin, size, width, simd.square_root(curvature * weight), places, 0)
         simd.store(scratch, 0, slope * weight)
         simd.store(scratch, 8, root)
-        following = min(i + 8, stop - 8)  # after the last group its own margins again, which nobody reads
-        products, sums = _add_eight(flat, i, following, columns, rest, ones, weights, sums, scratch, places, cells)
+        if i + 8 <= last:
+            following = min(i + 8, final)  # after the last group its own margins again, which nobody reads
+            products, sums = _add_eight(flat, i, following, columns, rest, ones, weights, sums, scratch, places, cells)
+        else:
+            for j in range(last - i):
+                sums = _add_one(flat, i + j, columns, rest, ones, sums, scratch[j], scratch[8 + j], cells, places[j])
     simd.store_row(total, 0, sums)
+
+
+class _Cells(NamedTuple):
+    """What the code that adds to a table is made from."""
+
+    context: Any
+    builder: Any
+    kind: Any
+    table: Any
+
+    def add(self, cell: Any, i: int, x: Any, root: Any) -> None:
+        """table[cell + 8 i : ...] += root x."""
+        place = address(self.context, self.builder, self.kind, self.table, moved(self.builder, cell, i))
+        pointer = self.builder.bitcast(place, DOUBLES.as_pointer())
+        self.builder.store(fused(self.builder, x, root, self.builder.load(pointer, align=8)), pointer, align=8)
+
+
+@intrinsic
+def _add_one(typing_context, array, row, columns, rest, more, sums, slope, root, table, cell):
+    """One row is added, with its slope and root, to the sums, which it returns, and to table[cell : ...]."""
+
+    def generate(context, builder, signature, arguments):
+        array, row, columns, rest, more, sums, slope, root, table, cell = arguments
+        sums, cells = parts_of(builder, sums), _Cells(context, builder, signature.args[8], table)
+        rows = RowCode(context, builder, signature.args[0], array, columns, len(sums), rest)
+        slope, root = repeated(builder, slope), repeated(builder, root)
+        for i, total in enumerate(sums):
+            x = rows.part(row, i, more)
+            sums[i] = fused(builder, x, slope, total)
+            cells.add(cell, i, x, root)
+        return joined(builder, sums)
+
+    number, real = types.intp, types.float64
+    return sums(array, number, number, number, simd.vector, sums, real, real, table, number), generate
 
 
 @intrinsic
@@ -83,6 +124,7 @@ def _add_eight(typing_context, array, first, following, columns, rest, more, wei
         kinds, products = signature.args, []
         weights, sums = parts_of(builder, weights), parts_of(builder, sums)
         rows = RowCode(context, builder, kinds[0], array, columns, len(weights), rest)
+        cells = _Cells(context, builder, kinds[10], table)
 
         def at(kind: Any, own: Any, index: int) -> Any:
             return builder.load(address(context, builder, kind, own, ir.Constant(_INDEX, index)))
@@ -97,9 +139,7 @@ def _add_eight(typing_context, array, first, following, columns, rest, more, wei
                 rows.ask_ahead(ahead, i)
                 x = rows.part(row, i, more)
                 sums[i] = fused(builder, x, slope, sums[i])
-                pointer = address(context, builder, kinds[10], table, moved(builder, cell, i))
-                pointer = builder.bitcast(pointer, DOUBLES.as_pointer())
-                builder.store(fused(builder, x, root, builder.load(pointer, align=8)), pointer, align=8)
+                cells.add(cell, i, x, root)
             products.append(total)
         return context.make_tuple(builder, signature.return_type, [joined(builder, products), joined(builder, sums)])
 

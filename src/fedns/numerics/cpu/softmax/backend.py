@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from fedns.numerics.cpu import kernels
 from fedns.numerics.cpu.backend import (
     NO_NORMS,
     CpuBackend,
+    as_table,
     data_of,
     for_each_part,
     merged_curvatures,
@@ -24,6 +25,7 @@ from fedns.numerics.cpu.backend import (
 from fedns.numerics.cpu.pointwise import loss_code
 from fedns.numerics.cpu.sketching import sketch_code
 from fedns.numerics.cpu.softmax import kernels as passes
+from fedns.numerics.cpu.targets import Targets
 from fedns.numerics.formulas import Formulas
 from fedns.numerics.linalg import packed_size
 from fedns.numerics.parallel import Segments
@@ -53,9 +55,9 @@ class SoftmaxBackend:
     def losses_along(
         self, loss: Formulas, batch: Batch, w: FloatArray, direction: FloatArray, steps: FloatArray
     ) -> FloatArray:
-        segments = parallel.cut(batch.starts, batch.stops)
+        segments = batch.segments
         out = np.zeros((segments.number, steps.size))
-        before = (np.atleast_2d(w), np.atleast_2d(direction), steps)
+        before = (as_table(w), as_table(direction), steps)
         self._launch(passes.losses_along, batch, segments, w.shape[-1], before, (out,))
         return parallel.merge(out, segments, batch.starts.size)
 
@@ -63,9 +65,9 @@ class SoftmaxBackend:
         return self.value_and_gradient(loss, batch, w)[1]
 
     def value_and_gradient(self, loss: Formulas, batch: Batch, w: FloatArray) -> tuple[FloatArray, FloatArray]:
-        segments = parallel.cut(batch.starts, batch.stops)
+        segments = batch.segments
         value, gradient = np.zeros(segments.number), np.zeros((segments.number, w.shape[-1]))
-        self._launch(passes.value_and_gradient, batch, segments, w.shape[-1], (np.atleast_2d(w),), (value, gradient))
+        self._launch(passes.value_and_gradient, batch, segments, w.shape[-1], (as_table(w),), (value, gradient))
         clients = batch.starts.size
         return parallel.merge(value, segments, clients), parallel.merge(gradient, segments, clients)
 
@@ -78,29 +80,29 @@ class SoftmaxBackend:
     def curvatures_along(
         self, loss: Formulas, batch: Batch, w: FloatArray, direction: FloatArray, steps: FloatArray, norms: FloatArray
     ) -> FloatArray:
-        segments = parallel.cut(batch.starts, batch.stops)
+        segments = batch.segments
         sums = np.zeros((segments.number, steps.size, 4))
-        before = (np.atleast_2d(w), np.atleast_2d(direction), steps)
+        before = (as_table(w), as_table(direction), steps)
         self._launch(passes.curvatures_along, batch, segments, w.shape[-1], before, (norms, sums), norms)
         return merged_curvatures(sums, segments, batch.starts.size)
 
     def gradient_and_hessian(self, loss: Formulas, batch: Batch, w: FloatArray) -> tuple[FloatArray, FloatArray]:
-        segments = parallel.cut(batch.starts, batch.stops)
+        segments = batch.segments
         packed = np.zeros((segments.number, packed_size(w.shape[-1])))
-        self._launch(passes.hessian, batch, segments, w.shape[-1] ** 2, (np.atleast_2d(w),), (packed,))
+        self._launch(passes.hessian, batch, segments, w.shape[-1] ** 2, (as_table(w),), (packed,))
         return self.gradient(loss, batch, w), parallel.merge(packed, segments, batch.starts.size)
 
     def hessian_times(self, loss: Formulas, batch: Batch, w: FloatArray, vectors: FloatArray) -> FloatArray:
-        segments = parallel.cut(batch.starts, batch.stops)
+        segments = batch.segments
         out = np.zeros((segments.number, *vectors.shape[1:]))
         cost = w.shape[-1] * (1 + vectors.shape[1])
-        self._launch(passes.hessian_times, batch, segments, cost, (np.atleast_2d(w),), (vectors, out))
+        self._launch(passes.hessian_times, batch, segments, cost, (as_table(w),), (vectors, out))
         return parallel.merge(out, segments, batch.starts.size)
 
     def gradient_and_sketch(
         self, loss: Formulas, batch: Batch, w: FloatArray, plan: SketchPlan, keys: Keys
     ) -> tuple[FloatArray, FloatArray]:
-        points, offsets = np.atleast_2d(w), np.concatenate([[0], np.cumsum(plan.sizes)])
+        points, offsets = as_table(w), plan.offsets
         out = np.zeros((int(offsets[-1]), w.shape[-1]))
 
         for run in in_memory(written_once(batch.rows), whole_clients(batch)):
@@ -122,7 +124,7 @@ class SoftmaxBackend:
         chunk = max(parallel.SEGMENT_ROWS // self.outputs, plan.block_length)
         chunk = 1 << (chunk - 1).bit_length()  # blocks that a sketch transforms must not be cut
         fill, add = _plain(passes.fill_root), _plain(kernels.gradient_and_sketch)
-        one = plan._replace(sizes=plan.sizes[client : client + 1])
+        one = replace(plan, sizes=plan.sizes[client : client + 1])
         for low in range(0, count, chunk):
             high = min(low + chunk, count)
             root, table = np.empty((high - low, w.size)), np.zeros_like(out)
@@ -130,7 +132,7 @@ class SoftmaxBackend:
             place = [np.array([value], dtype=np.int64) for value in (0, 0, high - low, -low, count)]
             dense = DenseRows.of(root)
             add(
-                dense, np.zeros(len(root)), np.empty(0), np.ones(1), Segments(*place), 0, 1,
+                dense, Targets(np.zeros(len(root))), np.empty(0), np.ones(1), Segments(*place), 0, 1,
                 np.zeros((1, w.size)), loss_code(rows_as_root), np.zeros((1, w.size)), sketch_code(one, dense),
                 keys[client : client + 1], table, np.array([0, len(out)]),
             )  # fmt: skip
@@ -143,7 +145,7 @@ class SoftmaxBackend:
         segments = whole_clients(batch)
         out = np.empty((segments.number, w.shape[-1]))
         after = (local.diagonal, local.proximal, local.rate, local.steps, local.batch_size, keys, out)
-        self._launch(passes.minibatch_steps, batch, segments, w.shape[-1], (np.atleast_2d(w),), after)
+        self._launch(passes.minibatch_steps, batch, segments, w.shape[-1], (as_table(w),), after)
         return out
 
     def _launch(
