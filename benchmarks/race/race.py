@@ -225,7 +225,11 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     all_results, needed = {}, {contender.name: 0 for contender in contenders}
     for name in options.data:
-        task = the_task(name)
+        try:
+            task = the_task(name)
+        except fedns.DataError as missing:
+            console.print(f"{missing}; it is left out", highlight=False)
+            continue
         results = []
         for contender in contenders:
             console.print(f"{name}: {contender.name}", end="", highlight=False)
@@ -235,6 +239,8 @@ def main() -> None:
                 needed[contender.name] = contender.efforts.index(result.effort)
             results.append(result)
         all_results[name] = raced(results, options.turns)
+    if not all_results:
+        raise SystemExit("none of the data sets is here: name a folder that holds them in FEDNS_DATA, or fetch them")
     table = table_of(all_results, options.gap)
     console.print(table)
     console.print(versions(contenders))

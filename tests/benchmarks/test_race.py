@@ -10,7 +10,7 @@ from benchmarks.race.contender import Contender, Fit, Task
 from benchmarks.race.federated import OURS, seconds_of_rounds
 from benchmarks.race.pooled import POOLED
 from benchmarks.race.program import coefficients_in, program
-from benchmarks.race.race import Result, cell, entered, markdown_of, raced
+from benchmarks.race.race import Result, cell, entered, main, markdown_of, raced
 
 import fedns
 
@@ -112,3 +112,13 @@ def test_the_clock_of_a_simulator_is_in_its_log():
     assert seconds_of_rounds(log) == 2.5
     with pytest.raises(RuntimeError, match="does not say"):
         seconds_of_rounds("nothing")
+
+
+def test_a_data_set_that_is_not_here_is_named_and_left_out(monkeypatch, tmp_path, capsys):
+    for variable in ("FEDNS_DATA", "FEDNS_CACHE"):
+        monkeypatch.setenv(variable, str(tmp_path))
+    monkeypatch.setattr(sys, "argv", ["race", "--data", "phishing", "a9a", "--out", str(tmp_path / "race")])
+    with pytest.raises(SystemExit, match="none of the data sets is here"):
+        main()
+    said = capsys.readouterr().out
+    assert "'phishing' is not on this machine" in said and "'a9a'" in said
