@@ -21,7 +21,7 @@ from fedns.studies.federated import fit_federation
 from fedns.studies.fit import fit_study
 
 SLOWLY = replace(STUDY, method="fednewton:step_size=0.5")  # so that there are rounds to be killed in
-METHODS = ("default", SLOWLY.method, "auto", "fedndes:sketch=srht;sketch_size=8")
+METHODS = ("default", SLOWLY.method, "auto", "fedndes:sketch=srht;sketch_size=4")
 ALWAYS = {("default", 8), ("auto", 13)}
 KILLS = [
     pytest.param(method, exchange, marks=() if (method, exchange) in ALWAYS else pytest.mark.nightly)
