@@ -22,6 +22,7 @@ KINDS = {
     "HC1": "robust, times n / (n - p) for small samples",
     "site": "clustered: rows of one site may depend on each other; needs many sites",
 }
+ROUNDING = 1e-10  # of the model's variance: a variance below is 0 but for rounding
 _SINGULAR = 1e-13  # what is left of a column of unit length, squared, after those before it are taken out
 _ENOUGH_SITES = 10  # fewer clusters than that give standard errors that are too small
 
@@ -101,6 +102,8 @@ class Inference:
     def covariance(self, kind: str = "model") -> FloatArray:
         """Of the reported coefficients: (names, names), NaN for columns that were left out."""
         found = self.transform @ self._fitted_covariance(self.kind(kind)) @ self.transform.T
+        # Clustered by site, a coefficient that one site alone tells of has a variance of 0: rounding may bring it below.
+        np.fill_diagonal(found, np.maximum(found.diagonal(), 0.0))
         gone = np.isnan(self.coefficients)
         found[gone], found[:, gone] = np.nan, np.nan
         return found
@@ -139,8 +142,14 @@ class Inference:
     def statistic_name(self, kind: str = "model") -> str:
         return "t" if self.kind(kind) == "model" and not self.family.dispersion_is_known else "z"
 
+    def statistics(self, kind: str = "model") -> FloatArray:
+        """Coefficients over their standard errors, NaN where an error is 0 but for rounding: it tells nothing."""
+        errors = self.standard_errors(kind)
+        tells = errors**2 > ROUNDING * self.standard_errors() ** 2
+        return np.asarray(np.divide(self.coefficients, errors, out=np.full(errors.size, np.nan), where=tells))
+
     def p_values(self, kind: str = "model") -> FloatArray:
-        return np.asarray(2.0 * self.distribution(kind).sf(np.abs(self.coefficients / self.standard_errors(kind))))
+        return np.asarray(2.0 * self.distribution(kind).sf(np.abs(self.statistics(kind))))
 
     def intervals(self, level: float = 0.95, kind: str = "model") -> FloatArray:
         """Lower and upper ends: (names, 2)."""

@@ -44,16 +44,16 @@ def ratio_of(coefficient: float) -> float:
 
 def rows_of(inference: Inference, kind: str = "model", level: float = 0.95) -> tuple[Row, ...]:
     """One for each coefficient."""
-    errors, intervals, p_values = (
+    found = zip(
+        inference.names,
+        inference.coefficients,
         inference.standard_errors(kind),
-        inference.intervals(level, kind),
+        inference.statistics(kind),
         inference.p_values(kind),
+        inference.intervals(level, kind),
+        strict=True,
     )
-    found = zip(inference.names, inference.coefficients, errors, p_values, intervals, strict=True)
-    return tuple(
-        Row(name, float(value), float(error), float(value / error), float(p), float(ends[0]), float(ends[1]))
-        for name, value, error, p, ends in found
-    )
+    return tuple(Row(name, *map(float, (*numbers, *ends))) for name, *numbers, ends in found)
 
 
 def by_class(design: Design, rows: Sequence[Row]) -> list[tuple[str, tuple[Row, ...]]]:
@@ -88,7 +88,7 @@ def coefficient_text(rows: Sequence[Row], statistic: str, level: float, ratio: s
             cells.append([row.name, "left out", *[""] * (len(headings) - 2)])
             continue
         numbers = [f"{value:.4g}" for value in (row.coefficient, row.std_error)]
-        numbers += [f"{row.statistic:.3f}", p_text(row.p_value), f"{row.low:.4g}", f"{row.high:.4g}"]
+        numbers += [statistic_text(row.statistic), p_text(row.p_value), f"{row.low:.4g}", f"{row.high:.4g}"]
         cells.append([row.name, *numbers, *([f"{row.ratios[0]:.4g}"] if ratio else [])])
     return aligned(cells)
 
@@ -101,7 +101,9 @@ def term_text(tests: Iterable[TermTest]) -> list[str]:
     cells = [["term", "test", "df", "p", "VIF"]]
     for test in tests:
         inflation = "" if math.isnan(test.inflation) else f"{test.inflation:.2f}"
-        cells.append([test.term, f"{test.test} {test.statistic:.3f}", str(test.df), p_text(test.p_value), inflation])
+        cells.append(
+            [test.term, f"{test.test} {statistic_text(test.statistic)}", str(test.df), p_text(test.p_value), inflation]
+        )
     return aligned(cells)
 
 
@@ -129,6 +131,10 @@ def goodness_pairs(found: Goodness) -> list[tuple[str, str]]:
     )
     pairs.append((name, f"{found.test_statistic:.4g}, p {p_text(found.test_p_value)}"))
     return [pair for pair in pairs if pair[1] != "nan"]
+
+
+def statistic_text(value: float) -> str:
+    return "-" if math.isnan(value) else f"{value:.3f}"
 
 
 def p_text(value: float) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedns.studies.inference.distributions import chi2_sf, f_sf
-from fedns.studies.inference.estimates import Inference
+from fedns.studies.inference.estimates import ROUNDING, Inference
 from fedns.studies.model.design import INTERCEPT
 
 FloatArray = NDArray[np.float64]
@@ -23,7 +23,7 @@ class TermTest:
 
     term: str
     test: str  # "F" or "chi2"
-    statistic: float
+    statistic: float  # NaN where the covariance, clustered by few sites, says nothing of the whole term
     df: int
     p_value: float
     inflation: float  # GVIF ** (1 / df): the VIF of a term with one column; NaN where it is the only one
@@ -39,10 +39,21 @@ def term_tests(inference: Inference, terms: Mapping[str, Sequence[str]], kind: s
         places = [inference.names.index(name) for name in names if inference.names.index(name) in kept]
         if not places or term == INTERCEPT:
             continue
-        estimates = inference.coefficients[places]
-        statistic = float(estimates @ np.linalg.solve(covariance[np.ix_(places, places)], estimates))
+        own, errors = np.ix_(places, places), np.sqrt(model.diagonal()[places])
+        statistic = _wald(inference.coefficients[places] / errors, covariance[own] / np.outer(errors, errors))
         found.append(_test(inference, kind, term, statistic, len(places), _inflation(model, places, columns)))
     return tuple(found)
+
+
+def _wald(estimates: FloatArray, covariance: FloatArray) -> float:
+    """estimates' covariance^-1 estimates, in units of the model's standard errors; NaN where there is no inverse.
+
+    There is none where errors are clustered by site and a term has as many coefficients as there are sites, or more.
+    """
+    eigenvalues = np.linalg.eigvalsh(covariance)
+    if eigenvalues[0] <= ROUNDING * max(1.0, eigenvalues[-1]):
+        return math.nan
+    return float(estimates @ np.linalg.solve(covariance, estimates))
 
 
 def _test(inference: Inference, kind: str, term: str, statistic: float, df: int, inflation: float) -> TermTest:

@@ -12,7 +12,7 @@ from fedns.reporting.page import Tile, board, folded, html_table, page, pairs, s
 from fedns.studies.diagnostics.concordance import TimeDiagnostics
 from fedns.studies.diagnostics.diagnosed import Diagnostics
 from fedns.studies.inference.fitted import StudyFit
-from fedns.studies.inference.table import Row, by_class, class_title, goodness_pairs, p_text
+from fedns.studies.inference.table import Row, by_class, class_title, goodness_pairs, p_text, statistic_text
 from fedns.studies.model.design import INTERCEPT
 from fedns.studies.pages.forest import Estimate, forest
 from fedns.studies.pages.prediction_part import predictions
@@ -87,7 +87,7 @@ def _coefficient_table(fit: StudyFit, kind: str, found: Sequence[Row]) -> str:
             continue
         known = not math.isnan(row.std_error)
         cells = [row.name, f"{row.coefficient:.6g}", f"{row.std_error:.4g}" if known else "-"]
-        cells += [f"{row.statistic:.2f}" if known else "-", p_text(row.p_value) or "-"]
+        cells += ["-" if math.isnan(row.statistic) else f"{row.statistic:.2f}", p_text(row.p_value) or "-"]
         cells.append(f"{row.low:.4g} to {row.high:.4g}" if known else "-")
         rows.append([*cells, *([f"{row.ratios[0]:.4g}"] if ratio else [])])
     picture = ""
@@ -111,7 +111,8 @@ def _goodness(fit: StudyFit, kind: str) -> str:
     rows = []
     for test in fit.term_tests(kind):
         inflation = "-" if math.isnan(test.inflation) else f"{test.inflation:.2f}"
-        rows.append([test.term, test.test, f"{test.statistic:.3f}", str(test.df), p_text(test.p_value), inflation])
+        statistic, p_value = statistic_text(test.statistic), p_text(test.p_value) or "-"
+        rows.append([test.term, test.test, statistic, str(test.df), p_value, inflation])
     return pairs(goodness_pairs(fit.goodness)) + "<h3>Wald tests of terms</h3>" + html_table(headings, rows, {0, 1})
 
 
