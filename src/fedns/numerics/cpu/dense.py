@@ -8,6 +8,7 @@ import numpy as np
 from numba import njit
 
 from fedns.numerics.cpu import simd
+from fedns.numerics.cpu.aligned import aligned
 from fedns.numerics.cpu.hadamard import parity, transform_rows
 from fedns.numerics.cpu.jit import exact_jit, jit
 
@@ -21,14 +22,6 @@ _SIXTEEN = (0,) * 16
 def padded(features):
     """Columns of a table whose every strip can be read and written whole."""
     return -(-features // STRIP) * STRIP
-
-
-@jit
-def aligned(rows, columns):
-    """A table of zeros that starts on a cache line: a vector that straddles two costs twice to load, more to store."""
-    raw = np.zeros(rows * columns + 8)
-    skip = (-raw.ctypes.data % 64) // 8
-    return raw[skip : skip + rows * columns].reshape((rows, columns))
 
 
 @jit

@@ -4,6 +4,7 @@ import numpy as np
 from numba import njit
 
 from fedns.numerics.cpu import simd
+from fedns.numerics.cpu.aligned import aligned, aligned_row
 from fedns.numerics.cpu.jit import exact_jit, jit
 
 _FLIPS = 12  # bits of the number of a block that change together, more than most do
@@ -63,7 +64,7 @@ def add_sampled_outputs(block, outer, chosen, sketch):
 def orders_and_signs(chosen, inner, number, lanes):
     """The output of a block of `inner` rows that each chosen output is made from, its sign for the block with this number,
     and what the sign is multiplied by when the last changed + 1 bits of a number change."""
-    order, current, flips = np.zeros(lanes, np.int64), np.zeros(lanes), np.zeros((_FLIPS, lanes))
+    order, current, flips = np.zeros(lanes, np.int64), aligned_row(lanes), aligned(_FLIPS, lanes)
     for r in range(chosen.size):
         order[r] = chosen[r] & (inner - 1)
         current[r] = 1.0 - 2.0 * parity((chosen[r] // inner) & number)

@@ -8,7 +8,8 @@ import numpy as np
 
 from fedns.numerics.backend import COLUMNS, ROW_SAMPLING, SJLT, SRHT
 from fedns.numerics.cpu import pointwise, simd
-from fedns.numerics.cpu.dense import aligned, copy, copy_doubles, padded, total_of
+from fedns.numerics.cpu.aligned import aligned, aligned_row
+from fedns.numerics.cpu.dense import copy, copy_doubles, padded, total_of
 from fedns.numerics.cpu.jit import exact_jit, jit
 from fedns.numerics.cpu.parts import in_parts
 from fedns.numerics.cpu.pointwise import LossCode
@@ -107,7 +108,7 @@ def gradient_and_hessian(rows, y, s, totals, segments, low, high, points, loss, 
     z, slope, root = np.empty(most), np.empty(most), np.empty(most)
     scratch = gram_scratch(rows, _GRAM_ROWS, features)
     room = room_for(rows, most)
-    total = np.empty(padded(features))
+    total = aligned_row(padded(features))
     for segment in range(low, high):
         client = segments.client[segment]
         scale = 1.0 / totals[client]
@@ -133,7 +134,7 @@ def value_and_gradient(rows, y, s, totals, segments, low, high, points, loss, va
     size = block_rows(features, 1)
     most = rows_at_once(rows, size)
     z, slope, root = np.empty(most), np.empty(most), np.empty(most)
-    total, room = np.empty(padded(features)), room_for(rows, most)
+    total, room = aligned_row(padded(features)), room_for(rows, most)
     for segment in range(low, high):
         client = segments.client[segment]
         scale = 1.0 / totals[client]
@@ -256,7 +257,7 @@ def gradient_and_sketch(rows, y, s, totals, segments, low, high, points, loss, g
     size = block_rows(features, plan.block_length)
     z, slope, root = np.empty(size), np.empty(size), np.empty(size)
     signed, buckets = np.empty(size), np.empty(size, np.int64)
-    total, room = np.empty(padded(features)), room_for(rows, size)
+    total, room = aligned_row(padded(features)), room_for(rows, size)
     largest = 0
     for segment in range(low, high):
         largest = max(largest, starts[segment + 1] - starts[segment])

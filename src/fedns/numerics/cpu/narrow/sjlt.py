@@ -14,7 +14,7 @@ from numba import from_dtype, types
 from numba.extending import intrinsic
 
 from fedns.numerics.cpu import simd
-from fedns.numerics.cpu.dense import aligned
+from fedns.numerics.cpu.aligned import aligned_row
 from fedns.numerics.cpu.formulas import FormulasType, address_of, type_of
 from fedns.numerics.cpu.jit import exact_jit
 from fedns.numerics.cpu.narrow.rows import MOST_VECTORS, RowCode, products_of_eight
@@ -58,7 +58,7 @@ def _add_groups(loss, flat, columns, y, s, begin, first, last, w, scale, key0, k
     ones = simd.unit(rest) if w.size > columns else none
     weights = simd.load_row(w, 0, w.size - 8 * (len(shape) - 1), none, shape)
     sums = simd.load_row(total, 0, 8, none, shape)
-    scratch, places = aligned(2, 8).reshape(16), np.empty(8, np.int64)  # slopes and roots of eight rows, where they go
+    scratch, places = aligned_row(16), aligned_row(8).view(np.int64)  # slopes and roots of eight rows, where they go
     products = products_of_eight(flat, first, columns, rest, ones, weights)
     final = first + (last - first - 1) // 8 * 8
     for i in range(first, last, 8):

@@ -14,7 +14,7 @@ from numba import from_dtype, njit, types
 from numba.extending import intrinsic
 
 from fedns.numerics.cpu import simd
-from fedns.numerics.cpu.dense import aligned
+from fedns.numerics.cpu.aligned import aligned_row
 from fedns.numerics.cpu.formulas import FormulasType, address_of, type_of
 from fedns.numerics.cpu.hadamard import orders_and_signs, write_signs
 from fedns.numerics.cpu.jit import exact_jit
@@ -77,8 +77,8 @@ def _add_blocks(
     weights = simd.load_row(w, 0, rest, none, shape)
     lanes, root_scale = -(-chosen.size // 8) * 8, np.sqrt(1.0 / chosen.size)
     order, current, flips = orders_and_signs(chosen, _ROWS, (first - begin) // _ROWS, lanes)
-    signs, coefficients = np.empty(lanes), aligned(4, 8).reshape(32)  # slopes of sixteen rows, then their roots
-    margins, cells = aligned(2, 8).reshape(16), aligned(_ROWS, 8 * len(shape)).reshape(_ROWS * 8 * len(shape))
+    signs, coefficients = aligned_row(lanes), aligned_row(2 * _ROWS)  # slopes of sixteen rows, then their roots
+    margins, cells = aligned_row(_ROWS), aligned_row(_ROWS * 8 * len(shape))
     outputs, width = sketch.reshape(sketch.size), sketch.shape[1]
     at = first
     while at < last:

@@ -14,10 +14,10 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from fedns.numerics.cpu import simd
+from fedns.numerics.cpu.aligned import aligned
 from fedns.numerics.cpu.dense import (
     ONE_CHAIN,
     add_whole_blocks,
-    aligned,
     dense_add_combination,
     dense_add_srht,
     dense_margins,

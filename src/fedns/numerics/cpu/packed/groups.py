@@ -16,7 +16,8 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from fedns.numerics.cpu import simd
-from fedns.numerics.cpu.dense import aligned, copy_doubles
+from fedns.numerics.cpu.aligned import aligned
+from fedns.numerics.cpu.dense import copy_doubles
 from fedns.numerics.cpu.formulas import FormulasType, address_of, call, type_of
 from fedns.numerics.cpu.jit import exact_jit, jit
 from fedns.numerics.cpu.packed.block import scratch_of, write_out

@@ -11,7 +11,8 @@ import numpy as np
 from numba import from_dtype, njit, types
 
 from fedns.numerics.cpu import simd
-from fedns.numerics.cpu.dense import ONE_CHAIN, aligned
+from fedns.numerics.cpu.aligned import aligned, aligned_row
+from fedns.numerics.cpu.dense import ONE_CHAIN
 from fedns.numerics.cpu.formulas import FormulasType, address_of, call, type_of
 from fedns.numerics.cpu.hadamard import orders_and_signs, write_signs
 from fedns.numerics.cpu.jit import exact_jit, jit
@@ -90,10 +91,10 @@ def _add_blocks(
     order, current, flips = orders_and_signs(chosen, _ROWS, (first - begin) // _ROWS, lanes)
     signs = aligned(_BATCH // _ROWS, lanes)
     flat_signs, flat_sketch, sketch_width = signs.reshape(signs.size), sketch.reshape(sketch.size), sketch.shape[1]
-    slopes, signed = aligned(1, _BATCH).reshape(_BATCH), aligned(1, _BATCH).reshape(_BATCH)
+    slopes, signed = aligned_row(_BATCH), aligned_row(_BATCH)
     bits, by_group = np.zeros(_BATCH, np.uint8), np.zeros((each + 1) * _BATCH, np.uint8)  # an intercept is code 0
-    scratch, leaders = aligned(_GROUP, 8).reshape(8 * _GROUP), np.zeros(_TOGETHER, np.uint8)
-    quads = aligned(_TOGETHER // _ROWS, _QUADS).reshape(_TOGETHER // _ROWS * _QUADS)
+    scratch, leaders = aligned_row(8 * _GROUP), np.zeros(_TOGETHER, np.uint8)
+    quads = aligned_row(_TOGETHER // _ROWS * _QUADS)
     root_scale = np.sqrt(1.0 / size)
     at = first
     while at < stop and finite:
