@@ -39,19 +39,19 @@ def term_tests(inference: Inference, terms: Mapping[str, Sequence[str]], kind: s
         places = [inference.names.index(name) for name in names if inference.names.index(name) in kept]
         if not places or term == INTERCEPT:
             continue
-        own, errors = np.ix_(places, places), np.sqrt(model.diagonal()[places])
-        statistic = _wald(inference.coefficients[places] / errors, covariance[own] / np.outer(errors, errors))
+        own = np.ix_(places, places)
+        statistic = _wald(inference.coefficients[places], covariance[own], model[own])
         found.append(_test(inference, kind, term, statistic, len(places), _inflation(model, places, columns)))
     return tuple(found)
 
 
-def _wald(estimates: FloatArray, covariance: FloatArray) -> float:
-    """estimates' covariance^-1 estimates, in units of the model's standard errors; NaN where there is no inverse.
+def _wald(estimates: FloatArray, covariance: FloatArray, model: FloatArray) -> float:
+    """estimates' covariance^-1 estimates; NaN where in some direction the covariance is 0 but for rounding.
 
-    There is none where errors are clustered by site and a term has as many coefficients as there are sites, or more.
+    So it is where errors are clustered by site and a term has as many coefficients as there are sites, or more.
     """
-    eigenvalues = np.linalg.eigvalsh(covariance)
-    if eigenvalues[0] <= ROUNDING * max(1.0, eigenvalues[-1]):
+    shares = np.linalg.eigvals(np.linalg.solve(model, covariance)).real
+    if shares.min() <= ROUNDING * max(1.0, shares.max()):
         return math.nan
     return float(estimates @ np.linalg.solve(covariance, estimates))
 
