@@ -62,9 +62,8 @@ def provision(folder: Path, engine: str, sites: tuple[str, ...] = SITES) -> Spec
     """Keys and files; the limits that need many rows are off, those of the handshake are not."""
     init_federation(folder, engine, list(sites), f"localhost:{free_port()}")
     for name in sites:
-        permit = (
-            _PERMIT.replace("smallest_level = 0", "smallest_level = 5") + "score_tables = 1000\n"
-        )  # all studies together
+        # Tables of scores of all studies together: the sites are the same for every test.
+        permit = _PERMIT.replace("smallest_level = 0", "smallest_level = 5") + "score_tables = 1000\n"
         text = f'name = "{name}"\nengine = "{engine}"\n\n[data]\ndataset = "{TABLE}"\n\n{permit}'
         (folder / "sites" / name / SITE_FILE).write_text(text, encoding="utf-8")
         place_table(folder / "sites" / name, b"age,score\n1,2\n3,4\n")
