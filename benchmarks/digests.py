@@ -4,14 +4,15 @@ python benchmarks/digests.py --save before.json
 python benchmarks/digests.py --compare before.json
 
 --engines adds every method over both engines, as processes of their own (some minutes).
-Only names that stay are used, so the same script runs on an older version: PYTHONPATH=OLDER/src python benchmarks/digests.py
+Names that may move are in benchmarks/names.py, so the same script runs on an older version:
+PYTHONPATH=OLDER/src python benchmarks/digests.py.
 """
 
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
+import math
 import subprocess
 import sys
 import tempfile
@@ -19,12 +20,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import fedns
-from fedns.algorithms import METHODS
+from fit_digests import Digest, of_fits, short
+from names import named
 
-Digest = dict[str, Any]
+import fedns
+
+METHODS = named("METHODS")
 ROUNDS, CLIENTS, SEED = 5, 10, 7
 ENGINES = ("flower", "nvflare")
+FITS = ("study:", "estimator:", "files:", "sites:")
 SKETCHED = ("fedns", "fedndes", "newtonsketch")
 RECORDED = ("round", "exchanges", "uplink_bytes", "downlink_bytes", "objective", "gradient_norm")
 LEDGER = ("round", "exchange", "direction", "kind", "fields", "messages", "bytes")
@@ -52,10 +56,6 @@ VARIANTS = (
     "qfednew:bits=5",
     "shed:residual=midpoint;line_search=none",
 )
-
-
-def short(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()[:16]
 
 
 def of_run(coefficients: bytes, ledger: list[dict[str, Any]]) -> Digest:
@@ -142,28 +142,45 @@ def differences(before: dict[str, Digest], after: dict[str, Digest]) -> list[str
         if old is None or new is None:
             lines.append(f"{case}: only {'after' if old is None else 'before'}")
             continue
-        changed = [f"{name} {old[name]} -> {new[name]}" for name in old if old[name] != new[name]]
+        names = [name for name in (old | new) if name != "values" and old.get(name) != new.get(name)]
+        changed = [f"{name} {old.get(name)} -> {new.get(name)}" for name in names]
         if changed:
-            lines.append(f"{case}: {', '.join(changed)}")
+            lines.append(f"{case}: {', '.join(changed)}{distance(old, new)}")
     return lines
+
+
+def distance(before: Digest, after: Digest) -> str:
+    """How far the numbers themselves are apart, where both sides have kept them."""
+    old, new = before.get("values"), after.get("values")
+    if not old or not new or len(old) != len(new):
+        return ""
+    pairs = [(a, b) for a, b in zip(old, new, strict=True) if a != b and not (a != a and b != b)]
+    if any(a is None or b is None or not math.isfinite(a - b) for a, b in pairs):
+        return ", some numbers are on one side alone"
+    return f", numbers differ by at most {max((abs(a - b) / (1.0 + abs(a)) for a, b in pairs), default=0.0):.1e}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--engines", action="store_true", help="also over both engines, as processes of their own")
+    parser.add_argument("--fits", action="store_true", help="fits alone, without the methods")
     parser.add_argument("--save", type=Path, metavar="FILE", help="write the digests to this file")
     parser.add_argument("--compare", type=Path, metavar="FILE", help="print which digests differ from this file's")
     options = parser.parse_args()
-    found = dict(in_the_simulator()) | dict(on_the_command_line())
+    found = dict(of_fits())
+    if not options.fits:
+        found |= dict(in_the_simulator()) | dict(on_the_command_line())
     if options.engines:
         found |= dict(over_engines())
     if options.save:
         options.save.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     if not options.compare:
         for case, digest in found.items():
-            print(f"{case}: {', '.join(f'{name} {value}' for name, value in digest.items())}")
+            print(f"{case}: {', '.join(f'{name} {value}' for name, value in digest.items() if name != 'values')}")
         return
     kept = json.loads(options.compare.read_text(encoding="utf-8"))
+    if options.fits:
+        kept = {case: digest for case, digest in kept.items() if case.startswith(FITS)}
     if not options.engines:
         kept = {case: digest for case, digest in kept.items() if not case.startswith(ENGINES)}
     lines = differences(kept, found)
