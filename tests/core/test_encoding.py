@@ -1,3 +1,5 @@
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -164,6 +166,93 @@ def test_lengths_of_coded_integers_follow_from_the_numbers():
     for numbers in (np.zeros((2, 50), np.int16), np.arange(100, dtype=np.int16).reshape(2, 50), np.zeros((2, 50), np.int16)):
         lengths = [len(encode(Coded(own), Envelope(1, j), DOUBLE)) for j, own in enumerate(numbers)]
         assert batch_bytes(Coded(numbers), DOUBLE).tolist() == lengths
+
+
+class Sparse(Message):
+    compact = True
+
+    numbers: Payload = wire("entries", dtype="coded")
+    more: Payload = wire("rows", "features", dtype="coded", ragged=True)
+    loss: Payload = wire(dtype="float64")
+
+
+LENGTHS = st.one_of(st.integers(0, 40), st.integers(250, 400), st.integers(4000, 5000))
+
+
+@settings(max_examples=200)
+@given(
+    LENGTHS, st.integers(0, 9), LENGTHS, st.sampled_from([0.0, 0.001, 0.02, 0.3]), st.integers(0, 2**32 - 1), st.booleans()
+)
+def test_messages_of_mostly_zeros_arrive(entries, rows, features, share, seed, informed):
+    """In blocks of zeros a byte holds 32 integers: the length that a message may have does not follow from its bytes."""
+    assert_arrives(entries, rows, features, share, seed, informed)
+
+
+@pytest.mark.nightly
+@settings(max_examples=20)
+@given(st.integers(10**5, 10**6), st.sampled_from([0.0, 1e-5, 1e-3, 0.3]), st.integers(0, 2**32 - 1), st.booleans())
+def test_long_messages_of_mostly_zeros_arrive(entries, share, seed, informed):
+    assert_arrives(entries, 3, entries // 4, share, seed, informed)
+
+
+def assert_arrives(entries, rows, features, share, seed, informed):
+    random = np.random.default_rng(seed)
+
+    def some(*shape):
+        size = 10.0 ** random.uniform(0, 4.5)
+        return np.where(random.random(shape) < share, size * random.uniform(-1, 1, shape), 0).astype(np.int16)
+
+    message = Sparse(some(entries), some(rows, features), np.pi)
+    raw = encode(message, Envelope(7, 3, "curvature"), DOUBLE)
+    known = {"entries": entries, "features": features} if informed else {}
+    decoded, envelope = decode(Sparse, raw, known)
+    assert envelope == Envelope(7, 3, "curvature") and decoded.loss == np.pi
+    np.testing.assert_array_equal(decoded.numbers, message.numbers)
+    np.testing.assert_array_equal(decoded.more, message.more)
+    unaddressed = len(encode(message, Envelope(7, 3), DOUBLE))
+    batch = Sparse(message.numbers[None], Ragged(message.more, np.array([0, rows])), np.array([np.pi]))
+    assert batch_bytes(batch, DOUBLE).tolist() == [unaddressed]
+    with pytest.raises(MessageError):
+        decode(Sparse, raw[:-1], known)
+
+
+@pytest.mark.parametrize("length", [8100, 2**31, 2**62])
+def test_coded_integers_that_their_bytes_cannot_hold_are_refused(length):
+    """262 bytes that say they are of more integers than they have bits for, in each form of the code."""
+    for start in (0, 14, 16):
+        raw = encode(Coded(np.zeros(0, np.int16)), Envelope(1), DOUBLE)
+        assert raw.endswith(bytes([0x61, 0]))  # integers of one axis, of length 0: seven bits to a byte, the low ones first
+        digits = [(length >> shift & 127) | 128 for shift in range(0, 63, 7)]
+        forged = raw[:-1] + bytes([*digits[:-1], digits[-1] & 127, start])
+        forged += bytes([255]) * (262 - len(forged))  # blocks of zeros, or as many numbers as there can be
+        with pytest.raises(MessageError, match=r"field 'numbers' of Coded: .*cut short"):
+            decode(Coded, forged)
+
+
+def test_a_strangers_bytes_take_little_memory():
+    """A hundred kilobytes of blocks of zeros, of four million integers; the receiver knows how many columns there are."""
+    features, rows = 1000, 4096
+    raw = encode(Sparse(np.zeros(0, np.int16), np.zeros((rows, features), np.int16), 0.0), Envelope(1), DOUBLE)
+    assert len(raw) < 1.4e5
+    peaks = []
+    for most in (2 * rows * features, len(raw)):
+        tracemalloc.start()
+        try:
+            decode(Sparse, raw, {"features": features}, most)
+        except MessageError:
+            pass
+        finally:
+            peaks.append(tracemalloc.get_traced_memory()[1])
+            tracemalloc.stop()
+    assert peaks[0] < 2 * rows * features + 4 * len(raw) + 5e6  # as many as it holds, two bytes each
+    assert peaks[1] < len(raw)  # a receiver who has no more than that
+
+
+def test_numbers_that_take_more_than_the_receiver_has_are_refused():
+    raw = encode(Coded(np.zeros(3200, np.int16)), Envelope(1), DOUBLE)
+    assert len(raw) < 150 and decode(Coded, raw, largest_bytes=6400)[0].numbers.size == 3200
+    with pytest.raises(MessageError, match="field 'numbers' of Coded has 3200 numbers, which take more than 6399 bytes"):
+        decode(Coded, raw, largest_bytes=6399)
 
 
 def test_a_batch_arrives_as_its_messages_would():

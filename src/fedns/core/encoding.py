@@ -165,12 +165,15 @@ def _encoded_length(cls: type[Message], precision: np.dtype[Any], *shapes: tuple
     return len(header(cls, Envelope(0, 0), arrays)) + sum(a.nbytes for a in arrays if a.dtype != CODED)
 
 
-def decode(cls: type[M], data: bytes, dimensions: Mapping[str, int] | None = None) -> tuple[M, Envelope]:
+def decode(
+    cls: type[M], data: bytes, dimensions: Mapping[str, int] | None = None, largest_bytes: float = math.inf
+) -> tuple[M, Envelope]:
     """The message and its envelope. Checks kind, field names, dtypes, shapes, length and finiteness.
 
-    `dimensions` fixes the lengths of named axes that the receiver knows.
+    - dimensions: the lengths of named axes that the receiver knows.
+    - largest_bytes: of the numbers of a field, which take up to 64 times as much as in the message where they are zeros.
     """
-    reader = _Reader(data, cls.kind)
+    reader = _Reader(data, cls.kind, largest_bytes)
     magic, version, round, client = reader.unpack(_COMPACT_PREFIX if cls.compact else _PREFIX)
     client = EVERYONE if cls.compact and client == _SHORT_EVERYONE else client
     expected = COMPACT_VERSION if cls.compact else VERSION
@@ -266,10 +269,11 @@ def _varint(value: int) -> bytes:
 class _Reader:
     """Takes an encoded message apart, refusing to read past its end."""
 
-    def __init__(self, data: bytes, kind: str) -> None:
+    def __init__(self, data: bytes, kind: str, largest_bytes: float = math.inf) -> None:
         self.data = memoryview(data)
         self.at = 0
         self.kind = kind
+        self.largest_bytes = largest_bytes
 
     def take(self, count: int) -> memoryview:
         if count > len(self.data) - self.at:
@@ -311,8 +315,12 @@ class _Reader:
         if count == 0 and math.prod(max(1, length) for length in shape) >= _MOST_ENTRIES:
             raise MessageError(f"field '{name}' of {self.kind} has the impossible shape {shape}")
         if dtype == CODED:
+            if count * dtype.itemsize > self.largest_bytes:
+                raise MessageError(
+                    f"field '{name}' of {self.kind} has {count} numbers, which take more than {self.largest_bytes} bytes"
+                )
             try:
-                array, used = decode_integers(self.data[self.at :], min(count, 8 * len(self.data) + 1))
+                array, used = decode_integers(self.data[self.at :], count)
             except ValueError as error:
                 raise MessageError(f"field '{name}' of {self.kind}: {error}") from None
             self.take(used)

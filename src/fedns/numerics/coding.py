@@ -9,6 +9,8 @@ else is written of 16 zeros.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -20,6 +22,10 @@ BLOCK = 16  # integers
 _PARAMETERS = np.arange(15)
 _ZEROS = 15  # in place of a block's parameter
 _BLOCKS = 16  # in place of a message's
+# Blocks that are read or written at once, and bytes that are looked through at once: what is held beside the bytes and the
+# integers is a few megabytes, whoever wrote the bytes and however many integers they say they are.
+_PIECE, _LOOK = 1024, 2**16
+_ONES = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).sum(axis=1).astype(np.uint8)  # in each byte
 
 
 def encode_integers(values: Integers) -> bytes:
@@ -29,26 +35,32 @@ def encode_integers(values: Integers) -> bytes:
         return b""
     whole, blocks = _best(codes), _best_of_blocks(codes)
     if _lengths(codes, whole)[0] <= _lengths_in_blocks(codes, blocks)[0]:
-        return bytes([int(whole[0, 0])]) + _written(codes[0], np.repeat(whole[0], codes.size))
+        return bytes([int(whole[0, 0])]) + _written(codes[0], np.repeat(whole[0], blocks.size))
     nibbles = np.append(blocks[0], np.zeros(blocks.size % 2, np.int64)).reshape(-1, 2) @ [16, 1]
-    return bytes([_BLOCKS, *nibbles.tolist()]) + _written(codes[0], _spread(blocks[0], codes.size))
+    return bytes([_BLOCKS]) + nibbles.astype(np.uint8).tobytes() + _written(codes[0], blocks[0])
 
 
 def decode_integers(data: memoryview, count: int) -> tuple[Integers, int]:
-    """The integers at the beginning of these bytes, and how many bytes they took."""
+    """The integers at the beginning of these bytes, and how many bytes they took.
+
+    Nothing is believed of `count` that the bytes do not show: a block of zeros takes four bits, every other integer one.
+    """
     if not count:
         return np.zeros(0, dtype=np.int16), 0
-    head = 1 + (-(-count // (2 * BLOCK)) if len(data) and data[0] == _BLOCKS else 0)
+    blocks = -(-count // BLOCK)
+    in_blocks = len(data) > 0 and data[0] == _BLOCKS
+    head = 1 + (-(-blocks // 2) if in_blocks else 0)
     if len(data) < head or data[0] in (_ZEROS, *range(_BLOCKS + 1, 256)):
         raise ValueError("coded integers are cut short or have no valid parameter")
-    parameters = np.full(count, data[0], dtype=np.int64)
-    if head > 1:
-        pairs = np.frombuffer(data[1:head], dtype=np.uint8).astype(np.int64)
-        parameters = _spread(np.stack([pairs >> 4, pairs & 15], axis=1).ravel(), count)
-    codes = np.zeros(count, dtype=np.int64)
-    written = parameters < _ZEROS
-    codes[written], used = _read(data[head:], parameters[written])
-    return np.where(codes & 1, -(codes + 1) // 2, codes // 2).astype(np.int16), head + used
+    if in_blocks:
+        pairs = np.frombuffer(data[1:head], dtype=np.uint8)
+        parameters = np.stack([pairs >> 4, pairs & 15], axis=1).ravel()[:blocks]
+    elif count > 8 * (len(data) - head):
+        raise ValueError(f"{count} coded integers are cut short")
+    else:
+        parameters = np.full(blocks, data[0], dtype=np.uint8)
+    values = np.zeros(count, dtype=np.int16)
+    return values, head + _read(data[head:], parameters, values)
 
 
 def coded_bytes(values: Integers, offsets: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
@@ -142,31 +154,94 @@ def _count_bytes(values, lengths):
         lengths[row] = 1 + min(in_blocks, (totals[best] + count + 7) // 8 + (count * best + 7) // 8)
 
 
-def _written(codes: Codes, parameters: Codes) -> bytes:
-    """The unary part and the low bits of the numbers that have a parameter."""
-    codes, parameters = codes[parameters < _ZEROS], parameters[parameters < _ZEROS]
-    ends = np.cumsum((codes >> parameters) + 1)
-    unary = np.zeros(int(ends[-1]) if ends.size else 0, dtype=np.uint8)
-    unary[ends - 1] = 1
-    low = (np.repeat(codes, parameters) >> _places(parameters)) & 1
-    return np.packbits(unary).tobytes() + np.packbits(low.astype(np.uint8)).tobytes()
+def _written(codes: Codes, blocks: Codes) -> bytes:
+    """The unary part and the low bits of the numbers whose block has a parameter."""
+    unary, low = [], []
+    for start, stop, parameters in _pieces(blocks, codes.size):
+        numbers = codes[start:stop][parameters < _ZEROS]
+        parameters = parameters[parameters < _ZEROS]
+        ends = np.cumsum((numbers >> parameters) + 1)
+        bits = np.zeros(int(ends[-1]) if ends.size else 0, dtype=np.uint8)
+        bits[ends - 1] = 1
+        unary.append(bits)
+        low.append(((np.repeat(numbers, parameters) >> _places(parameters)) & 1).astype(np.uint8))
+    return _packed(unary) + _packed(low)
 
 
-def _read(data: memoryview, parameters: Codes) -> tuple[Codes, int]:
-    """As many numbers as there are parameters, and how many bytes they took."""
-    count, low_bits = parameters.size, int(parameters.sum())
-    ends = np.flatnonzero(np.unpackbits(np.frombuffer(data, dtype=np.uint8)))[:count]
-    unary_bytes = -(-int(ends[-1] + 1) // 8) if count and ends.size == count else 0
-    used = unary_bytes + -(-low_bits // 8)
-    if ends.size < count or used > len(data):
-        raise ValueError(f"{count} coded integers are cut short")
-    low = np.unpackbits(np.frombuffer(data[unary_bytes:used], dtype=np.uint8), count=low_bits).astype(np.int64)
-    sums = np.concatenate([[0], np.cumsum(low << _places(parameters))])
-    stops = np.cumsum(parameters)
-    codes = (np.diff(ends, prepend=-1) - 1 << parameters) + sums[stops] - sums[stops - parameters]
-    if codes.max(initial=0) > 0xFFFF:
-        raise ValueError("coded integers are larger than 16 bits hold")
-    return codes, used
+def _packed(pieces: Iterable[NDArray[np.uint8]]) -> bytes:
+    """The bits of all pieces, back to back."""
+    done, left = [], np.zeros(0, dtype=np.uint8)
+    for bits in pieces:
+        whole = np.concatenate([left, bits])
+        cut = whole.size - whole.size % 8
+        done.append(np.packbits(whole[:cut]).tobytes())
+        left = whole[cut:]
+    return b"".join(done) + np.packbits(left).tobytes()
+
+
+def _pieces(blocks: NDArray[np.integer], count: int) -> Iterator[tuple[int, int, Codes]]:
+    """So many integers a piece at a time: where it begins and ends, and the parameter of each integer."""
+    for first in range(0, blocks.size, _PIECE):
+        start, stop = BLOCK * first, min(BLOCK * (first + _PIECE), count)
+        yield start, stop, _spread(blocks[first : first + _PIECE].astype(np.int64), stop - start)
+
+
+def _read(data: memoryview, blocks: NDArray[np.uint8], values: Integers) -> int:
+    """Fill in the numbers whose block has a parameter; how many bytes they took."""
+    numbers = low_bits = 0
+    for _, _, parameters in _pieces(blocks, values.size):
+        written = parameters[parameters < _ZEROS]
+        numbers, low_bits = numbers + written.size, low_bits + int(written.sum())
+    unary = data[: _bytes_with(data, numbers)]
+    used = len(unary) + -(-low_bits // 8)
+    if used > len(data):
+        raise ValueError(f"{values.size} coded integers are cut short")
+    low, at, done = data[len(unary) : used], 0, 0  # bits of each part that have been read
+    for start, stop, parameters in _pieces(blocks, values.size):
+        here = parameters < _ZEROS
+        parameters = parameters[here]
+        if not parameters.size:
+            continue
+        ends = _ends(unary, at, parameters.size)
+        quotients = np.diff(ends, prepend=at - 1) - 1
+        stops = np.cumsum(parameters)
+        bits = _bits(low, done, int(stops[-1])).astype(np.int64)
+        sums = np.concatenate([[0], np.cumsum(bits << _places(parameters))])
+        codes = (quotients << parameters) + sums[stops] - sums[stops - parameters]
+        if codes.max() > 0xFFFF:
+            raise ValueError("coded integers are larger than 16 bits hold")
+        values[start:stop][here] = np.where(codes & 1, -(codes + 1) // 2, codes // 2)
+        at, done = int(ends[-1]) + 1, done + int(stops[-1])
+    return used
+
+
+def _bytes_with(data: memoryview, ones: int) -> int:
+    """The number of bytes at the beginning that hold so many bits that are set."""
+    if not ones:
+        return 0
+    for start in range(0, len(data), _LOOK):
+        found = np.cumsum(_ONES[np.frombuffer(data[start : start + _LOOK], dtype=np.uint8)], dtype=np.int64)
+        if found[-1] >= ones:
+            return start + int(np.searchsorted(found, ones)) + 1
+        ones -= int(found[-1])
+    raise ValueError("coded integers are cut short")
+
+
+def _ends(unary: memoryview, at: int, count: int) -> Codes:
+    """Where the next so many bits stand that are set, from bit `at` on."""
+    first = at // 8
+    before = int(_ONES[unary[first] >> (8 - at % 8)])  # of the byte where the last piece ended
+    here = np.frombuffer(unary[first : first + _bytes_with(unary[first:], before + count)], dtype=np.uint8)
+    where = np.flatnonzero(here)  # the others, of which there may be any number, are not taken apart
+    which, bits = np.nonzero(np.unpackbits(here[where, None], axis=1))
+    return np.asarray((8 * (first + where[which]) + bits)[before : before + count])
+
+
+def _bits(low: memoryview, at: int, count: int) -> NDArray[np.uint8]:
+    """So many bits from bit `at` on."""
+    first = at // 8
+    here = np.frombuffer(low[first : -(-(at + count) // 8)], dtype=np.uint8)
+    return np.unpackbits(here, count=at % 8 + count)[at % 8 :]
 
 
 def _places(parameters: Codes) -> Codes:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import scipy.linalg
 
+from fedns.algorithms.auto.messages import LARGEST_POWER, ChangeAndSketch, ColumnScales, HessianRoot
 from fedns.algorithms.auto.roots import mean_of_roots, rounded_root, unrounded
 from fedns.core.errors import MessageError
 from fedns.numerics.coding import encode_integers
@@ -69,9 +70,24 @@ def test_the_mean_is_over_clients_and_in_their_columns_units():
 
 def test_an_order_that_is_none_is_refused():
     root = rounded_root(hessian(10.0, size=8), draws(8))
-    forged = root._replace(order=np.zeros(8, np.int16))
+    HessianRoot(*root).check()
     with pytest.raises(MessageError, match="every column once"):
-        mean_of_roots(np.ones(8)).add(_batch([forged]), np.ones(1))
+        HessianRoot(np.zeros(8, np.int16), root.exponents, root.entries).check()
+
+
+def test_units_that_no_sum_can_hold_are_refused():
+    root, rows = rounded_root(hessian(10.0, size=8), draws(8)), np.zeros((2, 8), np.int16)
+    change = (np.uint8(1), np.float32(1.0), np.float32(1.0), np.zeros(8, np.int16))
+    made = (
+        (lambda power: HessianRoot(root.order, np.full(8, power, np.int16), root.entries), 1),
+        (lambda power: ColumnScales(np.full(8, power, np.int16)), 1),
+        (lambda power: ChangeAndSketch(*change, np.full(2, power, np.int16), rows), 8),
+    )
+    for make, parts in made:
+        make(parts * LARGEST_POWER).check()
+        make(-(2**15)).check()
+        with pytest.raises(MessageError, match=rf"has units beyond 2\^{LARGEST_POWER}"):
+            make(parts * LARGEST_POWER + 1).check()
 
 
 def _batch(roots):

@@ -8,6 +8,7 @@ import pytest
 from tests.conftest import make_shards
 from tests.federation.in_process import Federation, run_of
 
+from fedns.algorithms.auto.messages import ColumnScales, HessianRoot
 from fedns.algorithms.curvature import SketchedCurvature
 from fedns.algorithms.fednl import Correction, InitialHessian, InitialModel
 from fedns.algorithms.newton import Curvature
@@ -16,9 +17,11 @@ from fedns.core.cohort import Registration
 from fedns.core.encoding import decode, encode
 from fedns.core.errors import MessageError
 from fedns.core.messages import WIRE_PRECISIONS, Message, Payload, wire
+from fedns.core.shards import Shards
 from fedns.federation.protocol.absence import FederationError
 from fedns.federation.protocol.packets import ANSWER, REFUSAL, Packet
 from fedns.federation.protocol.transport import Arrival
+from fedns.numerics.coding import encode_integers
 from fedns.problems.evaluation import LocalEvaluation
 from fedns.runs.policy import Policy
 
@@ -427,3 +430,43 @@ def test_an_honest_site_among_sites_of_low_rank_is_believed(tmp_path):
     there = Federation(shards, tmp_path, run_of("shed", sites=5, rounds=10), STOP)
     assert there.start().records[-1].round == 10
     assert "rejected" not in {e["event"] for e in there.events}
+
+
+def unit_columns(columns, clients=3, rows=400):
+    """Columns of ones and minus ones, the scale of all of which is sent as 0, at every client."""
+    random = np.random.default_rng(columns)
+    features = random.choice([-1.0, 1.0], size=(rows * clients, columns))
+    targets = np.where(features[:, :6].sum(axis=1) + random.normal(size=rows * clients) > 0, 1.0, -1.0)
+    return Shards.from_arrays(features, targets, [rows] * clients)
+
+
+@pytest.mark.parametrize("columns", [180, 320])
+def test_many_columns_of_one_size_reach_the_coordinator(columns, tmp_path):
+    """A zero takes a quarter of a bit: a message has more integers than it has bits."""
+    there = Federation(unit_columns(columns), tmp_path, run_of("auto", rounds=3))
+    history = there.start()
+    assert len(history.records) == 4 and not [e for e in there.events if e["event"] == "rejected"]
+
+
+def zeros_beyond_belief(message, envelope):
+    """The right number of columns, in blocks of zeros of which there are too few."""
+    raw = encode(message, envelope, DOUBLE)
+    return raw[: -len(encode_integers(message.exponents))] + bytes([16, 255, 255])
+
+
+AUTO_LIES = {
+    "zeros beyond belief": (ColumnScales, zeros_beyond_belief, "field 'exponents' of ColumnScales: .*cut short", 1),
+    "units": (ColumnScales, with_values(exponents=lambda e: e + 10_000), "'exponents' of ColumnScales has units beyond", 1),
+    "no order": (HessianRoot, with_values(order=lambda o: o * 0), "'order' of HessianRoot must have every column once", 1),
+    "root": (HessianRoot, with_values(exponents=lambda e: e + 10_000), "'exponents' of HessianRoot has units beyond", 1),
+}
+
+
+@pytest.mark.parametrize("name", AUTO_LIES)
+def test_bad_integers_are_refused_in_a_sentence(name, tmp_path):
+    kind, lie, sentence, first = AUTO_LIES[name]
+    shards, spec = unit_columns(180), run_of("auto", rounds=3)
+    if kind is HessianRoot:  # site-1 is the first who is asked for one
+        shards = make_shards(rows=1200, columns=30, sizes=(300,) * 4)
+        spec = run_of("auto:prefer=balanced", sites=4, rounds=3)
+    assert_stops(lying(Federation(shards, tmp_path, spec, STOP), kind, lie, round=first), sentence)

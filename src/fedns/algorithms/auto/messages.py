@@ -8,7 +8,12 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import numpy as np
+
+from fedns.core.errors import MessageError
 from fedns.core.messages import Message, Payload, wire
+
+LARGEST_POWER = 300  # of two, in a reply: squares of numbers in such units can still be added up
 
 
 class ScalesRequest(Message):
@@ -26,6 +31,9 @@ class ColumnScales(Message):
     fallback: ClassVar[str] = "others"
 
     exponents: Payload = wire("features", dtype="coded", discloses="moments")
+
+    def check(self) -> None:
+        _refuse_large(self.kind, "exponents", self.exponents)
 
 
 class Move(Message):
@@ -61,6 +69,9 @@ class ChangeAndSketch(Change):
     row_units: Payload = wire("rows", dtype="coded", ragged=True, discloses="sketch")  # in eighths of powers of two
     sketched_root: Payload = wire("rows", "features", dtype="coded", ragged=True, discloses="sketch")
 
+    def check(self) -> None:
+        _refuse_large(self.kind, "row_units", self.row_units, 8)
+
 
 class ChangeAndHessian(Change):
     """The same, and how the Hessian has changed."""
@@ -85,6 +96,11 @@ class HessianRoot(Message):
     order: Payload = wire("features", dtype="coded", discloses="hessian")
     exponents: Payload = wire("features", dtype="coded", discloses="hessian")
     entries: Payload = wire("entries", dtype="coded", discloses="hessian")
+
+    def check(self) -> None:
+        if not np.array_equal(np.sort(self.order), np.arange(len(self.order))):
+            raise MessageError(f"field 'order' of {self.kind} must have every column once")
+        _refuse_large(self.kind, "exponents", self.exponents)
 
 
 class ExactChange(Message):
@@ -145,3 +161,9 @@ class LossesBack(Message):
     fallback: ClassVar[str] = "others"
 
     losses: Payload = wire("fractions", dtype="float32", discloses="loss")
+
+
+def _refuse_large(kind: str, name: str, powers: Payload, parts: int = 1) -> None:
+    """Raise where a power of two, in so many parts of one, is larger than that of any number that could be added up."""
+    if np.max(powers, initial=0) > parts * LARGEST_POWER:
+        raise MessageError(f"field '{name}' of {kind} has units beyond 2^{LARGEST_POWER}")

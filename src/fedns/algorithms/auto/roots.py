@@ -14,7 +14,6 @@ import numpy as np
 import scipy.linalg
 
 from fedns.algorithms.auto.rounding import FloatArray, Integers
-from fedns.core.errors import MessageError
 from fedns.core.messages import Ragged
 from fedns.core.reducers import GramSum
 from fedns.numerics.linalg import LowRank, pack_symmetric
@@ -72,8 +71,6 @@ class mean_of_roots:
         size = self._scales.size
         for j, weight in enumerate(weights):
             root = Root(batch.order[j], batch.exponents[j], batch.entries[j])
-            if (np.sort(root.order) != np.arange(size)).any():
-                raise MessageError("field 'order' of HessianRoot must have every column once")
             rows = Ragged(unrounded(root) * self._scales, np.array([0, size]))
             self._gram.add(rows, np.array([weight]))
 

@@ -89,7 +89,7 @@ class Link:
         known = {"features": num_features, "entries": packed_size(num_features)} if num_features else {}
 
         def admit(client: int, body: bytes) -> Message:
-            message, envelope = decode(expected, body, known)
+            message, envelope = decode(expected, body, known, self.policy.largest_bytes)
             if (envelope.round, envelope.client) != (round, client):
                 raise MessageError(f"a reply for round {envelope.round} of site {envelope.client} came in round {round}")
             plausibility.refuse_huge(message)

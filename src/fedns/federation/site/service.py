@@ -156,7 +156,8 @@ class SiteService:
         # The kernels trust lengths: a vector that is too short would be read past its end.
         width = problem.num_features(guard.shards.num_columns)
         guard.admit_length(len(frame), width)
-        request, envelope = decode(messages_of(handlers[name])[0], frame, {"features": width})
+        known, most = {"features": width}, self._permissions.largest_bytes
+        request, envelope = decode(messages_of(handlers[name])[0], frame, known, most)
         return name, request, envelope
 
     def _reply(
