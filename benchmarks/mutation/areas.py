@@ -1,0 +1,118 @@
+"""What is mutated: for each area its source files, and the tests that mirror them, cheap ones first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Area:
+    """Patterns of files, below src/fedns and below tests."""
+
+    sources: tuple[str, ...]
+    tests: tuple[str, ...]
+
+    def source_files(self, root: Path) -> list[str]:
+        return _files(root, "src/fedns", self.sources)
+
+    def test_files(self, root: Path) -> list[str]:
+        return _files(root, "tests", self.tests)
+
+
+AREAS = {
+    "guard": Area(
+        (
+            "federation/site/guard.py",
+            "federation/site/levels.py",
+            "federation/site/concentration*.py",
+            "federation/site/explain.py",
+            "federation/site/permissions.py",
+            "federation/site/secret_seed.py",
+            "federation/site/rehearsal.py",
+        ),
+        ("federation/site/test_*.py", "attacks/test_*.py", "studies/inference/test_refusals.py"),
+    ),
+    "budget": Area(
+        (
+            "federation/site/budget.py",
+            "federation/site/service.py",
+            "federation/site/answering.py",
+            "federation/site/memory.py",
+            "federation/site/metrics.py",
+        ),
+        (
+            "federation/site/test_*.py",
+            "federation/test_full_disk.py",
+            "federation/coordinator/test_opening.py",
+            "federation/coordinator/test_resume.py",
+            "attacks/test_requests.py",
+            "attacks/test_opening.py",
+            "attacks/test_differencing.py",
+        ),
+    ),
+    "schema": Area(
+        ("studies/schema/*.py", "studies/column_rule.py", "studies/checking.py", "studies/site_lines.py"),
+        (
+            "studies/schema/test_*.py",
+            "studies/test_study.py",
+            "studies/test_tables.py",
+            "studies/test_fit.py",
+            "studies/test_draft.py",
+            "studies/test_federated.py",
+            "studies/model/test_*.py",
+            "studies/pages/test_what_left.py",
+            "attacks/test_opening.py",
+        ),
+    ),
+    "transports": Area(
+        ("transports/**/*.py", "federation/protocol/*.py"),
+        (
+            "transports/**/test_*.py",
+            "federation/coordinator/test_bad_messages.py",
+            "federation/coordinator/test_absence.py",
+            "federation/test_provision.py",
+            "federation/test_keys.py",
+            "federation/test_troubles.py",
+            "attacks/test_nvflare_administration.py",
+        ),
+    ),
+    "command-line": Area(
+        ("cli/*.py", "federation/doctor.py", "federation/site_command.py", "federation/config.py", "studies/outputs.py"),
+        (
+            "cli/test_*.py",
+            "federation/test_config.py",
+            "federation/test_doctor.py",
+            "federation/coordinator/test_endings.py",
+            "studies/pages/test_fit_page.py",
+            "studies/pages/test_what_left.py",
+            "federation/test_troubles.py",
+        ),
+    ),
+    "meter": Area(
+        (
+            "core/meter.py",
+            "core/cohort.py",
+            "core/history.py",
+            "core/run.py",
+            "problems/evaluation.py",
+            "federation/coordinator/cohort.py",
+            "federation/coordinator/report.py",
+            "simulation/answering.py",
+        ),
+        (
+            "core/test_*.py",
+            "simulation/test_simulator.py",
+            "federation/coordinator/test_cohort.py",
+            "federation/coordinator/test_absence.py",
+            "federation/coordinator/test_endings.py",
+            "federation/coordinator/test_watching.py",
+            "studies/test_fit.py",
+        ),
+    ),
+}
+
+
+def _files(root: Path, folder: str, patterns: tuple[str, ...]) -> list[str]:
+    found = [path for pattern in patterns for path in sorted((root / folder).glob(pattern))]
+    return list(dict.fromkeys(path.relative_to(root).as_posix() for path in found))
