@@ -7,11 +7,11 @@ RACE := .race
 .PHONY: demo demo-federation test test-quick test-nightly check dist constraints bench bench-growth race format docs clean
 
 demo: $(STAMP)
-	$(BIN)/fedns compare digits --methods auto,fednewton,fedns,fedndes --clients 20 --split iid --scale maxabs --sketch srht --sketch-size 8 --strength 1e-3 --rounds 30 --tol 1e-10 --trials 5 --seed 0 --out runs/demo
+	$(BIN)/fedns compare digits --methods auto,fednewton,fedns,fedndes --clients 20 --split iid --scale maxabs --sketch srht --sketch-size 8 --strength 1e-3 --rounds 30 --tol 1e-10 --trials 5 --seed 0 --out runs/demo --overwrite
 
 demo-federation: $(STAMP)
-	$(BIN)/fedns demo-federation --engine flower --sites 3
-	$(BIN)/fedns demo-federation --engine nvflare --sites 3
+	$(BIN)/fedns demo-federation --engine flower --sites 3 --overwrite
+	$(BIN)/fedns demo-federation --engine nvflare --sites 3 --overwrite
 
 # Three processes on two cores: tests of sites spend much of their time waiting.
 test: $(STAMP)

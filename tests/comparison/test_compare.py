@@ -11,6 +11,7 @@ from fedns.comparison.display import Display
 from fedns.comparison.outputs import write_outputs
 from fedns.comparison.results import read_runs
 from fedns.core.errors import ConfigError, DataError
+from fedns.reporting.results import LIST_FILE
 from fedns.runs.spec import Spec
 
 KEYS = [
@@ -47,7 +48,7 @@ def test_every_promised_file(finished):
     comparison, outputs = finished
     names = {path.name for path in comparison.folder.iterdir()}
     figures = {f"gap_{against}.{kind}" for against in ("rounds", "bytes", "seconds") for kind in ("png", "svg", "pdf")}
-    assert names == {"rounds.jsonl", "runs.jsonl", "summary.csv", "report.html", "settings.toml"} | figures
+    assert names == {"rounds.jsonl", "runs.jsonl", "summary.csv", "report.html", "settings.toml", LIST_FILE} | figures
     assert outputs.warnings == []
     assert all(path.stat().st_size > 0 for path in comparison.folder.iterdir())
 
@@ -130,11 +131,14 @@ def test_an_interrupted_run_keeps_its_rounds(finished, tmp_path):
 
 
 def test_a_folder_is_cleaned_of_earlier_results_only(tmp_path):
+    write_outputs(compare(small(tmp_path, methods=("newton",), trials=1, rounds=2)))
     (tmp_path / "notes.txt").write_text("mine")
-    for name in ("rounds.jsonl", "runs.jsonl", "report.html", "gap_rounds.png", "gap_rounds.pdf"):
-        (tmp_path / name).write_text("old")
-    compare(small(tmp_path, methods=("newton",), trials=1))
-    assert (tmp_path / "notes.txt").read_text() == "mine"
+    (tmp_path / "gap_notes.png").write_text("mine")
+    assert {"report.html", "gap_rounds.png", "gap_rounds.pdf"} <= {path.name for path in tmp_path.iterdir()}
+    with pytest.raises(ConfigError, match=r"of an earlier comparison: .* --overwrite"):
+        compare(small(tmp_path, methods=("newton",), trials=1))
+    compare(small(tmp_path, methods=("newton",), trials=1), overwrite=True)
+    assert (tmp_path / "notes.txt").read_text() == (tmp_path / "gap_notes.png").read_text() == "mine"
     assert not (tmp_path / "report.html").exists()
     assert not (tmp_path / "gap_rounds.png").exists()
     assert not (tmp_path / "gap_rounds.pdf").exists()
@@ -142,10 +146,11 @@ def test_a_folder_is_cleaned_of_earlier_results_only(tmp_path):
 
 
 def test_nothing_is_removed_when_the_data_are_wrong(tmp_path):
-    (tmp_path / "rounds.jsonl").write_text("old")
+    compare(small(tmp_path, methods=("newton",), trials=1, rounds=2))
+    before = (tmp_path / "rounds.jsonl").read_text()
     with pytest.raises(DataError, match="569 rows for 600 clients"):
-        compare(small(tmp_path, clients=600))
-    assert (tmp_path / "rounds.jsonl").read_text() == "old"
+        compare(small(tmp_path, clients=600), overwrite=True)
+    assert (tmp_path / "rounds.jsonl").read_text() == before
 
 
 def test_a_file_is_not_a_folder(tmp_path):

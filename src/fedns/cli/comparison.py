@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fedns.cli.options import INTERRUPTED_EXIT, Cluster, Quiet, make_console, option, with_settings
+from fedns.cli.options import INTERRUPTED_EXIT, Cluster, Overwrite, Quiet, make_console, option, with_settings
 from fedns.runs.settings import read_toml
 from fedns.runs.spec import Spec
 
@@ -37,6 +37,7 @@ def methods(
 def compare(
     dataset: Annotated[str, typer.Argument(hidden=True)],
     settings: dict[str, Any],
+    overwrite: Overwrite = False,
     cluster: Cluster = None,
     quiet: Quiet = False,
 ) -> None:
@@ -45,7 +46,7 @@ def compare(
     DATASET is a name that `fedns datasets` lists, the path of a file (LIBSVM text, .npz, .csv, .parquet, ...) or
     synthetic:rows=...,columns=...
     """
-    run_comparison(Spec.from_dict({"dataset": dataset, **settings}), quiet, cluster)
+    run_comparison(Spec.from_dict({"dataset": dataset, **settings}), quiet, cluster, overwrite)
 
 
 @with_settings
@@ -53,6 +54,7 @@ def run(
     config: Annotated[Path, typer.Argument(hidden=True)],
     settings: dict[str, Any],
     dataset: Annotated[str | None, option("Another data set.")] = None,
+    overwrite: Overwrite = False,
     cluster: Cluster = None,
     quiet: Quiet = False,
 ) -> None:
@@ -65,9 +67,9 @@ def run(
 
     overrides = settings if dataset is None else {"dataset": dataset, **settings}
     if is_sweep(read_toml(config)):
-        run_sweep(config, overrides, quiet, cluster)
+        run_sweep(config, overrides, quiet, cluster, overwrite)
     else:
-        run_comparison(Spec.from_toml(config, overrides), quiet, cluster)
+        run_comparison(Spec.from_toml(config, overrides), quiet, cluster, overwrite)
 
 
 def reproduce(
@@ -98,17 +100,14 @@ def reproduce(
         typer.echo(f"report: {reproduction.report}")
 
 
-def run_comparison(spec: Spec, quiet: bool, cluster: str | None) -> None:
+def run_comparison(spec: Spec, quiet: bool, cluster: str | None, overwrite: bool) -> None:
     """Compare, write the results, and show them."""
     from fedns.comparison.compare import compare as run_all
-    from fedns.comparison.compare import earlier_results
     from fedns.comparison.display import display_for
     from fedns.comparison.listings import print_outcome
     from fedns.comparison.outputs import write_outputs
 
-    if earlier_results(spec.folder) and not quiet:
-        typer.echo(f"{spec.folder} holds an earlier run, which this one replaces", err=True)
-    comparison = run_all(spec, display_for(make_console(stderr=True), quiet), cluster=cluster)
+    comparison = run_all(spec, display_for(make_console(stderr=True), quiet), cluster=cluster, overwrite=overwrite)
     if not comparison.runs:
         typer.echo("fedns: interrupted before the first round", err=True)
         raise typer.Exit(INTERRUPTED_EXIT)
@@ -121,14 +120,15 @@ def run_comparison(spec: Spec, quiet: bool, cluster: str | None) -> None:
         raise typer.Exit(INTERRUPTED_EXIT)
 
 
-def run_sweep(config: Path, overrides: dict[str, Any], quiet: bool, cluster: str | None) -> None:
+def run_sweep(config: Path, overrides: dict[str, Any], quiet: bool, cluster: str | None, overwrite: bool) -> None:
     """Run what is left of a sweep, and show all of it."""
     from fedns.comparison.board import board_for
     from fedns.comparison.sweep import read_sweep, sweep_table
     from fedns.comparison.sweep import run_sweep as run_all
 
     sweep = read_sweep(config, overrides)
-    done, interrupted = run_all(sweep, board_for(make_console(stderr=True), quiet), cluster=cluster)
+    board = board_for(make_console(stderr=True), quiet)
+    done, interrupted = run_all(sweep, board, cluster=cluster, overwrite=overwrite)
     if done and not quiet:
         make_console().print(sweep_table(done))
         typer.echo(f"table and reports: {sweep.folder}")

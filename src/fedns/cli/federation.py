@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from fedns import __version__
-from fedns.cli.options import SETTINGS, Quiet, log_to_console, make_console, option
+from fedns.cli.options import SETTINGS, Overwrite, Quiet, log_to_console, make_console, option
 from fedns.transports import BUILT_IN
 
 DEFAULT_ENGINE = BUILT_IN[0].name
@@ -124,6 +124,7 @@ def demo_federation(
     sketch_size: Annotated[int, option(SETTINGS["sketch_size"], 64)] = 64,
     wire: Annotated[str, option(SETTINGS["wire"], "float64")] = "float64",
     out: Annotated[Path | None, option("Folder of the federation.", "runs/federation-ENGINE")] = None,
+    overwrite: Overwrite = False,
     quiet: Quiet = False,
 ) -> None:
     """Start a whole federation on this machine, with TLS and keys, train, and compare with the simulator."""
@@ -131,7 +132,7 @@ def demo_federation(
     from fedns.comparison.federation_demo import Demo
 
     folder = out or Path("runs") / f"federation-{engine}"
-    demo = Demo(engine, folder, sites, methods_to_show(methods), dataset, rounds, wire, sketch_size)
+    demo = Demo(engine, folder, sites, methods_to_show(methods), dataset, rounds, wire, sketch_size, overwrite)
     if not run_demonstration(demo, quiet, make_console()):
         raise typer.Exit(1)
 

@@ -53,11 +53,11 @@ def run_coordinator(path: Path, *, resume: bool, metrics_port: int | None, quiet
     return EXITS.get(ending, DECIDED if result.deciding else 0 if ending.converged else 1)
 
 
-def fit_over_sites(study: Study, federation: Path, out: Path, *, resume: bool = False) -> StudyFit:
+def fit_over_sites(study: Study, federation: Path, out: Path, *, resume: bool, overwrite: bool) -> StudyFit:
     """Fit a study over the sites of a federation, whichever its engine; they must be running, or start soon."""
     experiment = read_experiment(federation / "coordinator" / EXPERIMENT_FILE)
     with ended_by_sigterm(), open_transport(experiment, logs=experiment.home / "logs") as transport:
-        return fit_federation(study, experiment, transport, out, resume=resume)
+        return fit_federation(study, experiment, transport, out, resume=resume, overwrite=overwrite)
 
 
 def run_demonstration(demo: Demo, quiet: bool, console: Console) -> bool:

@@ -55,6 +55,10 @@ Cluster = Annotated[
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing; the results are in the files.")]
 
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="Replace what an earlier run of this command wrote there, and nothing else.")
+]
+
 
 def option(text: str, default: Any = None, *declarations: str) -> Any:
     """An option whose help ends in its default."""

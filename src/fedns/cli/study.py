@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedns.cli.options import Quiet, option
+from fedns.cli.options import Overwrite, Quiet, option
 from fedns.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -44,11 +44,11 @@ def init(
 
 
 @study_app.command()
-def example(folder: Annotated[Path, typer.Argument(hidden=True)] = Path("hospitals")) -> None:
+def example(folder: Annotated[Path, typer.Argument(hidden=True)] = Path("hospitals"), overwrite: Overwrite = False) -> None:
     """Write the tables of four made-up hospitals into FOLDER, as untidy as tables are."""
     from fedns.studies.example import write_example
 
-    for path in write_example(folder):
+    for path in write_example(folder, overwrite=overwrite):
         typer.echo(path)
 
 
@@ -90,6 +90,7 @@ def fit(
     out: Annotated[Path, option("Folder of the results.", "runs/fit")] = Path("runs/fit"),
     standard_errors: Annotated[str, option("model, HC0 or HC1 (robust), or site (clustered by site).", "model")] = "model",
     resume: Annotated[bool, option("Go on with the fit over sites that was interrupted.", False, "--resume")] = False,
+    overwrite: Overwrite = False,
     quiet: Quiet = False,
 ) -> None:
     """Fit a study over tables on this machine, each a site of its own; or over real sites.
@@ -97,20 +98,21 @@ def fit(
     STUDY is the study's TOML file. TABLES are one file for each site, a folder of them, or one table with --site-column.
     """
     from fedns.studies.fit import fit_study
-    from fedns.studies.outputs import write_fit
+    from fedns.studies.outputs import refuse_results, write_fit
     from fedns.studies.study import Study
 
     if (federation is None) == (not tables):
         raise ConfigError("give either tables, or --federation with the folder of a federation")
     if resume and federation is None:
         raise ConfigError("--resume is for fits over real sites: a fit on this machine is started again")
+    refuse_results(out, overwrite=overwrite)
     if federation is not None:
         from fedns.cli.federation_commands import fit_over_sites
 
-        found = fit_over_sites(Study.read(study), federation, out, resume=resume)
+        found = fit_over_sites(Study.read(study), federation, out, resume=resume, overwrite=overwrite)
     else:
         found = fit_study(Study.read(study), _frames(tables or [], site_column), smallest_count=smallest_count)
-    path = write_fit(found, out, standard_errors)
+    path = write_fit(found, out, standard_errors, overwrite=overwrite)
     if not quiet:
         typer.echo(found.summary(standard_errors))
         typer.echo(f"report: {path}")
@@ -124,16 +126,21 @@ def predict(
     out: Annotated[Path, option("File of the predictions.", "predictions.csv")] = Path("predictions.csv"),
     standard_errors: Annotated[str, option("model, HC0 or HC1 (robust), or site (clustered by site).", "model")] = "model",
     site: Annotated[str | None, option("Of a Cox model: survival with the baseline hazard of this site.")] = None,
+    overwrite: Overwrite = False,
 ) -> None:
     """Predict the outcomes of new rows, with intervals; a row that the model cannot speak of is refused by itself.
 
     MODEL is the model.json of a fit. TABLE is a file with its columns; the outcome is not needed.
     """
     from fedns.core.files import write_whole
+    from fedns.reporting.results import Results
     from fedns.studies.prediction import Model
 
+    results = Results(out.parent, f"prediction {out.name}")
+    results.refuse([out.name], overwrite=overwrite)
     loaded = Model.load(model)
     found = loaded.predict(table, kind=standard_errors) if site is None else loaded.survival(table, site)
+    results.begin([out.name])
     write_whole(out, found.to_csv(), durable=False)
     refused = [(row, reason) for row, reason in enumerate(found.refusals, start=1) if reason]
     for row, reason in refused[:10]:
@@ -146,6 +153,7 @@ def predict(
 def what_left(
     config: Annotated[Path, typer.Argument(hidden=True)],
     out: Annotated[Path, option("Folder of the page.", ".")] = Path(),
+    overwrite: Overwrite = False,
 ) -> None:
     """Say in plain words what has left a site so far, from its own ledger, and write it as a page.
 
@@ -153,14 +161,17 @@ def what_left(
     """
     from fedns.federation.config import SiteConfig
     from fedns.federation.site.service import LEDGER_FILE
-    from fedns.studies.pages.what_left import what_left_text, write_what_left
+    from fedns.reporting.results import Results
+    from fedns.studies.pages.what_left import RESULTS, WHAT_LEFT_FILE, what_left_text, write_what_left
     from fedns.studies.site_lines import read_lines
 
-    site = SiteConfig.read(config)
+    site, results = SiteConfig.read(config), Results(out, RESULTS)
+    results.refuse([WHAT_LEFT_FILE], overwrite=overwrite)
     found = read_lines(site.folder / site.state / LEDGER_FILE, site.name)
     for name, lines in found.sites.items():
         typer.echo(what_left_text(name, lines))
-    typer.echo(f"page: {write_what_left(found, out, 'All runs so far')}")
+    results.begin([WHAT_LEFT_FILE])
+    typer.echo(f"page: {write_what_left(found, out, 'All runs so far', results)}")
 
 
 def _frames(tables: list[Path], site_column: str | None) -> dict[str, Frame]:

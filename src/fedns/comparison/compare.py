@@ -12,16 +12,20 @@ from fedns.comparison import prepare
 from fedns.comparison.display import Display, Watched
 from fedns.comparison.results import ROUNDS_FILE, RUNS_FILE, RoundsWriter, Run, keep_finished, read_runs
 from fedns.core.checked import checked
-from fedns.core.errors import ConfigError
 from fedns.core.shards import Shards
 from fedns.data.datasets import Dataset
 from fedns.problems.problem import Problem
+from fedns.reporting.gap_charts import AXES, GAP_CHART
+from fedns.reporting.results import Results
 from fedns.runs.methods import Method, parse_methods
 from fedns.runs.spec import Spec
 from fedns.simulation.simulator import simulate
 
 SETTINGS_FILE = "settings.toml"
+SUMMARY_FILE, REPORT_FILE = "summary.csv", "report.html"
 FINISHED_FILE = "finished"  # in a sweep: the comparison need not be run again
+_FIGURES = tuple(f"{GAP_CHART}_{against}.{suffix}" for against in AXES for suffix in ("png", "svg", "pdf"))
+_FILES = (ROUNDS_FILE, RUNS_FILE, SETTINGS_FILE, SUMMARY_FILE, REPORT_FILE, FINISHED_FILE, *_FIGURES)
 WARM_UP_ROWS = 64
 
 
@@ -39,17 +43,27 @@ class Comparison:
 
 
 @checked
-def compare(spec: Spec, display: Display | None = None, *, resume: bool = False, cluster: str | None = None) -> Comparison:
+def compare(
+    spec: Spec,
+    display: Display | None = None,
+    *,
+    resume: bool = False,
+    cluster: str | None = None,
+    overwrite: bool = False,
+) -> Comparison:
     """Run a spec into its folder. After Ctrl-C, what was finished is still there and is returned.
 
     - spec: fedns.Spec(...): data, problem, methods and when to stop.
     - display: is told of every round; nothing is shown unless given.
     - resume: keep the runs that an earlier process with the same settings finished there, and make only the others.
     - cluster: dask://HOST:PORT, the scheduler of a Dask cluster whose workers hold the clients; this process unless given.
+    - overwrite: put the results in place of an earlier comparison's; without it a folder that holds some is refused.
     """
     display = display or Display()
     methods = parse_methods(spec.methods, spec.sketch, spec.sketch_size)
     comparison = Comparison(spec, spec.folder)
+    if not (resume and has_settings(spec)):
+        refuse_results(spec.folder, overwrite=overwrite)
     with display.open([method.label for method in methods], spec.trials):
         try:
             _run_all(comparison, methods, display, resume, cluster)
@@ -132,25 +146,18 @@ def _warm_up(spec: Spec, methods: list[Method], problem: Problem, trial: prepare
         simulate(method.algorithm, problem, few, rounds=2, optimum=trial.optimum, wire=spec.wire, threads=spec.threads)
 
 
+def refuse_results(folder: Path, *, overwrite: bool) -> None:
+    """Raise where the results of a comparison cannot be put there."""
+    Results(folder, "comparison").refuse(_FILES, overwrite=overwrite)
+
+
 def prepare_folder(spec: Spec) -> None:
-    """The folder of the results with the settings in it, free of what an earlier run left there."""
-    folder = spec.folder
-    if folder.exists() and not folder.is_dir():
-        raise ConfigError(f"'{folder}' is a file: choose another folder with --out")
-    folder.mkdir(parents=True, exist_ok=True)
-    for path in earlier_results(folder):
-        path.unlink()
-    (folder / SETTINGS_FILE).write_text(spec.to_toml(), encoding="utf-8")
+    """The folder of the results with the settings in it, free of what an earlier comparison left there."""
+    Results(spec.folder, "comparison").begin(_FILES)
+    (spec.folder / SETTINGS_FILE).write_text(spec.to_toml(), encoding="utf-8")
 
 
 def has_settings(spec: Spec) -> bool:
     """Whether the folder holds results of exactly these settings, complete or not."""
     settings = spec.folder / SETTINGS_FILE
     return settings.is_file() and settings.read_text(encoding="utf-8") == spec.to_toml()
-
-
-def earlier_results(folder: Path) -> list[Path]:
-    """Files in a folder that an earlier comparison wrote; anything else there is left alone."""
-    names = (ROUNDS_FILE, RUNS_FILE, SETTINGS_FILE, "summary.csv", "report.html", FINISHED_FILE)
-    figures = [path for suffix in ("png", "svg", "pdf") for path in sorted(folder.glob(f"gap_*.{suffix}"))]
-    return [path for name in names if (path := folder / name).is_file()] + figures

@@ -23,7 +23,7 @@ from fedns.federation.config import EXPERIMENT_FILE, SITE_FILE, read_experiment
 from fedns.federation.coordinator.coordinate import Result, Watcher, coordinate, open_transport
 from fedns.federation.coordinator.report import write_report
 from fedns.federation.processes import end_group, ended_by_sigterm, free_port
-from fedns.federation.provision import init_federation
+from fedns.federation.provision import AUTHORITY_FOLDER, README_FILE, init_federation
 from fedns.runs.builder import algorithm_of, problem_of
 from fedns.runs.spec import Spec
 from fedns.simulation.simulator import simulate
@@ -75,6 +75,7 @@ class Demo:
     rounds: int = 30
     wire: str = "float64"
     sketch_size: int = 16
+    overwrite: bool = False  # an earlier demonstration
 
 
 def run_demo(demo: Demo, watchers: Callable[[str], contextlib.AbstractContextManager[Sequence[Watcher]]]) -> Iterator[Shown]:
@@ -106,9 +107,15 @@ def prepare(demo: Demo) -> Shards:
     """A federation folder with the rows of every site in a file of its own; the same rows for the simulator."""
     if demo.folder.exists():
         if not (demo.folder / MARKER).exists():
-            raise ConfigError(f"{demo.folder} is not empty and not an earlier demonstration: choose another --out")
-        shutil.rmtree(demo.folder)
-    demo.folder.mkdir(parents=True)
+            raise ConfigError(f"{demo.folder} is there and is no earlier demonstration: choose another --out")
+        if not demo.overwrite:
+            raise ConfigError(
+                f"{demo.folder} holds an earlier demonstration: choose another --out, or replace it with --overwrite"
+            )
+        for name in (AUTHORITY_FOLDER, "coordinator", "sites"):  # whatever else lies there is somebody's
+            shutil.rmtree(demo.folder / name, ignore_errors=True)
+        (demo.folder / README_FILE).unlink(missing_ok=True)
+    (demo.folder / AUTHORITY_FOLDER).mkdir(parents=True)
     (demo.folder / MARKER).touch()
     names = [f"site-{number + 1}" for number in range(demo.sites)]
     init_federation(demo.folder, demo.engine, names, f"localhost:{free_port()}")

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fedns.comparison import tables
-from fedns.comparison.compare import Comparison
+from fedns.comparison.compare import REPORT_FILE, SUMMARY_FILE, Comparison
 from fedns.comparison.report import render
 from fedns.comparison.summary import Summary, summarise, write_summary
 from fedns.core.errors import ConfigError
@@ -15,8 +15,6 @@ from fedns.reporting.charts import Chart
 from fedns.reporting.gap_charts import gap_chart
 from fedns.reporting.grouping import grouped
 from fedns.reporting.interactive import figure_html
-
-SUMMARY_FILE, REPORT_FILE = "summary.csv", "report.html"
 
 
 @dataclass

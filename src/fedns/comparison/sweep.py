@@ -11,7 +11,7 @@ from typing import Any
 from rich.table import Table
 
 from fedns.comparison.board import Board, SayingDisplay
-from fedns.comparison.compare import FINISHED_FILE, compare, has_settings
+from fedns.comparison.compare import FINISHED_FILE, compare, has_settings, refuse_results
 from fedns.comparison.outputs import write_outputs
 from fedns.comparison.results import read_runs
 from fedns.comparison.summary import TARGETS, Summary, gap_name, summarise
@@ -21,6 +21,7 @@ from fedns.core.errors import ConfigError
 from fedns.core.files import alone_in, write_csv, write_whole
 from fedns.data.catalogue import shape_of
 from fedns.reporting.numbers import DASH, bytes_text, gap_text, markdown_table, one_parameter_a_line, rounds_text
+from fedns.reporting.results import Results
 from fedns.reporting.terminal import text_table
 from fedns.runs.settings import read_toml
 from fedns.runs.spec import Spec
@@ -91,12 +92,24 @@ def _combinations(path: Path, values: dict[str, Any], folder: Path) -> list[Case
 
 
 def run_sweep(
-    sweep: Sweep, board: Board | None = None, processes: int | None = None, cluster: str | None = None
+    sweep: Sweep,
+    board: Board | None = None,
+    processes: int | None = None,
+    cluster: str | None = None,
+    *,
+    overwrite: bool = False,
 ) -> tuple[Finished, bool]:
     """Run what is not finished yet, on all cores or on a Dask cluster; what was, with the same settings, is read back.
 
-    Also whether Ctrl-C cut it short. The results do not depend on the number of processes.
+    Also whether Ctrl-C cut it short. The results do not depend on the number of processes. overwrite: cases that the folder
+    has with other settings are run again; without it they are refused.
     """
+    for case in sweep.cases:
+        if not has_settings(case.spec):
+            refuse_results(case.spec.folder, overwrite=overwrite)
+    table = Results(sweep.folder, "sweep")
+    table.refuse(TABLE_FILES, overwrite=True)
+    table.claim(TABLE_FILES)
     board = board or Board()
     before = [case.label for case in sweep.cases if is_finished(case.spec)]
     if before:
@@ -138,7 +151,7 @@ def run_case(spec: Spec, outputs: bool, say: Say) -> None:
     with alone_in(spec.folder):
         if is_finished(spec):  # by another process, while this one waited
             return
-        comparison = compare(spec, SayingDisplay(say), resume=True)
+        comparison = compare(spec, SayingDisplay(say), resume=True, overwrite=True)  # as was asked before the first began
         if comparison.interrupted:
             raise KeyboardInterrupt
         if outputs:

@@ -12,7 +12,7 @@ from fedns.core.errors import ConfigError
 from fedns.federation.config import CREDENTIALS_FOLDER, EXPERIMENT_FILE, SITE_FILE, engine_named
 from fedns.federation.site.permissions import permit_table
 
-AUTHORITY_FOLDER, STUDY_FILE = "authority", "study.toml"
+AUTHORITY_FOLDER, STUDY_FILE, README_FILE = "authority", "study.toml", "README.md"
 
 
 def init_federation(folder: Path, engine: str, sites: Sequence[str], server: str, study: str = "") -> None:
@@ -24,9 +24,11 @@ def init_federation(folder: Path, engine: str, sites: Sequence[str], server: str
     carrier = engine_named(engine)
     if not sites or len(set(sites)) < len(sites):
         raise ConfigError(f"a federation needs sites, each with its own name, got {', '.join(sites) or 'none'}")
+    _refuse_others_files(folder)
     host, _, port = server.rpartition(":")
     if not host or not port.isdigit():
         raise ConfigError(f"the server must be given as host:port, got '{server}'")
+    (folder / AUTHORITY_FOLDER).mkdir(parents=True, exist_ok=True)  # by which a federation is known
     coordinator, credentials = carrier.provision(folder / AUTHORITY_FOLDER, sites, host, int(port))
     _place(coordinator, folder / "coordinator" / CREDENTIALS_FOLDER)
     listen, bare = f"{_listen(host)}:{port}", not study
@@ -36,11 +38,24 @@ def init_federation(folder: Path, engine: str, sites: Sequence[str], server: str
         _place(credentials[site], folder / "sites" / site / CREDENTIALS_FOLDER)
         _write_new(folder / "sites" / site / SITE_FILE, _site(engine, site, bare))
         page = _SITE_README.format(site=site, server=server, engine=engine, look=look, version=__version__)
-        _write_new(folder / "sites" / site / "README.md", page)
+        _write_new(folder / "sites" / site / README_FILE, page)
     if study:
         for owner in ("coordinator", *(f"sites/{site}" for site in sites)):
             _write_new(folder / owner / STUDY_FILE, study)
-    _write_new(folder / "README.md", _README.format(engine=engine, server=server, run=run))
+    _write_new(folder / README_FILE, _README.format(engine=engine, server=server, run=run))
+
+
+def _refuse_others_files(folder: Path) -> None:
+    """Keys go into a folder of their own, or into the federation that is there, be it half written."""
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"'{folder}' is a file: name a new folder for the federation")
+    held = sorted(path.name for path in folder.iterdir()) if folder.exists() else []
+    ours = (folder / AUTHORITY_FOLDER).is_dir() or (folder / "coordinator" / EXPERIMENT_FILE).is_file()
+    if held and not ours:
+        raise ConfigError(
+            f"{folder} holds {held[-1]} and is no federation: private keys would lie among files of another kind; name an "
+            "empty folder, or a new one"
+        )
 
 
 def _place(credentials: Path, target: Path) -> None:

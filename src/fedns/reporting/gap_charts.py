@@ -14,6 +14,7 @@ from fedns.core.history import Record
 from fedns.reporting.charts import Chart, Line, Scale
 
 FloatArray = NDArray[np.float64]
+GAP_CHART = "gap"  # its name, with which its files begin
 FLOOR = 1e-16  # gaps at or below are rounding errors, drawn here
 WIDE_RANGE = 30.0  # from this ratio on, bytes are drawn on a log scale
 CAPTION = (
@@ -67,7 +68,11 @@ def gap_line(label: str, runs: Sequence[HasRecords], clients: int) -> Line:
 
 
 def gap_chart(
-    groups: Mapping[str, Sequence[HasRecords]], clients: int, title: str = "", tol: float | None = None, name: str = "gap"
+    groups: Mapping[str, Sequence[HasRecords]],
+    clients: int,
+    title: str = "",
+    tol: float | None = None,
+    name: str = GAP_CHART,
 ) -> Chart:
     """The gap of runs, several trials of each label; `clients` is what bytes are divided by, `tol` is drawn as a line."""
     if not groups:

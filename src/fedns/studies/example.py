@@ -7,15 +7,18 @@ from pathlib import Path
 import numpy as np
 
 from fedns.numerics.rng import generator
+from fedns.reporting.results import Results
 
 HOSPITALS = {"aarau": 199, "basel": 172, "chur": 120, "davos": 150}  # enough for what sites permit unless told otherwise
 _COLUMNS = ("age", "sex", "chest_pain", "ex_angina", "chol", "max_hr", "disease")
 _PAINS = ("asymptomatic", "atypical", "nonanginal", "typical")
 
 
-def write_example(folder: Path) -> list[Path]:
+def write_example(folder: Path, *, overwrite: bool = False) -> list[Path]:
     """One table for each hospital: other separators, other orders of columns, a level that one of them does not have."""
-    folder.mkdir(parents=True, exist_ok=True)
+    results, names = Results(folder, "example"), [f"{name}.csv" for name in HOSPITALS]
+    results.refuse(names, overwrite=overwrite)
+    results.begin(names)
     paths = []
     for number, (name, rows) in enumerate(HOSPITALS.items()):
         columns = list(_COLUMNS) if number != 1 else list(reversed(_COLUMNS))

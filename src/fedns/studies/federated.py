@@ -18,13 +18,14 @@ from fedns.core.meter import Meter
 from fedns.federation.coordinator.cohort import NetworkedCohort
 from fedns.federation.coordinator.coordinate import Watcher
 from fedns.federation.coordinator.link import Link
-from fedns.federation.coordinator.recorder import LEDGER_FILE, Recorder
-from fedns.federation.coordinator.state import CHECKPOINT_FILE, RunState
+from fedns.federation.coordinator.recorder import LEDGER_FILE, RECORDS, Recorder
+from fedns.federation.coordinator.state import CHECKPOINT_FILE, EPOCH_FILE, RunState, checkpoint_in
 from fedns.federation.protocol.absence import FederationError, SitesLost
 from fedns.federation.protocol.transport import Transport
 from fedns.numerics.linalg import single_threaded_blas
 from fedns.problems.losses import Squared
 from fedns.problems.problem import Problem
+from fedns.reporting.results import Results
 from fedns.runs.policy import Policy
 from fedns.runs.settings import filled
 from fedns.runs.spec import Spec
@@ -36,6 +37,8 @@ from fedns.studies.study import Study
 
 FloatArray = NDArray[np.float64]
 START_FILE = "start.npy"
+RESULTS = "fit over sites"
+_FILES = (*RECORDS, CHECKPOINT_FILE, EPOCH_FILE, START_FILE)
 
 
 def fit_federation(
@@ -45,15 +48,22 @@ def fit_federation(
     folder: Path,
     *,
     resume: bool = False,
+    overwrite: bool = False,
     watchers: Sequence[Watcher] = (),
 ) -> StudyFit:
     """Shake hands with the sites of an experiment, then fit over them; both are in the ledger of the folder.
 
     resume: go on with the fit that was interrupted in this folder. Hands are shaken again, so that a table which has
-    changed meanwhile is noticed.
+    changed meanwhile is noticed. overwrite: give up the fit that was interrupted.
     """
-    if not resume and (folder / CHECKPOINT_FILE).exists():
-        raise ConfigError(f"{folder} holds a fit that was interrupted: go on with --resume, or give another --out")
+    if resume:
+        checkpoint_in(folder)
+    else:
+        if (folder / CHECKPOINT_FILE).exists() and not overwrite:
+            raise ConfigError(
+                f"{folder} holds a fit that was interrupted: go on with --resume, or give another --out, or --overwrite it"
+            )
+        Results(folder, RESULTS).begin(_FILES)
     recorder = Recorder(folder, [], "study", resumed=resume)
     try:
         with single_threaded_blas():

@@ -21,8 +21,9 @@ from fedns.federation.coordinator.report import write_report
 from fedns.federation.coordinator.state import RunState
 from fedns.federation.protocol.absence import FederationError
 from fedns.federation.protocol.transport import Transport
+from fedns.reporting.results import Results
 from fedns.runs.spec import OVER_SITES, Spec
-from fedns.studies.federated import fit_federation
+from fedns.studies.federated import RESULTS, fit_federation
 from fedns.studies.inference.fitted import StudyFit
 from fedns.studies.study import Study
 
@@ -105,6 +106,7 @@ class Federation:
         - watchers: told of sites and rounds.
         """
         folder = self.experiment.home / (out or self._new_folder("fit"))
+        Results(folder, RESULTS).refuse((), overwrite=False)
         return fit_federation(study, self.experiment, self._open(), folder, watchers=watchers)
 
     @contextmanager

@@ -16,24 +16,39 @@ from numpy.typing import NDArray
 from fedns.core.errors import DataError
 from fedns.core.files import write_whole
 from fedns.reporting.page import versions
+from fedns.reporting.results import Results
 from fedns.studies.inference.estimates import KINDS, Inference
 from fedns.studies.inference.fitted import StudyFit
 from fedns.studies.pages.fit_page import report
-from fedns.studies.pages.what_left import write_what_left
+from fedns.studies.pages.what_left import WHAT_LEFT_FILE, write_what_left
 from fedns.studies.schema.site_table import HIDDEN
 
 COEFFICIENTS_FILE, MODEL_FILE, REPORT_FILE = "coefficients.csv", "model.json", "report.html"
 MODEL_FORMAT = 1
+_FILES = (COEFFICIENTS_FILE, MODEL_FILE, REPORT_FILE, WHAT_LEFT_FILE)
 FloatArray = NDArray[np.float64]
 
 
-def write_fit(fit: StudyFit, folder: Path, kind: str = "model") -> Path:
-    """All files, with standard errors of this kind; the path of the report."""
-    write_whole(folder / COEFFICIENTS_FILE, coefficients_csv(fit, kind), durable=False)
-    write_whole(folder / MODEL_FILE, json.dumps(model(fit), indent=1, ensure_ascii=False) + "\n", durable=False)
-    write_what_left(fit.site_lines, folder, f"{fit.study.title or fit.study.formula}, study {fit.study.digest}")
-    write_whole(folder / REPORT_FILE, report(fit, kind), durable=False)
+def refuse_results(folder: Path, *, overwrite: bool) -> None:
+    """Raise, before a fit begins, where its results cannot be put there."""
+    _results(folder).refuse(_FILES, overwrite=overwrite)
+
+
+def write_fit(fit: StudyFit, folder: Path, kind: str = "model", *, overwrite: bool = False) -> Path:
+    """All files, with standard errors of this kind; the path of the report. overwrite: in place of an earlier fit's."""
+    refuse_results(folder, overwrite=overwrite)
+    tables = coefficients_csv(fit, kind), json.dumps(model(fit), indent=1, ensure_ascii=False) + "\n", report(fit, kind)
+    results = _results(folder)
+    results.begin(_FILES)  # once there is something to write
+    for name, text in zip((COEFFICIENTS_FILE, MODEL_FILE, REPORT_FILE), tables, strict=True):
+        write_whole(folder / name, text, durable=False)
+    about = f"{fit.study.title or fit.study.formula}, study {fit.study.digest}"
+    write_what_left(fit.site_lines, folder, about, results)
     return folder / REPORT_FILE
+
+
+def _results(folder: Path) -> Results:
+    return Results(folder, "fit")
 
 
 def coefficients_csv(fit: StudyFit, kind: str = "model") -> str:

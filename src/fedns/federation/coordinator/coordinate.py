@@ -19,19 +19,22 @@ from fedns.core.termination import Stop
 from fedns.federation.config import CREDENTIALS_FOLDER, engine_named, warn_of_expiry
 from fedns.federation.coordinator.cohort import NetworkedCohort
 from fedns.federation.coordinator.influence import SiteInfluence
+from fedns.federation.coordinator.influence_report import LEFT_OUT_FILE
 from fedns.federation.coordinator.link import Link
-from fedns.federation.coordinator.recorder import Recorder
-from fedns.federation.coordinator.state import RunState
+from fedns.federation.coordinator.recorder import RECORDS, Recorder
+from fedns.federation.coordinator.state import CHECKPOINT_FILE, EPOCH_FILE, RunState
 from fedns.federation.coordinator.status import SiteStatus
 from fedns.federation.coordinator.supervised import Supervised
 from fedns.federation.processes import EngineLost
 from fedns.federation.protocol.absence import FederationError
 from fedns.federation.protocol.transport import Transport
 from fedns.numerics.linalg import single_threaded_blas
+from fedns.reporting.results import Results
 from fedns.runs.builder import algorithm_of, caution, caution_of_size
 from fedns.runs.spec import Spec
 
-HISTORY_FILE, SITES_FILE = "history.jsonl", "sites.json"
+HISTORY_FILE, SITES_FILE, REPORT_FILE, COEFFICIENTS_FILE = "history.jsonl", "sites.json", "report.html", "coefficients.csv"
+_OUTCOME = (HISTORY_FILE, SITES_FILE, REPORT_FILE, COEFFICIENTS_FILE, LEFT_OUT_FILE)
 log = logging.getLogger("fedns.coordinator")
 
 
@@ -62,6 +65,8 @@ def coordinate(spec: Spec, transport: Transport, *, resume: bool = False, watche
     """Run the experiment over this transport; after every round its state is on disk, and `resume` goes on from there."""
     folder, algorithm = spec.folder, algorithm_of(spec)
     state = RunState.open(spec, folder, resume=resume)
+    if not resume:  # also what is written at the end: better refused now
+        Results(folder, "run over sites").claim([*RECORDS, CHECKPOINT_FILE, EPOCH_FILE, *_OUTCOME])
     recorder = Recorder(folder, state.records, spec.method)
     link = Link(transport, state, log_event=recorder.event, ledger=recorder.message)
     if resume and (folder / SITES_FILE).exists():

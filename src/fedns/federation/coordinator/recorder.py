@@ -10,6 +10,7 @@ from typing import IO, Any
 from fedns.core.history import Observer, Record
 
 LOG_FILE, LEDGER_FILE, ROUNDS_FILE = "log.jsonl", "ledger.jsonl", "rounds.jsonl"
+RECORDS = (LOG_FILE, LEDGER_FILE, ROUNDS_FILE)
 
 
 class Recorder(Observer):

@@ -9,7 +9,7 @@ from html import escape
 from pathlib import Path
 
 from fedns.core.history import History
-from fedns.federation.coordinator.coordinate import Result
+from fedns.federation.coordinator.coordinate import COEFFICIENTS_FILE, REPORT_FILE, Result
 from fedns.federation.coordinator.influence_report import apart_sentence, deciding_sentence, influence_table, write_left_out
 from fedns.federation.coordinator.recorder import LEDGER_FILE, LOG_FILE
 from fedns.reporting.charts import Chart, Line, Scale
@@ -19,7 +19,6 @@ from fedns.reporting.page import html_table, page, pairs, section, versions
 from fedns.runs.policy import WORDS
 from fedns.runs.spec import Spec
 
-REPORT_FILE, COEFFICIENTS_FILE = "report.html", "coefficients.csv"
 _TROUBLE = ("decides", "blanked", "away", "rejected", "refused", "suspicious", "round_lost")
 
 

@@ -64,9 +64,7 @@ class RunState(Observer):
     @classmethod
     def load(cls, spec: Spec, folder: Path) -> RunState:
         """Read back, to the last bit, the run that this folder holds, or say what is wrong with its file."""
-        path, epoch = folder / CHECKPOINT_FILE, folder / EPOCH_FILE
-        if not path.is_file():
-            raise DataError(f"there is no checkpoint at '{path}': nothing to resume, start without --resume")
+        path, epoch = checkpoint_in(folder), folder / EPOCH_FILE
         check, _, body = path.read_bytes().partition(b"\n")
         if check != f"{zlib.crc32(body):08x}".encode():
             raise DataError(f"'{path}' is damaged: its checksum does not match; restore it from a copy, or start anew")
@@ -142,6 +140,14 @@ class RunState(Observer):
             records,
             decode(kinds[values["state_kind"]], base64.b64decode(values["state"]))[0],
         )
+
+
+def checkpoint_in(folder: Path) -> Path:
+    """The file that a run goes on from."""
+    path = folder / CHECKPOINT_FILE
+    if not path.is_file():
+        raise DataError(f"there is no checkpoint at '{path}': nothing to resume, start without --resume")
+    return path
 
 
 def _full_name(kind: type[Message]) -> str:

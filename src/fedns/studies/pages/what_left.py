@@ -22,6 +22,7 @@ from fedns.problems.evaluation import evaluate_locally
 from fedns.problems.families import FAMILIES
 from fedns.reporting.numbers import bytes_text
 from fedns.reporting.page import html_table, page, section
+from fedns.reporting.results import Results
 from fedns.studies.diagnostics.exchange import Scoring
 from fedns.studies.inference.baseline import Baseline
 from fedns.studies.inference.exchange import Questions
@@ -29,7 +30,7 @@ from fedns.studies.inference.without import look_at_gradients
 from fedns.studies.schema.handshake import HANDLERS
 from fedns.studies.site_lines import SiteLine, SiteLines
 
-WHAT_LEFT_FILE = "what-left.html"
+WHAT_LEFT_FILE, RESULTS = "what-left.html", "page of what left"
 _MOST_PAGES = 100  # a page for each site, unless there are more
 
 
@@ -215,9 +216,10 @@ def what_left_text(site: str, lines: Sequence[SiteLine]) -> str:
     return "\n".join([*found, "  stayed:", *(f"    {text}" for text in stayed(lines))])
 
 
-def write_what_left(found: SiteLines, folder: Path, about: str) -> Path:
-    """A page for each site, and one that leads to them."""
+def write_what_left(found: SiteLines, folder: Path, about: str, results: Results | None = None) -> Path:
+    """A page for each site, and one that leads to them. results: what they are a part of; by themselves unless given."""
     pages = {site: f"what-left/{_file_name(site, place)}.html" for place, site in enumerate(found.sites)}
+    (results or Results(folder, RESULTS)).claim([WHAT_LEFT_FILE, *(pages.values() if len(pages) <= _MOST_PAGES else ())])
     if len(pages) <= _MOST_PAGES:
         for site, name in pages.items():
             write_whole(folder / name, site_page(site, found.sites[site], about), durable=False)
