@@ -12,12 +12,14 @@ import fedns
 from fedns.algorithms.auto import rounding
 from fedns.algorithms.auto.exchanges import sketch_plan
 from fedns.algorithms.auto.rounding import eighths, exponents_of, round_at_random, round_to_nearest
+from fedns.algorithms.auto.rules import Rules
 from fedns.algorithms.auto.state import Source
 from fedns.algorithms.auto.turn import Turn
 from fedns.core.cohort import Session
 from fedns.core.errors import MessageError
 from fedns.core.shards import Shards
 from fedns.numerics.rng import stream_keys
+from fedns.problems.losses import LOSSES
 from fedns.runs.policy import Policy
 from fedns.simulation.simulator import SimulatedCohort
 
@@ -151,6 +153,23 @@ def test_roots_of_hessians_have_the_same_bits_at_sites_and_in_the_simulator(tmp_
     at_sites = federation.start(watched=False)
     simulated = fedns.simulate(fedns.Auto(prefer="balanced"), problem, shards, rounds=5, seed=federation.spec.seed)
     assert simulated.records[1].note.startswith("asked some clients for the roots of their Hessians in 4 bits, because")
+    assert at_sites.coefficients.tobytes() == simulated.coefficients.tobytes()
+    assert at_sites.uplink_bytes.tolist() == simulated.uplink_bytes.tolist()
+
+
+@pytest.mark.parametrize("loss", ["logistic", "squared"])
+def test_a_run_that_gives_up_has_the_same_bits_at_sites_and_in_the_simulator(loss, monkeypatch, tmp_path):
+    """The bytes that were sent decide, which both know alike."""
+    monkeypatch.setattr(Rules, "cost_of_hessians", lambda self, *about: 300.0)
+    shards = many_columns(4, rows=600, columns=30)
+    federation = Federation(shards, tmp_path, run_of("auto", 4, rounds=12, loss=loss))
+    at_sites = federation.start(watched=False)
+    problem = fedns.Problem(LOSSES[loss](), fedns.Ridge(federation.spec.strength), intercept=True)
+    simulated = fedns.simulate(fedns.Auto(), problem, shards, rounds=12, seed=federation.spec.seed, optimum="find")
+    changed = [record.round for record in simulated.records if "bytes a client are spent" in record.note]
+    sources = [record.diagnostics["source"] for record in simulated.records[changed[0] + 1 :]]
+    assert len(changed) == 1 and set(sources) == {float(Source.EXACT if loss == "squared" else Source.HESSIAN)}
+    assert simulated.records[-1].suboptimality < 1e-10
     assert at_sites.coefficients.tobytes() == simulated.coefficients.tobytes()
     assert at_sites.uplink_bytes.tolist() == simulated.uplink_bytes.tolist()
 

@@ -127,6 +127,23 @@ def test_hessians_have_fewer_bits_where_the_penalty_leaves_curvature_or_many_cli
     assert replace(rules("rounds"), hessian_bits=6).bits_of_hessians(0.25, 1e-10, 1.0) == 6
 
 
+def test_it_does_as_rounds_does_where_as_much_is_spent_as_hessians_would_have_cost():
+    many, dear = np.zeros(54), Seen(False, spent=1001.0, hessians=1000.0, to_go=1.1)
+    for prefer in ("bytes", "balanced"):
+        for source in (Source.SOME, Source.LOCAL, Source.SKETCH, Source.ROOT, Source.HESSIAN):
+            here = replace(state(source), coefficients=many)
+            taken, words = rules(prefer).gives_up(here, dear)
+            assert taken and words.startswith("Hessians in every round from the next one on, because 1001 bytes a client")
+            assert not rules(prefer).gives_up(here, dear._replace(spent=999.0)).taken
+            assert not rules(prefer).gives_up(here, dear._replace(to_go=0.9)).taken  # nearly there, however dear
+            assert not rules("rounds").gives_up(here, dear).taken
+        few = replace(state(Source.HESSIAN), coefficients=np.zeros(FEW_COLUMNS[prefer]))
+        assert not rules(prefer).gives_up(few, dear).taken  # Hessians are what it sends
+    entries = 54 * 55 // 2
+    assert rules().cost_of_hessians(54, 16, False) == pytest.approx(10 * (2 * entries + 14 * 54 / 8), rel=0.01)
+    assert rules().cost_of_hessians(54, 16, True) == pytest.approx(4 * (entries + 54), rel=0.01)  # one, in full
+
+
 def test_a_direction_is_looked_at_before_it_is_taken_where_both_count():
     assert rules("balanced").looks(state(Source.SKETCH)) == rules("balanced").looks(state(Source.SOME)) == 2
     assert rules("balanced").looks(state(Source.LOCAL, contraction=0.5)) == 1

@@ -41,6 +41,8 @@ LEFT_BY_FEW, LEFT_BY_MANY, LEFT_BY_ALL = 0.2, 0.1, 0.5
 BITS_OF_SHARE = 8  # a column: of the roots of some, the mean over all sites
 HEADER = 16  # bytes of a message beside its numbers, about
 NEWTON = 5  # rounds that a run takes from its third on where the metric is good, about
+WHOLE_NEWTON = 10  # rounds of a run with Hessians in every round where columns are badly scaled, about
+AWAY = 1.0  # how often the squared decrement must still fall by a factor e for a run to be worth another way
 MOST_LEFT = 0.9  # by two directions, where a prediction is made from it
 SOLVERS = 0.5  # of the sites, by weight, solve with their own Hessians
 SOMES = 4  # roots of some before sketches take over, where a new one still contracts by more than SLOW
@@ -63,6 +65,8 @@ class Seen(NamedTuple):
     astray: bool = False  # the last step had to be cut to a tenth
     left: float = 0.0  # of the squared decrement by the first direction
     to_go: float = 0.0  # how often the squared decrement must still fall by a factor e
+    spent: float = 0.0  # bytes that the mean client has sent
+    hessians: float = np.inf  # what it would have sent with Hessians in every round
 
 
 class Choice(NamedTuple):
@@ -166,6 +170,25 @@ class Rules:
         if state.source == Source.LOCAL:
             return int(state.contraction > LOOK_AFTER)
         return 1 if state.source == Source.ROOT else LOOKS
+
+    def cost_of_hessians(self, features: int, bits: int, quadratic: bool) -> float:
+        """Bytes of a client for a whole run with Hessians in every round; with one in full where none changes it."""
+        entries = features * (features + 1) / 2
+        if quadratic:
+            return 4.0 * (entries + features) + HEADER
+        return WHOLE_NEWTON * ((bits * entries + GRADIENT_BITS["rounds"] * features) / 8 + HEADER)
+
+    def gives_up(self, state: AutoState, seen: Seen) -> Choice:
+        """Whether to do as "rounds" does from now on: what was to save bytes has cost as many as Hessians would have.
+
+        A run may be one of those for which neither roots, sketches nor the clients' own Hessians serve, and nothing else
+        says so while every round brings a little. Who changes when as much is spent as the other way would have cost never
+        spends more than about twice the cheaper of the two.
+        """
+        dear = self.prefer != "rounds" and seen.spent > seen.hessians and seen.to_go > AWAY
+        taken = dear and not self._few(state.coefficients.size)
+        words = f"{seen.spent:.0f} bytes a client are spent, as many as Hessians in every round would have cost"
+        return Choice(taken, f"Hessians in every round from the next one on, because {words}")
 
     def _few(self, features: int, quadratic: bool = False) -> bool:
         """Whether there are so few columns that Hessians are the cheapest metric."""

@@ -48,6 +48,8 @@ class AutoState(Message):
     slow_rounds: Payload = wire(dtype="int32")
     rounds: Payload = wire(dtype="int32")  # so far
     left: Payload = wire(dtype="float64")  # of the squared decrement by the last round's first direction, where it was seen
+    spent: Payload = wire(dtype="float64")  # bytes that the mean client has sent
+    gave_up: Payload = wire(dtype="uint8")  # 1 where these were too many: the run goes on as with prefer="rounds"
     missed: Payload = wire(dtype="uint8")  # 1 where somebody has not heard the last move, or cannot hear it as a step
     clients: Payload = wire(dtype="int32")  # all of them, and their weight: who is not asked has not changed
     total_weight: Payload = wire(dtype="float64")
@@ -82,6 +84,8 @@ def first_state(cohort: Cohort, source: Source, rows: int) -> AutoState:
         slow_rounds=count,
         rounds=count,
         left=zero,
+        spent=zero,
+        gave_up=np.uint8(0),
         missed=np.uint8(0),
         clients=np.int32(cohort.num_clients),
         total_weight=np.float64(cohort.total_weights.sum()),

@@ -36,8 +36,9 @@ class Turn:
     """Where the server is within a round."""
 
     def __init__(self, client: ClientHalf, rules: Rules, problem: Problem, cohort: Cohort, state: AutoState) -> None:
-        self.client, self.rules, self.problem, self.cohort, self.state = client, rules, problem, cohort, state
-        self.source = Source(int(state.source))
+        self.client, self.problem, self.cohort, self.state = client, problem, cohort, state
+        self.rules = rules = replace(rules, prefer="rounds") if state.gave_up else rules
+        self.source, self.spent_before = Source(int(state.source)), cohort.session.meter.uplink_bytes
         self.gradient_bits = rules.bits_of_gradients(state.coefficients.size, int(state.clients), self.source)
         self.asks, self.why = rules.curvature(state)
         self.w, self.gradient, self.loss = state.coefficients, state.gradient, float(state.loss)
@@ -95,12 +96,22 @@ class Turn:
         if asks:
             self._learn_curvature([share * part for part in found], share, present)
 
-    def _hessian_bits(self) -> int:
+    def _spent(self) -> float:
+        """Bytes that the mean client has sent, this round's included."""
+        now = self.cohort.session.meter.uplink_bytes - self.spent_before
+        return float(self.state.spent) + now / int(self.state.clients)
+
+    def _cost_of_hessians(self) -> float:
+        """What it would have sent as `rounds` does."""
+        bits = self._hessian_bits(replace(self.rules, prefer="rounds"))
+        return self.rules.cost_of_hessians(self.w.size, bits, self.problem.loss.curvature_is_constant)
+
+    def _hessian_bits(self, rules: Rules | None = None) -> int:
         """Of a number of a Hessian, by what the penalty leaves of curvature in scaled columns."""
         penalised = self.diagonal > 0
         least = float(np.min((self.diagonal / self.scales**2)[penalised], initial=np.inf)) if penalised.any() else 0.0
         averaged = float(np.sqrt(self.w.size * np.sum(self.cohort.weights**2)))
-        return self.rules.bits_of_hessians(self.problem.loss.curvature_bound, least, averaged)
+        return (rules or self.rules).bits_of_hessians(self.problem.loss.curvature_bound, least, averaged)
 
     def _asked_for(self, asks: bool) -> tuple[Handler, tuple[Reducer, ...]]:
         """What the clients are asked for, and how their gradients and curvatures are added up."""
@@ -177,10 +188,14 @@ class Turn:
         contraction = -slope / float(state.decrement) if state.decrement > 0 else 1.0
         astray = min(self.step_size, self.shortened) < ASTRAY
         to_go = float(np.log1p(max(-slope, 0.0) / max(PRECISION * abs(self.value), 1e-300)))
-        seen = Seen(self.asks, contraction, astray, self.left, to_go)
+        seen = Seen(self.asks, contraction, astray, self.left, to_go, self._spent(), self._cost_of_hessians())
         source, rows, words = self.rules.next_source(state, seen)
+        gives_up = self.rules.gives_up(state, seen)
+        if gives_up.taken:
+            quadratic = self.problem.loss.curvature_is_constant
+            source, rows, words = Source.EXACT if quadratic else Source.HESSIAN, int(state.rows), gives_up.words
         changed = source != self.source
-        if changed and source == Source.HESSIAN:
+        if changed and source in (Source.HESSIAN, Source.EXACT):
             self.metric = Metric()
         slow = int(state.slow_rounds) + 1 if contraction > SLOW and not changed else 0
         following = replace(
@@ -209,6 +224,8 @@ class Turn:
             slow_rounds=np.int32(slow),
             rounds=np.int32(state.rounds + 1),
             left=np.float64(self.left),
+            spent=np.float64(seen.spent),
+            gave_up=np.uint8(state.gave_up or gives_up.taken),
             missed=np.uint8(self.missed or self.source == Source.EXACT),
         )
         diagnostics = {
