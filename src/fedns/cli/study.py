@@ -134,6 +134,7 @@ def predict(
     """
     from fedns.core.files import write_whole
     from fedns.reporting.results import Results
+    from fedns.studies.inference.table import reference_pairs
     from fedns.studies.prediction import Model
 
     results = Results(out.parent, f"prediction {out.name}")
@@ -145,6 +146,8 @@ def predict(
     refused = [(row, reason) for row, reason in enumerate(found.refusals, start=1) if reason]
     for row, reason in refused[:10]:
         typer.echo(f"row {row}: {reason}")
+    for pair in reference_pairs(loaded.design):
+        typer.echo("  ".join(pair))
     typer.echo(f"{len(found.refusals) - len(refused)} of {len(found.refusals)} rows predicted: {out}")
     if refused:
         raise typer.Exit(1)

@@ -104,7 +104,7 @@ def _csv_row(summary: Summary) -> dict[str, Any]:
             row |= _csv_cells(f"{name}_to_{gap_name(gap)}", spreads.get(name))
     for name in ("rounds", "seconds", "uplink_bytes", "uplink_bytes_per_client"):
         row |= _csv_cells(f"{name}_total", summary.total[name])
-    row["final_gap_median"] = "" if summary.final_gap is None else repr(summary.final_gap)
+    row["final_gap_median"] = summary.final_gap
     row["ended"] = "; ".join(f"{ending} {count}" for ending, count in summary.endings.items())
     row["stop_reason"] = summary.stop_reason
     return row

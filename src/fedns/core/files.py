@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import io
+import math
 import os
 import re
 import sys
@@ -14,6 +16,8 @@ from typing import Any
 from fedns.core.errors import ConfigError
 
 LOCK_FILE = ".lock"
+# What spreadsheets compute instead of showing it, however many marks of text are before it; a sign alone is shown.
+_FORMULA = re.compile(r"'*[=+\-@\t\r\n\uff1d\uff0b\uff0d\uff20].", re.DOTALL)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 
@@ -52,8 +56,31 @@ def write_whole(path: Path, content: bytes | str, *, durable: bool = True) -> No
 
 def write_csv(path: Path, rows: Iterable[Iterable[Any]]) -> None:
     """A table as a file, the headings in its first row."""
-    with path.open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows(rows)
+    write_whole(path, csv_text(rows), durable=False)
+
+
+def csv_text(rows: Iterable[Iterable[Any]]) -> str:
+    """A table as text. Numbers have all digits, and a cell without one is empty; no text is a formula to a spreadsheet."""
+    return "".join(map(_line, rows))
+
+
+def _line(row: Iterable[Any]) -> str:
+    """Lines end as on Unix; the writer is not told, since it quotes only those marks of an end that it knows of."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\r\n").writerow(map(_cell, row))
+    return text.getvalue().removesuffix("\r\n") + "\n"
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, float):
+        return "" if math.isnan(value) else repr(float(value))  # float: numpy's say what they are
+    text = "" if value is None else str(value)
+    return f"'{text}" if isinstance(value, str) and _FORMULA.match(text) else text
+
+
+def text_of_cell(cell: str) -> str:
+    """A text as it was before it became a cell."""
+    return cell[1:] if cell.startswith("'") and _FORMULA.match(cell[1:]) else cell
 
 
 @contextlib.contextmanager

@@ -13,6 +13,7 @@ from fedns.core.errors import DataError, unknown
 from fedns.data.files.frames import Frame
 from fedns.studies.column_rule import ColumnRule
 from fedns.studies.model.formula import quoted
+from fedns.studies.schema.agreement import level_order
 from fedns.studies.schema.conflicts import conflicts
 from fedns.studies.schema.recognition import SENTENCES, looks_like, sentinel_in
 from fedns.studies.schema.site_table import SiteTable
@@ -161,9 +162,8 @@ def _term(name: str, frames: Mapping[str, Frame], rules: dict[str, ColumnRule], 
     whole = all(column.numeric for column in columns) and all(label.lstrip("-").isdigit() for label in counts)
     if columns[0].kind == "text" or (whole and len(counts) in _FEW_VALUES):
         levels[name] = counts
-        ordered = sorted(counts, key=lambda level: (float(level), "") if whole else (0.0, level))
-        common = counts.most_common(1)[0][0]
-        rules[name] = ColumnRule(levels=(common, *(level for level in ordered if level != common)), reference=common)
+        ordered = tuple(sorted(counts, key=level_order))
+        rules[name] = ColumnRule(levels=ordered, reference=ordered[0])  # as without a draft
         return quoted(name) if columns[0].kind == "text" else f"C({quoted(name)})"
     codes = {found[0] for column in columns if (found := sentinel_in(column))}
     if codes:

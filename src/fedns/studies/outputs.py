@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 from dataclasses import asdict
@@ -15,6 +13,7 @@ from numpy.typing import NDArray
 
 from fedns.core.errors import DataError
 from fedns.core.files import write_whole
+from fedns.reporting.coefficients import coefficients_csv as csv_of
 from fedns.reporting.page import versions
 from fedns.reporting.results import Results
 from fedns.studies.inference.estimates import KINDS, Inference
@@ -52,22 +51,21 @@ def _results(folder: Path) -> Results:
 
 
 def coefficients_csv(fit: StudyFit, kind: str = "model") -> str:
-    """One line for each coefficient, empty where a column was left out."""
-    text = io.StringIO()
-    lines = csv.writer(text, lineterminator="\n")
-    ratio = ["ratio", "ratio_low", "ratio_high"] if fit.inference is not None and fit.inference.family.ratio else []
-    numbers = ["coefficient", "std_error", "statistic", "p_value", "low", "high"]
+    """One line for each coefficient, its numbers empty where a column was left out."""
     design = fit.agreed.design
-    lines.writerow([*(["class"] if design.classes else []), "name", "term", "level", *numbers, *ratio])
     columns = {column.name: column for column in design.columns}
+    numbers = ("coefficient", "std_error", "statistic", "p_value", "low", "high")
+    lines: list[dict[str, str | float]] = []
     for row in fit.rows(kind):
         one, name = design.parts_of(row.name)
-        column = columns.get(name)
-        levels = [part.level for part in column.parts if part.level is not None] if column else []
-        values = [getattr(row, number) for number in numbers] + (list(row.ratios) if ratio else [])
-        written = ["" if math.isnan(value) else repr(value) for value in values]
-        lines.writerow([*([one] if one else []), name, column.term if column else name, ":".join(levels), *written])
-    return text.getvalue()
+        line: dict[str, str | float] = {"class": one, "name": name, "term": name}
+        if name in columns:
+            line |= {part: getattr(columns[name], part) for part in ("term", "level", "reference")}
+        line |= {number: getattr(row, number) for number in numbers}
+        if fit.inference is not None and fit.inference.family.ratio:
+            line |= dict(zip(("ratio", "ratio_low", "ratio_high"), row.ratios, strict=True))
+        lines.append(line)
+    return csv_of(lines)
 
 
 def model(fit: StudyFit) -> dict[str, Any]:
@@ -79,6 +77,7 @@ def model(fit: StudyFit) -> dict[str, Any]:
         "study_digest": fit.study.digest,
         "schema": json.loads(fit.agreed.design.agreement.to_json()),
         "schema_digest": fit.agreed.design.agreement.digest,
+        "references": fit.agreed.design.references,
         "coefficients": {
             name: None if math.isnan(value) else value
             for name, value in zip(fit.names, fit.coefficients.tolist(), strict=True)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +15,7 @@ from numpy.typing import NDArray
 from scipy.special import expit, logit
 
 from fedns.core.errors import ConfigError, DataError, unknown
+from fedns.core.files import csv_text
 from fedns.data.files.frames import Column, Frame, read_frame
 from fedns.studies.inference.baseline import SiteHazard
 from fedns.studies.inference.distributions import Student
@@ -47,15 +46,10 @@ class Predictions:
 
     def to_csv(self) -> str:
         """Lines in the order of the table."""
-        text = io.StringIO()
-        lines = csv.writer(text, lineterminator="\n")
         names = [f"[{one}]" for one in self.classes] or [""]
         headings = [f"{what}{name}" for name in names for what in ("prediction", "std_error", "low", "high")]
-        lines.writerow(["row", *headings, "refused"])
         numbers = np.stack([self.means, self.standard_errors, self.low, self.high], axis=-1).reshape(len(self.refusals), -1)
-        for row, (values, refusal) in enumerate(zip(numbers.tolist(), self.refusals, strict=True), start=1):
-            lines.writerow([row, *("" if np.isnan(value) else repr(value) for value in values), refusal])
-        return text.getvalue()
+        return _lines(headings, numbers, self.refusals)
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,12 +62,13 @@ class Survival:
 
     def to_csv(self) -> str:
         """Lines in the order of the table."""
-        text = io.StringIO()
-        lines = csv.writer(text, lineterminator="\n")
-        lines.writerow(["row", *(f"survival[{time:g}]" for time in self.times), "refused"])
-        for row, (values, refusal) in enumerate(zip(self.probabilities.tolist(), self.refusals, strict=True), start=1):
-            lines.writerow([row, *("" if np.isnan(value) else repr(value) for value in values), refusal])
-        return text.getvalue()
+        return _lines([f"survival[{time:g}]" for time in self.times], self.probabilities, self.refusals)
+
+
+def _lines(headings: Sequence[str], numbers: FloatArray, refusals: Sequence[str]) -> str:
+    """A line for each row: its number, what was predicted, and why nothing was."""
+    lines = ([row, *values, why] for row, (values, why) in enumerate(zip(numbers.tolist(), refusals, strict=True), start=1))
+    return csv_text([["row", *headings, "refused"], *lines])
 
 
 @dataclass(frozen=True, eq=False)

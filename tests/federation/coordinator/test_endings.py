@@ -1,6 +1,7 @@
 """How runs over sites end: as the simulator says, with a report, an exit status, and no question asked twice in vain."""
 
 import contextlib
+import csv
 import json
 import re
 from dataclasses import replace
@@ -22,6 +23,7 @@ from fedns.federation.protocol.absence import FederationError
 from fedns.federation.protocol.packets import ASK, OPEN, OVERFLOW, Packet
 from fedns.federation.site.permissions import Permissions
 from fedns.problems.evaluation import EvaluationPoint
+from fedns.reporting.coefficients import COLUMNS
 from fedns.runs.builder import algorithm_of, caution, caution_of_size, problem_of
 from fedns.runs.policy import Policy
 from fedns.simulation.simulator import simulate
@@ -51,8 +53,11 @@ def test_a_run_that_diverges_ends_in_the_simulators_round_with_its_last_good_coe
     assert command(spec, transport, monkeypatch) == 4
     report = (tmp_path / "run" / REPORT_FILE).read_text()
     assert f"Ended after {here.records[-1].round} rounds" in report and "diverged in round" in report
-    lines = (tmp_path / "run" / COEFFICIENTS_FILE).read_text().splitlines()[1:]
-    assert [float(line.split(",")[1]) for line in lines] == here.coefficients.tolist()
+    with (tmp_path / "run" / COEFFICIENTS_FILE).open(newline="") as file:
+        lines = list(csv.DictReader(file))
+    assert [float(line["coefficient"]) for line in lines] == here.coefficients.tolist()
+    assert tuple(lines[0]) == COLUMNS and [line["name"] for line in lines[:2]] == ["x0", "x1"]
+    assert lines[-1]["name"] == "Intercept"
 
 
 def test_no_request_that_every_site_answers_with_huge_numbers_is_repeated(tmp_path):

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedns.core.errors import DataError
+from fedns.core.files import text_of_cell
 from fedns.data.files.opening import check_file, format_suffix, open_bytes
 
 FloatArray = NDArray[np.float64]
@@ -138,6 +139,9 @@ def _read_text(path: Path) -> Frame:
     try:
         header = [cell.strip() for cell in next(lines)]
         numbered = [(lines.line_num, row) for row in lines if any(cell.strip() for cell in row)]
+        if "'" in text:  # before what a spreadsheet would compute: our own tables have it too
+            header = list(map(text_of_cell, header))
+            numbered = [(line, list(map(text_of_cell, row))) for line, row in numbered]
     except csv.Error as error:
         raise DataError(f"{path.name}, line {lines.line_num}: {error}") from error
     if not numbered:

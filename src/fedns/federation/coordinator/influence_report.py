@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from fedns.core.history import History
+from fedns.core.files import write_csv
 from fedns.federation.coordinator.influence import SiteInfluence
 from fedns.reporting.page import html_table
 
@@ -53,10 +53,9 @@ def _number(value: float | None) -> str:
     return "–" if value is None else f"{value:.3g}"
 
 
-def write_left_out(folder: Path, history: History, influences: Sequence[SiteInfluence]) -> None:
-    """The coefficients, and beside each what it would be without each site."""
-    columns = [(site.name, site.without) for site in influences if site.without is not None]
-    lines = [",".join(["coefficient", "value", *(f"without {name}" for name, _ in columns)])]
-    for index, value in enumerate(history.coefficients.tolist()):
-        lines.append(",".join([str(index), repr(value), *(repr(float(without[index])) for _, without in columns)]))
-    (folder / LEFT_OUT_FILE).write_text("\n".join(lines) + "\n", encoding="utf-8")
+def write_left_out(folder: Path, coefficients: Mapping[str, float], influences: Sequence[SiteInfluence]) -> None:
+    """The coefficients by name, and beside each what it would be without each site."""
+    known = {site.name: site.without for site in influences if site.without is not None}
+    rows = zip(coefficients.items(), *known.values(), strict=True)
+    lines = [[name, value, *map(float, without)] for (name, value), *without in rows]
+    write_csv(folder / LEFT_OUT_FILE, [["name", "coefficient", *(f"without {site}" for site in known)], *lines])

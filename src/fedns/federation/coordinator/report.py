@@ -8,11 +8,13 @@ from dataclasses import asdict
 from html import escape
 from pathlib import Path
 
+from fedns.core.files import write_whole
 from fedns.core.history import History
 from fedns.federation.coordinator.coordinate import COEFFICIENTS_FILE, REPORT_FILE, Result
 from fedns.federation.coordinator.influence_report import apart_sentence, deciding_sentence, influence_table, write_left_out
 from fedns.federation.coordinator.recorder import LEDGER_FILE, LOG_FILE
 from fedns.reporting.charts import Chart, Line, Scale
+from fedns.reporting.coefficients import coefficients_csv
 from fedns.reporting.interactive import figure_html
 from fedns.reporting.numbers import bytes_text
 from fedns.reporting.page import html_table, page, pairs, section, versions
@@ -25,9 +27,11 @@ _TROUBLE = ("decides", "blanked", "away", "rejected", "refused", "suspicious", "
 def write_report(spec: Spec, result: Result) -> Path:
     """The page and the coefficients, beside what the run wrote itself."""
     folder, history = spec.folder, result.history
-    lines = "".join(f"{index},{value!r}\n" for index, value in enumerate(history.coefficients.tolist()))
-    (folder / COEFFICIENTS_FILE).write_text("coefficient,value\n" + lines, encoding="utf-8")
-    write_left_out(folder, history, result.influences)
+    values = history.coefficients.tolist()
+    names = [f"x{column}" for column in range(len(values) - spec.intercept)] + ["Intercept"] * spec.intercept
+    lines = [{"name": name, "term": name, "coefficient": value} for name, value in zip(names, values, strict=True)]
+    write_whole(folder / COEFFICIENTS_FILE, coefficients_csv(lines), durable=False)
+    write_left_out(folder, dict(zip(names, values, strict=True)), result.influences)
     title = f"{spec.method} over {len(spec.sites)} sites"
     body = [
         f"<h1>{escape(title)}</h1>",

@@ -14,7 +14,7 @@ from fedns.core.errors import ConfigError, DataError
 from fedns.core.history import History
 from fedns.core.meter import LedgerEntry, Meter
 from fedns.core.termination import Ending
-from fedns.reporting.page import html_table
+from fedns.reporting.page import html_table, pairs
 from fedns.studies.diagnostics.diagnosed import Predictions
 from fedns.studies.inference.baseline import SiteHazard
 from fedns.studies.inference.estimates import Inference
@@ -23,11 +23,13 @@ from fedns.studies.inference.sites import Heterogeneity, SiteEstimates, heteroge
 from fedns.studies.inference.table import (
     Row,
     aligned,
+    aligned_pairs,
     by_class,
     class_title,
     coefficient_text,
     goodness_pairs,
     p_text,
+    reference_pairs,
     rows_of,
     term_text,
 )
@@ -184,11 +186,9 @@ class StudyFit:
         for one, part in by_class(self.agreed.design, rows):
             lines += ["", *([class_title(self.agreed.design, one)] if one else [])]
             lines += coefficient_text(part, statistic, level, ratio)
-        lines.append("")
+        lines += ["", *aligned_pairs(reference_pairs(self.agreed.design))]
         if self.inference is not None and self.inference.sums is not None:
-            pairs = goodness_pairs(self.goodness)
-            width = max(len(name) for name, _ in pairs)
-            lines += [*(f"{name:<{width}}  {value}" for name, value in pairs), ""]
+            lines += aligned_pairs(goodness_pairs(self.goodness))
             terms = term_text(self.term_tests(kind))
             lines += [*terms, *([""] if terms else [])]
         if not isinstance(self.prediction, str):
@@ -215,7 +215,7 @@ class StudyFit:
             [r.name, f"{r.coefficient:.5g}", f"{r.std_error:.4g}", p_text(r.p_value), f"{r.low:.4g} to {r.high:.4g}"]
             for r in self.rows()
         ]
-        return html_table(headings, rows)
+        return html_table(headings, rows) + pairs(reference_pairs(self.agreed.design))
 
     def _known(self) -> Inference:
         if self.inference is None:

@@ -69,6 +69,11 @@ def class_title(design: Design, one: str) -> str:
     return f"{design.study.parsed.outcome} = {one}, compared with {design.classes[0]}"
 
 
+def reference_pairs(design: Design) -> list[tuple[str, str]]:
+    """Every category with the level that its coefficients are compared with."""
+    return [(column, f"reference: {level}") for column, level in design.references.items()]
+
+
 def coefficient_text(rows: Sequence[Row], statistic: str, level: float, ratio: str) -> list[str]:
     """Lines of the table that a statistician knows."""
     tail = f"{(1 - level) / 2:.3f}".rstrip("0"), f"{(1 + level) / 2:.3f}".rstrip("0")
@@ -140,6 +145,12 @@ def statistic_text(value: float) -> str:
 def p_text(value: float) -> str:
     """As statisticians write it."""
     return "" if math.isnan(value) else "<0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def aligned_pairs(pairs: Sequence[tuple[str, str]]) -> list[str]:
+    """Names and values under each other with an empty line below; nothing for none."""
+    width = max((len(name) for name, _ in pairs), default=0)
+    return [*(f"{name:<{width}}  {value}" for name, value in pairs), ""] if pairs else []
 
 
 def aligned(cells: Sequence[Sequence[str]]) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations, product
 
@@ -31,6 +31,7 @@ class Part:
 
     factor: Factor
     level: str | None = None  # of a category
+    reference: str = field(default="", compare=False)  # the level it is compared with, where that has no column
     index: int = 0  # of a spline or a polynomial, from 1
     gap: bool = False  # 1 where the column is missing, else 0
     centre: float = 0.0
@@ -61,6 +62,16 @@ class DesignColumn:
     @property
     def scale(self) -> float:
         return float(np.prod([part.scale for part in self.parts]))
+
+    @property
+    def level(self) -> str:
+        """Of its categories, as tables have it."""
+        return ":".join(part.level for part in self.parts if part.level is not None)
+
+    @property
+    def reference(self) -> str:
+        """What that level is compared with, place by place."""
+        return ":".join(part.reference for part in self.parts if part.level is not None)
 
 
 @dataclass(frozen=True)
@@ -102,6 +113,12 @@ class Design:
         """Names of what has a coefficient, without the intercept: the columns, or what the map makes of them."""
         rule = self.study.feature_map
         return tuple(column.name for column in self.columns) if rule is None else rule.names
+
+    @cached_property
+    def references(self) -> dict[str, str]:
+        """By category, the level that the others are compared with; not where all levels have coefficients."""
+        parts = [part for column in self.columns for part in column.parts] if self.study.feature_map is None else []
+        return {part.factor.column: part.reference for part in parts if part.reference}
 
     @cached_property
     def classes(self) -> tuple[str, ...]:
@@ -194,7 +211,8 @@ class Design:
     def _parts(self, factor: Factor, reduced: bool) -> list[Part]:
         if self.is_category(factor):
             levels = self.agreement.levels[factor.column]
-            return [Part(factor, level=level) for level in levels[int(reduced) :]]
+            reference = levels[0] if reduced else ""
+            return [Part(factor, level=level, reference=reference) for level in levels[int(reduced) :]]
         if factor.function in ("bs", "poly"):
             _, scale = self.agreement.centres.get(factor.text, (0.0, 1.0))
             return [Part(factor, index=index, scale=scale) for index in range(1, factor.size + 1)]

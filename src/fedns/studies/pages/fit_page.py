@@ -12,7 +12,7 @@ from fedns.reporting.page import Tile, board, folded, html_table, page, pairs, s
 from fedns.studies.diagnostics.concordance import TimeDiagnostics
 from fedns.studies.diagnostics.diagnosed import Diagnostics
 from fedns.studies.inference.fitted import StudyFit
-from fedns.studies.inference.table import Row, by_class, class_title, goodness_pairs, p_text, statistic_text
+from fedns.studies.inference.table import Row, by_class, class_title, goodness_pairs, p_text, reference_pairs, statistic_text
 from fedns.studies.model.design import INTERCEPT
 from fedns.studies.pages.forest import Estimate, forest
 from fedns.studies.pages.prediction_part import predictions
@@ -72,8 +72,9 @@ def _coefficients(fit: StudyFit, kind: str) -> str:
     for one, found in by_class(fit.agreed.design, fit.rows(kind)):
         parts += [f"<h3>{escape(class_title(design, one))}</h3>"] if one else []
         parts.append(_coefficient_table(fit, kind, found))
+    compared = reference_pairs(design)
     note = "<p class='notes'>On the original scale of every column. All digits are in coefficients.csv.</p>"
-    return "".join([*parts, note])
+    return "".join([*parts, pairs(compared) if compared else "", note])
 
 
 def _coefficient_table(fit: StudyFit, kind: str, found: Sequence[Row]) -> str:
@@ -205,9 +206,8 @@ def _ledger(fit: StudyFit) -> str:
 
 def _coding(fit: StudyFit) -> str:
     agreement = fit.agreed.design.agreement
-    rows = [
-        [name, "category", f"reference {levels[0]}; {', '.join(levels[1:])}"] for name, levels in agreement.levels.items()
-    ]
+    first = {name: f"reference: {level}; levels " for name, level in fit.agreed.design.references.items()}
+    rows = [[name, "category", first.get(name, "levels ") + ", ".join(levels)] for name, levels in agreement.levels.items()]
     for name, (centre, scale) in agreement.centres.items():
         if name in fit.study.parsed.columns and name not in agreement.levels:
             unit = fit.study.rule(name).unit

@@ -81,13 +81,15 @@ def _is_category(name: str, sites: Sequence[Summary]) -> bool:
 
 def _united(study: Study, name: str, sites: Sequence[Summary]) -> tuple[str, ...]:
     rule = study.rule(name)
-    levels = list(rule.levels) or sorted({level for summary in sites for level in summary.columns[name].levels}, key=_order)
+    named = {level for summary in sites for level in summary.columns[name].levels}
+    levels = list(rule.levels) or sorted(named, key=level_order)
     reference = rule.reference or (levels[0] if levels else "")
     return (reference, *(level for level in levels if level != reference))
 
 
-def _order(level: str) -> tuple[bool, float, str]:
-    """Numbers by size, before texts."""
+def level_order(level: str) -> tuple[bool, float, str]:
+    """Numbers by size, before texts by their letters: so levels are ordered unless a study does it, and the first is the
+    reference. Not the most common one: how many rows have a level does not leave a site."""
     try:
         return False, float(level), level
     except ValueError:
