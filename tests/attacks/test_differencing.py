@@ -67,7 +67,7 @@ def test_without_a_guard_the_record_of_one_person_is_the_difference(tmp_path):
 
 
 def test_by_default_rows_that_differ_by_a_few_are_refused(tmp_path):
-    with pytest.raises(Refused, match=r"^R5: its rows differ from an earlier study's by fewer than 5: both together"):
+    with pytest.raises(Refused, match=r"^R2: a group of its rows is too small"):
         difference(Site(tmp_path / "a", DEFAULTS))
 
 
@@ -76,9 +76,9 @@ def test_in_whatever_order_and_after_a_restart(tmp_path):
     site.sums_at_zero([float(site.person["age"])])
     config = SiteConfig("site-0", "flower", site.folder, DataSource("rows.csv"))
     site._service = site_service(config)
-    with pytest.raises(Refused, match="R5"):
+    with pytest.raises(Refused, match="R2: a group"):
         site.sums_at_zero([])
-    with pytest.raises(Refused, match="R5"):  # nor those without another person
+    with pytest.raises(Refused, match="R2: a group"):  # nor those without another person
         site.sums_at_zero([float(site.table["age"][9])])
 
 
@@ -86,7 +86,7 @@ def test_the_same_rows_again_and_rows_that_differ_by_many_are_permitted(tmp_path
     site = Site(tmp_path / "a", DEFAULTS)
     np.testing.assert_array_equal(site.sums_at_zero([]), site.sums_at_zero([]))
     site.sums_at_zero(site.table["age"][:5].tolist())
-    with pytest.raises(Refused, match="R5"):  # four of these five
+    with pytest.raises(Refused, match="R2: a group"):  # four of these five
         site.sums_at_zero(site.table["age"][:4].tolist())
 
 

@@ -114,7 +114,7 @@ def test_without_a_guard_the_only_patient_with_an_outcome_is_read_from_one_answe
 
 
 def test_by_default_a_site_where_an_outcome_is_almost_nobodys_refuses(tmp_path, passes):
-    with pytest.raises(Refused, match=r"^R2: fewer than 5 of its rows have one of the outcomes$"):
+    with pytest.raises(Refused, match=r"^R2: a group of its rows is too small"):
         only_other_outcome(tmp_path, DEFAULTS)
     assert passes == []
 

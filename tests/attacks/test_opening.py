@@ -83,7 +83,7 @@ def opened(folder, permissions, runs):
 
 def test_runs_are_kept_as_many_as_are_opened_unless_a_guard_counts_them(tmp_path):
     assert opened(tmp_path / "off", GUARD_OFF, 30) == 30
-    with pytest.raises(Refused, match=r"^R6: it takes part in 20 runs an hour$"):
+    with pytest.raises(Refused, match=r"^R6: it takes part in 20 runs an hour, those that it refused included$"):
         opened(tmp_path / "on", replace(DEFAULTS, runs_per_hour=20), 30)
     assert len(list((tmp_path / "on").glob("*.npz"))) == 20
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -159,7 +160,10 @@ def test_a_site_whose_table_no_longer_fits_refuses(three_sites, tmp_path):
 
 def test_the_owner_may_agree_to_certain_studies_only(three_sites, tmp_path):
     paths = save(three_sites, tmp_path)
-    assert Federation(paths, tmp_path, digests=(STUDY.digest,)).fit(STUDY).converged
+    pinned = f"{STUDY.digest}+fednewton:line_search=aggregate"
+    assert Federation(paths, tmp_path, digests=(pinned,)).fit(STUDY).converged
+    with pytest.raises(FednsError, match=re.escape(f'to agree to this one, write digests = ["{pinned}"]')):
+        Federation(paths, tmp_path, digests=(STUDY.digest,)).fit(STUDY)
     with pytest.raises(FednsError, match="agreed to certain runs only"):
         Federation(paths, tmp_path, digests=("another",)).fit(STUDY)
 

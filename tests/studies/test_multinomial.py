@@ -112,7 +112,7 @@ def test_sites_give_the_simulators_bits_under_their_own_rules(tmp_path):
 def test_a_site_with_a_rare_class_refuses(tmp_path):
     tables = commuters()
     tables["west"].loc[:2, "travel"] = "bus"
-    with pytest.raises(FednsError, match=r"'west'.*R2: fewer than 5 of its rows have one of the outcomes"):
+    with pytest.raises(FednsError, match=r"'west'.*R2: a group of its rows is too small"):
         Federation(save(tables, tmp_path), tmp_path).fit(STUDY)
     listed = replace(STUDY, columns={"travel": ColumnRule(levels=("car", "bus", "foot"))})
     check = check_table(listed, read_frame(tmp_path / "west.csv"), Permissions(rare_levels="show"))

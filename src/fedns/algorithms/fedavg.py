@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedns.algorithms.curvature import FloatArray
 from fedns.algorithms.searches import refusable
-from fedns.core.algorithm import Algorithm, Outcome, State
+from fedns.core.algorithm import Algorithm, Outcome, State, smallest_batch
 from fedns.core.checked import Count, CountOrZero, NotNegative
 from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
@@ -145,6 +146,11 @@ class FedAvg(Algorithm):
         """The weight of |u - w|^2 / 2 in the local objective."""
         return 0.0
 
+    def fewest_rows(self, rows: int) -> int:
+        if not self.batch_size:
+            return rows
+        return smallest_batch(rows, self.batch_size, int(self._steps(rows)))
+
     def handlers(self) -> tuple[Handler, ...]:
         return (self.local_models, *(() if self.learning_rate else (local_smoothness, self.candidate_losses)))
 
@@ -189,13 +195,16 @@ class FedAvg(Algorithm):
             models, rates = models[best : best + 1], rates[best : best + 1]
         return Outcome(AveragingState(model, models, rates, raced), diagnostics)
 
+    def _steps(self, rows: int | NDArray[np.int64]) -> NDArray[np.int64]:
+        """Mini-batch steps of clients with so many rows."""
+        batches = -(-np.asarray(rows) // self.batch_size)  # of an epoch
+        return np.full_like(batches, self.local_steps) if self.local_steps else self.local_epochs * batches
+
     def _train(self, problem: Problem, clients: Clients, w: FloatArray, rate: float) -> FloatArray:
         """Every client's coefficients after its local steps from w: (clients, features)."""
         diagonal, shards = problem.penalty_diagonal(w.size), clients.shards
         if self.batch_size > 0:
-            batches = -(-shards.sizes // self.batch_size)  # of an epoch
-            steps = np.full_like(batches, self.local_steps) if self.local_steps else self.local_epochs * batches
-            local = LocalSteps(steps, self.batch_size, rate, diagonal, self.pull)
+            local = LocalSteps(self._steps(shards.sizes), self.batch_size, rate, diagonal, self.pull)
             return problem.local_steps(w, shards, local, clients.keys("local batches"))
         models = np.tile(w, (shards.num_clients, 1))
         for _ in range(self.local_steps or self.local_epochs):

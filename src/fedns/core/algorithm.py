@@ -35,6 +35,13 @@ class Outcome:
     note: str = ""
 
 
+def smallest_batch(rows: int, batch_size: int, steps: int) -> int:
+    """The fewest rows of one of so many steps through a client's rows; the last batch of an epoch may be short."""
+    batch_size = max(1, min(batch_size, rows))
+    last = rows % batch_size if steps >= -(-rows // batch_size) else 0
+    return last or batch_size
+
+
 class Algorithm(Checked, ABC):
     """A frozen dataclass of hyper-parameters, the same at the server and at every client."""
 
@@ -55,6 +62,10 @@ class Algorithm(Checked, ABC):
     def init(self, problem: Any, cohort: Cohort) -> Any:
         """The state before the first round: the coefficients to start from, unless a method needs more."""
         return State(coefficients=cohort.start)
+
+    def fewest_rows(self, rows: int) -> int:
+        """How many of a client's so many rows a single step may be about: all, unless a method takes some at a time."""
+        return rows
 
     @abstractmethod
     def handlers(self) -> tuple[Handler, ...]:

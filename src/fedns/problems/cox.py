@@ -54,6 +54,10 @@ class Cox(Loss):
         """Of rows that are one client's: a row counts at its own event, and in every risk set that it is in."""
         return row_scores(x, z, y, weights)
 
+    def groups(self, targets: FloatArray) -> FloatArray:
+        """Rows with an event, and those without."""
+        return np.sign(targets)
+
     def check_targets(self, shards: Shards) -> None:
         if (shards.targets == 0.0).any():
             raise DataError(

@@ -48,6 +48,10 @@ class Loss(Checked, Formulas, ABC):
     def check_targets(self, shards: Shards) -> None:
         """Refuse targets that this loss is not defined for."""
 
+    def groups(self, targets: FloatArray) -> FloatArray | None:
+        """What tells the groups that an outcome divides rows into; none where targets are quantities."""
+        return None
+
     @property
     def outputs(self) -> int:
         """How many margins a row has."""
@@ -94,6 +98,9 @@ class NumberLoss(Loss):
 
 class LabelLoss(Loss):
     """A loss whose targets are the labels -1 and +1."""
+
+    def groups(self, targets: FloatArray) -> FloatArray:
+        return targets
 
     def check_targets(self, shards: Shards) -> None:
         if not (np.abs(shards.targets) == 1.0).all():

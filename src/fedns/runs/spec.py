@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -170,9 +170,27 @@ class Spec(Checked):
         return hashlib.sha256(self.agreed()).hexdigest()
 
     @property
-    def digests(self) -> tuple[str, ...]:
-        """What an owner may have agreed to: this run, or the study that it belongs to."""
-        return (self.digest, hashlib.sha256(self.study.encode()).hexdigest()) if self.study else (self.digest,)
+    def study_digest(self) -> str:
+        """Names the study that a run belongs to; empty where there is none."""
+        return hashlib.sha256(self.study.encode()).hexdigest() if self.study else ""
+
+    @property
+    def pins(self) -> tuple[str, ...]:
+        """What an owner may have agreed to: this run; its study with this method and its settings; what was agreed as well.
+
+        A study alone fixes no method, and whoever chooses that chooses at which coefficients a site is asked.
+        """
+        if not self.study:
+            return (self.digest,)
+        with_method = f"{self.study_digest}+{self.method}"
+        agreed = hashlib.sha256(self.agreement.encode()).hexdigest()
+        return self.digest, with_method, f"{with_method}+{agreed}"
+
+    def is_pinned(self, pins: Iterable[str]) -> bool:
+        """Whether an owner who wrote these has agreed. A handshake has no method yet: the study of one of them is enough."""
+        if self.study and not self.agreement:
+            return any(pin == self.digest or pin.partition("+")[0] == self.study_digest for pin in pins)
+        return not set(self.pins).isdisjoint(pins)
 
     @property
     def method(self) -> str:

@@ -40,7 +40,7 @@ def check_table(study: Study, frame: Frame, permissions: Permissions | None = No
     reasons = conflicts(study, [summary])
     message = TableDescription(schema=packed(told.schema), counts=told.counts, moments=told.moments)
     size = len(encode(message, Envelope(0, 0), np.dtype("<f8")))
-    sections = {"rows": _rows(table), "columns": _columns(table), "what would leave": []}
+    sections: dict[str, list[str]] = {"rows": _rows(table), "columns": _columns(table), "what would leave": []}
     leaving = sections["what would leave"]
     leaving.append(
         f"handshake, once: names of columns and levels, counts, means and standard deviations ({bytes_text(size)})"
@@ -49,6 +49,15 @@ def check_table(study: Study, frame: Frame, permissions: Permissions | None = No
     if not reasons:
         design = Design(study, first_agreement(study, [summary]))
         leaving += _rounds(study, design)
+        method = method_text(study, len(design.names), 1)
+        sections["to agree to this study with this method, and to no other, in [permit] of site.toml"] = [
+            f'digests = ["{study.digest}+{method}"]',
+            *(
+                ["the method is chosen by the number of columns that all sites agree on: the site's log has it in the end"]
+                if study.method == "default"
+                else []
+            ),
+        ]
         known = all(factor.function not in ("bs", "poly") for factor in study.parsed.factors)
         known &= study.feature_map is None or not study.feature_map.asks
         if permissions is not None and known:  # knots, powers, widths are not, before all sites have told theirs

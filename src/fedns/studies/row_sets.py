@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fedns.core.files import alone_in
 from fedns.federation.site.budget import BUDGET_FOLDER
-from fedns.federation.site.permissions import Refusal
+from fedns.federation.site.permissions import small_group
 
 
 class RowSets:
@@ -26,14 +26,13 @@ class RowSets:
         self._path = state / BUDGET_FOLDER / f"{mark}.rows.jsonl"
 
     def admit(self, used: NDArray[np.bool_], smallest_difference: int) -> None:
-        """R5: refuse rows that differ from an earlier study's by fewer than this, or write them down before any is used."""
+        """R2: refuse rows that differ from an earlier study's by fewer than this, or write them down before any is used."""
         with alone_in(self._path.parent):
             earlier = self._earlier(used.size)
             if any(np.array_equal(rows, used) for rows in earlier):
                 return
             if any(np.count_nonzero(rows != used) < smallest_difference for rows in earlier):
-                sentence = f"its rows differ from an earlier study's by fewer than {smallest_difference}"
-                raise Refusal("R5", f"{sentence}: both together would tell of these few")
+                raise small_group(f"its rows differ from an earlier study's by fewer than {smallest_difference}")
             with self._path.open("ab") as file:
                 packed = zlib.compress(np.packbits(used).tobytes()).hex()
                 file.write(f"\n{json.dumps(packed)}\n".encode())  # a line of its own even after one that was torn

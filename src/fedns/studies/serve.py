@@ -16,6 +16,7 @@ from fedns.data.files.opening import format_suffix
 from fedns.federation.config import SITE_FILE, SiteConfig
 from fedns.federation.site.guard import Guard, admit_coding
 from fedns.federation.site.metrics import watched
+from fedns.federation.site.permissions import small_group
 from fedns.federation.site.rows import site_shards
 from fedns.federation.site.serve import found_device, prepare
 from fedns.federation.site.service import SiteService
@@ -90,6 +91,8 @@ class StudySite:
         )
         if not spec.agreement:
             return TableShards.of({self._config.name: table})
+        if table.has_small_outcome:
+            raise small_group(f"fewer than {table.smallest_count} rows have one of the outcomes that the study names")
         design = _design(spec)
         columns = design.num_columns + (0 if design.study.feature_map is None else design.study.feature_map.size)
         admit_coding(self._config.permit, table.frame.num_rows, columns)

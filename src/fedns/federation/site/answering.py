@@ -11,11 +11,13 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from fedns.core.algorithm import smallest_batch
 from fedns.core.clients import Clients, Handler
 from fedns.core.messages import Message
 from fedns.core.shards import Shards
 from fedns.federation.site.budget import Line
-from fedns.federation.site.guard import Guard, Question, hash_of, told_by
+from fedns.federation.site.guard import Guard, Question, check_points, hash_of, told_by
+from fedns.federation.site.local_path import steps_of
 from fedns.federation.site.permissions import Refusal
 from fedns.numerics.backend import Keys, LocalSteps, SketchPlan
 from fedns.numerics.linalg import packed_size
@@ -58,15 +60,20 @@ class Answering:
 
     def check_observed(self, problem: Problem, w: FloatArray) -> None:
         """R4 where a handler has another loss: an expected curvature may be even where gradients are about a few rows."""
-        if problem.loss is not self.observed and problem.loss != self.observed:
-            self.guard.concentration.check_point(_copied(Problem, problem, loss=self.observed), w)
+        for other in self.as_observed(problem)[1:]:
+            self.guard.concentration.check_point(other, w)
+
+    def as_observed(self, problem: Problem) -> list[Problem]:
+        """The problem, and where a handler has another loss than the run, the same with the run's."""
+        same = problem.loss is self.observed or problem.loss == self.observed
+        return [problem] if same else [problem, _copied(Problem, problem, loss=self.observed)]
 
     def at_point(self, w: FloatArray) -> None:
         """R5, where only the site knows which coefficients a request is about."""
         if self.question.relative:
             asked = self.question.points
             asked += [one for one in map(hash_of, np.atleast_2d(w)) if one not in asked]
-            self.guard.check_points(self.guard.budget.spent(), self.question)
+            check_points(self.guard.permissions, self.guard.budget.spent(), asked)
 
     def before_tables(self, counts: NDArray[np.int64]) -> None:
         """R5, with the rows in every cell of each table."""
@@ -164,7 +171,15 @@ class WatchedProblem(Problem):
         return super().hessian_times(w, vectors, shards)
 
     def local_steps(self, w: FloatArray, shards: Shards, local: LocalSteps, keys: Keys) -> FloatArray:
-        self.answering.before_pass(self, w, 8 * w.shape[-1])
+        """R2 and R4 at every step: each is a gradient of its own, over the rows of a mini-batch."""
+        answering, rule = self.answering, self.answering.guard.concentration
+        for rows, steps in zip(shards.sizes.tolist(), local.steps.tolist(), strict=True):
+            answering.guard.check_batches(smallest_batch(rows, local.batch_size, steps), w.shape[-1])
+        answering.before_pass(self, w, 8 * w.shape[-1])
+        if not rule.permissions.needs_no_measure:
+            for problem in answering.as_observed(self):
+                for point, sums in steps_of(problem, w, shards, local, keys, rule.table.norms, answering.count_pass):
+                    rule.judge_some(point, sums)
         return super().local_steps(w, shards, local, keys)
 
     def gradient_and_hessian(self, w: FloatArray, shards: Shards) -> tuple[FloatArray, FloatArray]:

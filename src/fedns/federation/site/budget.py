@@ -31,6 +31,7 @@ from fedns.numerics.rows import NARROW_TYPES, written_out
 BUDGET_FOLDER = "budget"
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _CHUNK = 1 << 20
+MINUTE, HOUR = 60.0, 3600.0  # seconds
 _UNKNOWN = -1
 
 
@@ -58,6 +59,7 @@ class Line:
     round: int
     time: float
     tables: list[list[int]] = field(default_factory=list)  # of scores that left, with every cell
+    refused: bool = False  # a run that was not opened: that tells of the rows, too
 
 
 class Amounts(NamedTuple):
@@ -77,7 +79,7 @@ class Amounts(NamedTuple):
         )
 
 
-_NOTHING = Amounts(0, 0, 0)
+NO_MORE = Amounts(0, 0, 0)
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,7 @@ class Spent:
     asked: dict[tuple[str, int], int] = field(default_factory=dict)  # by run and round
     tables: list[list[int]] = field(default_factory=list)
     times: list[float] = field(default_factory=list)  # of the requests of the last minute, in order
+    refusals: list[float] = field(default_factory=list)  # times of the runs of the last hour that were not opened, in order
     forgotten: int = 0  # points that were reserved, and perhaps asked about, when the machine went down
     reserved: Reserved | None = None
 
@@ -121,8 +124,9 @@ class Spent:
             self.numbers, self.sketched = self.numbers + line.numbers, self.sketched + line.sketched
         self.tables += [table for table in line.tables if table not in self.tables]
         self.asked[line.run, line.round] = self.asked.get((line.run, line.round), 0) + 1
-        del self.times[: bisect_right(self.times, line.time - 60.0)]
-        insort(self.times, line.time)
+        times, seconds = (self.refusals, HOUR) if line.refused else (self.times, MINUTE)
+        del times[: bisect_right(times, line.time - seconds)]
+        insort(times, line.time)
 
     def reserve(self, reserved: Reserved) -> None:
         self.before_boot(reserved.boot)
@@ -140,6 +144,10 @@ class Spent:
         """How many requests came after that, at most a minute ago."""
         return len(self.times) - bisect_right(self.times, moment)
 
+    def refused_since(self, moment: float) -> int:
+        """How many runs were not opened after that, at most an hour ago."""
+        return len(self.refusals) - bisect_right(self.refusals, moment)
+
 
 class Budget:
     """A file of lines, one for every request that was worked on; several processes may share it."""
@@ -150,7 +158,7 @@ class Budget:
         self._file, self._file_inode, self._turn = -1, _UNKNOWN, threading.Lock()  # open since it was first held
         self._disk = ThreadPoolExecutor(1, "fedns-budget")
         self._settling: tuple[Future[None], Amounts] | None = None
-        self._on_disk = _NOTHING  # reserved, and known to have reached the disk
+        self._on_disk = NO_MORE  # reserved, and known to have reached the disk
         self._must_wait = False
 
     @contextlib.contextmanager
@@ -188,7 +196,7 @@ class Budget:
             size, inode = 0, 0
         if size < self._read or inode != self._inode:  # the owner has reset it
             self._spent, self._read, self._inode = Spent(), 0, inode
-            self._settling, self._on_disk = None, _NOTHING
+            self._settling, self._on_disk = None, NO_MORE
         if size > self._read:
             with self._path.open("rb") as file:
                 file.seek(self._read)
@@ -216,7 +224,7 @@ class Budget:
         entries, reserved, amounts = [vars(line)], spent.reserved, spent.amounts
         if reserved is None or (ahead is not None and not reserved.amounts.covers(amounts.plus(ahead, 0.5))):
             # Half of what is reserved is left: what comes next need not wait for the disk.
-            reserved = Reserved(_boot(), list(amounts.plus(ahead or _NOTHING, 1.0 if _boot() else 0.0)))
+            reserved = Reserved(_boot(), list(amounts.plus(ahead or NO_MORE, 1.0 if _boot() else 0.0)))
             spent.reserve(reserved)
             entries.insert(0, vars(reserved))
         # A line of its own even after one that was torn.

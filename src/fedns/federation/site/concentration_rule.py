@@ -47,10 +47,14 @@ class ConcentrationRule:
 
     def judge(self, problem: Problem, w: FloatArray, sums: FloatArray) -> None:
         """Refuse by the four sums of curvatures there, or remember the point."""
+        self.judge_some(w, sums)
+        self._remember(problem, w, sums)
+
+    def judge_some(self, w: FloatArray, sums: FloatArray) -> None:
+        """Refuse by the four sums over the rows that an answer is about, which need not be all."""
         found = Concentration.of(sums)
         if not self.permits(found, w.shape[-1]):
             raise Refusal("R4", "at these coefficients the answer would be about a few of its rows", str(found))
-        self._remember(problem, w, sums)
 
     def _remember(self, problem: Problem, w: FloatArray, sums: FloatArray) -> None:
         self._near.add(problem, w, sums, self._limits(w.shape[-1]))

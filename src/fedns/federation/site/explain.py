@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fedns.core.shards import Shards
 from fedns.federation.site.budget import Budget, fingerprint
-from fedns.federation.site.levels import named_columns, rare_class, rare_levels
+from fedns.federation.site.levels import has_small_group, named_columns, rare_levels
 from fedns.federation.site.permissions import Permissions, changed
 
 _RARE = {
@@ -55,7 +55,7 @@ def _answers(permissions: Permissions, rows: int, width: int) -> list[str]:
 def _levels(permissions: Permissions, shards: Shards, outputs: int) -> list[str]:
     limit, found = permissions.smallest_level, []
     rare = rare_levels(shards, limit, named_columns(shards, permissions.categories))
-    if rare.outcome or (outputs > 1 and rare_class(shards, limit)):
+    if rare.outcome or (outputs > 1 and has_small_group(shards.targets, limit)):
         found.append(f"an outcome has fewer rows than your limit of {limit}: this site will refuse")
     for column in rare.columns.tolist():
         name = shards.columns[column] if shards.columns else str(column)

@@ -19,13 +19,14 @@ from typing import Any, NamedTuple, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from fedns.core.algorithm import Algorithm
 from fedns.core.clients import Handler, messages_of
 from fedns.core.messages import Discloses, Message
 from fedns.core.shards import Shards
-from fedns.federation.site.budget import Amounts, Budget, Spent, fingerprint
+from fedns.federation.site.budget import HOUR, MINUTE, Amounts, Budget, Spent, fingerprint
 from fedns.federation.site.concentration_rule import ConcentrationRule
-from fedns.federation.site.levels import blanked, named_columns, rare_class, rare_levels
-from fedns.federation.site.permissions import Permissions, Refusal
+from fedns.federation.site.levels import blanked, has_small_group, named_columns, rare_levels
+from fedns.federation.site.permissions import Permissions, Refusal, small_group
 from fedns.numerics.backend import ROW_SAMPLING, SJLT, SketchPlan
 from fedns.numerics.linalg import packed_size
 from fedns.problems.problem import Problem
@@ -63,16 +64,31 @@ def check_description(permissions: Permissions, length: int) -> None:
         raise Refusal("R6", f"the description of a run may have {permissions.largest_job_bytes} bytes, not {length}")
 
 
-def admit_description(own: Permissions, spec: Spec, runs: Iterable[Path]) -> None:
-    """R1, R5 and R6 on a new run, before its rows are looked at. runs: what is kept of the others."""
-    if own.digests and not set(spec.digests) & set(own.digests):
+def admit_description(own: Permissions, spec: Spec) -> None:
+    """R1 and R5 on a new run, before its rows are looked at."""
+    if own.digests and not spec.is_pinned(own.digests):
+        if spec.study_digest in own.digests:
+            line = f'digests = ["{spec.pins[1]}"]'
+            raise Refusal("R1", f"its owner has agreed to this study and to no method: to agree to this one, write {line}")
         raise Refusal("R1", "its owner has agreed to certain runs only, and this is none of them")
     if spec.wire not in own.wire:
         raise Refusal("R1", f"it sends numbers as {' or '.join(own.wire)}, not as {spec.wire}")
     if spec.rounds > own.rounds:
         raise Refusal("R5", f"it permits {own.rounds} rounds, the run asks for {spec.rounds}")
-    if sum(path.stat().st_mtime > time.time() - 3600.0 for path in runs) >= own.runs_per_hour:
-        raise Refusal("R6", f"it takes part in {own.runs_per_hour} runs an hour")
+
+
+def admit_opening(own: Permissions, spent: Spent, opening: str, runs: Iterable[Path]) -> None:
+    """R5 and R6 on a new run. opening: its hash, a point if it is refused. runs: what is kept of those that were opened."""
+    since = time.time() - HOUR
+    if sum(path.stat().st_mtime > since for path in runs) + spent.refused_since(since) >= own.runs_per_hour:
+        raise Refusal("R6", f"it takes part in {own.runs_per_hour} runs an hour, those that it refused included")
+    check_points(own, spent, [opening])
+
+
+def check_points(own: Permissions, spent: Spent, points: list[str]) -> None:
+    """R5: how many coefficients are asked about."""
+    if spent.points_with(points) > own.points:
+        raise Refusal("R5", f"its owner permits answers about {own.points} distinct coefficients, over all runs")
 
 
 def admit_coding(own: Permissions, rows: int, columns: int) -> None:
@@ -115,16 +131,18 @@ class Guard:
         sketched = min(own.largest_sketched_fraction, _RESERVED_PARTS)
         return Amounts(_RESERVED_POINTS, int(part * own.largest_released_fraction), int(part * sketched))
 
-    def admit_run(self, handlers: Mapping[str, Handler], outputs: int = 1) -> None:
-        """R2 and R6 on a new run over these rows; outputs: the margins of a row."""
-        own = self.permissions
+    def admit_run(self, handlers: Mapping[str, Handler], problem: Problem) -> None:
+        """R2 and R6 on a new run over these rows."""
+        own, groups = self.permissions, problem.loss.groups(self.shards.targets)
         self._check_rows(own.smallest_rows, "taking part")
-        if self._rare.outcome or (outputs > 1 and rare_class(self.shards, own.smallest_level)):
-            raise Refusal("R2", f"fewer than {own.smallest_level} of its rows have one of the outcomes")
+        if self._rare.outcome or (groups is not None and has_small_group(groups, own.smallest_level)):
+            raise small_group(f"fewer than {own.smallest_level} rows have one of the outcomes")
         if self._rare.columns.size and own.rare_levels == "refuse":
-            raise Refusal("R2", f"fewer than {own.smallest_level} of its rows have one of the levels of a column")
-        for handler in handlers.values():
-            self.admit_settings(getattr(handler, "__self__", None))
+            raise small_group(f"fewer than {own.smallest_level} rows have one of the levels of a column")
+        for owner in (getattr(handler, "__self__", None) for handler in handlers.values()):
+            self.admit_settings(owner)
+            if isinstance(owner, Algorithm):
+                self.check_batches(owner.fewest_rows(self._num_rows), problem.num_features(self._num_columns))
 
     def admit_settings(self, owner: object) -> None:
         """R6 on every whole number that the coordinator has set, however deep it lies."""
@@ -180,6 +198,17 @@ class Guard:
             if whole and np.any(np.abs(np.asarray(value, dtype=object)) > self.permissions.largest_count):
                 raise Refusal("R6", f"{what} is larger than {self.permissions.largest_count}")
 
+    def check_batches(self, fewest: int, width: int) -> None:
+        """R2 on the steps of a method that takes some of the rows at a time: an answer may be about one of them alone."""
+        own = self.permissions
+        needed = max(own.smallest_rows, width + own.rows_beyond_coefficients)
+        if fewest < min(needed, self._num_rows):  # whether all rows are enough is told by another rule
+            raise Refusal(
+                "R2",
+                f"a mini-batch for {width} coefficients needs at least {needed} rows, the last one of an epoch too: "
+                "take a larger batch_size, or local_steps that end before it",
+            )
+
     def check_memory(self, needed: int) -> None:
         """R6, in bytes, before they are taken."""
         most = self.permissions.largest_bytes
@@ -189,21 +218,15 @@ class Guard:
     def check_budget(self, spent: Spent, question: Question, numbers: int, sketched: int = 0) -> None:
         own = self.permissions
         if question.points:
-            self.check_points(spent, question)
+            check_points(self.permissions, spent, question.points)
         if question.tables:
             self.check_tables(spent, question)
         self._check_numbers(spent.numbers + numbers, own.largest_released_fraction)
         self._check_numbers(spent.sketched + sketched, own.largest_sketched_fraction)
         if spent.asked.get((question.run.hex(), question.round), 0) >= own.requests_per_round:
             raise Refusal("R6", f"it answers {own.requests_per_round} requests in a round")
-        if spent.asked_since(time.time() - 60.0) >= own.requests_per_minute:
+        if spent.asked_since(time.time() - MINUTE) >= own.requests_per_minute:
             raise Refusal("R6", f"it answers {own.requests_per_minute} requests a minute")
-
-    def check_points(self, spent: Spent, question: Question) -> None:
-        """R5: how many coefficients are asked about."""
-        most = self.permissions.points
-        if spent.points_with(question.points) > most:
-            raise Refusal("R5", f"its owner permits answers about {most} distinct coefficients, over all runs")
 
     def check_tables(self, spent: Spent, question: Question) -> None:
         """R5: how many tables of scores leave, and that no two of them differ by a few rows, which would show those."""

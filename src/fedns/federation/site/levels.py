@@ -60,10 +60,9 @@ def rare_levels(shards: Shards, smallest: int, categories: Sequence[int] = ()) -
     return RareLevels(columns, common[columns], 0 < outcomes < smallest, codes)
 
 
-def rare_class(shards: Shards, smallest: int) -> bool:
-    """Whether fewer rows than that have one of the classes which the targets are numbers of."""
-    counts = np.bincount(shards.targets.astype(np.int64))
-    return bool(((counts > 0) & (counts < smallest)).any())
+def has_small_group(groups: NDArray[Any], smallest: int) -> bool:
+    """Whether fewer rows than that are alike."""
+    return bool((np.unique(groups, return_counts=True)[1] < smallest).any())
 
 
 def blanked(shards: Shards, rare: RareLevels) -> Shards:

@@ -23,6 +23,13 @@ class Refusal(MessageError):
         self.rule, self.detail = rule, detail
 
 
+def small_group(detail: str) -> Refusal:
+    """What is said wherever a group of rows is too small: which rule it was would tell of the group, and is for the log."""
+    return Refusal(
+        "R2", "a group of its rows is too small for sums over it, by outcome, level or study; its log has which", detail
+    )
+
+
 def _limit(default: Any, reason: str) -> Any:
     return field(default=default, metadata={"reason": reason})
 
@@ -33,7 +40,8 @@ class Permissions:
 
     # R1: who may ask for what
     digests: tuple[str, ...] = _limit(
-        (), "if any are given, only runs with one of these digests are opened; the log tells a run's"
+        (),
+        "if any, only these runs are opened; the log tells a run's digest, and a study's with its method",
     )
     handlers: tuple[str, ...] | None = _limit(None, "if given, only these of what the method may ask for are answered")
     wire: tuple[str, ...] = _limit(tuple(WIRE_PRECISIONS), "the precisions in which numbers may leave")
@@ -91,7 +99,9 @@ class Permissions:
     largest_bytes: int = _limit(LARGEST_BYTES, "of one packet or one answer, and of what is held in memory for it")
     largest_job_bytes: int = _limit(65536, "of the description of a run, which is kept on disk")
     largest_table_bytes: int = _limit(4 * 2**30, "of the rows as a study codes them")
-    runs_per_hour: int = _limit(200, "that are opened: what is asked in each is kept on disk, and may have to be compiled")
+    runs_per_hour: int = _limit(
+        200, "that are opened or refused: what is asked in each is kept on disk, and may have to be compiled"
+    )
     largest_count: int = _limit(1000, "iterations, steps, sizes: any whole number in a request or among a method's settings")
     passes: int = _limit(1000, "times that the rows are read for one answer")
     answer_seconds: float = _limit(60.0, "for one answer")

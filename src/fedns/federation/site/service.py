@@ -21,7 +21,8 @@ from fedns.core.shards import Shards
 from fedns.federation.protocol.opening import introduction, read_opening
 from fedns.federation.protocol.packets import ANSWER, ASK, OPEN, OVERFLOW, REFUSAL, Packet
 from fedns.federation.site.answering import Answering
-from fedns.federation.site.guard import Guard, admit_description, check_description
+from fedns.federation.site.budget import NO_MORE, Budget, Line
+from fedns.federation.site.guard import Guard, admit_description, admit_opening, check_description
 from fedns.federation.site.memory import RunMemory
 from fedns.federation.site.permissions import Permissions, Refusal
 from fedns.federation.site.secret_seed import SecretClients, site_secret
@@ -64,6 +65,7 @@ class SiteService:
         self._table_mark = mark
         self._prepare = prepare
         self._guarding: tuple[tuple[str, ...], Guard] | None = None  # what was coded by what, and the rules over it
+        self._table: tuple[str, Budget] | None = None  # that studies code, and what has left about it
         self._built: tuple[Spec, Problem, Mapping[str, Handler]] | None = None
         self._latest: tuple[tuple[Any, ...], RunMemory] | None = None  # what a file holds, and how to tell it is that one
 
@@ -97,19 +99,41 @@ class SiteService:
             if self._recall(packet.run).spec != spec:
                 raise MessageError("the run has been opened before, with other settings")
         else:
-            admit_description(self._permissions, spec, self._folder.glob("*.npz"))
-            guard = self._guard(spec)
-            problem, handlers = self._handlers(spec)
-            guard.admit_run(handlers, problem.loss.outputs)
-            with self._private():
-                problem.loss.check_targets(guard.shards)
-            self._prepare(spec, problem, guard)
-            RunMemory(spec, packet.site, guard.fingerprint).save(path)
-        log.info("a run is opened: %s, digest %s", spec.method, spec.digest)
+            self._open_new(packet, spec).save(path)
+        log.info("a run is opened: %s, digest %s", spec.method, " or ".join(spec.pins) if spec.agreement else spec.digest)
         purpose = f"opens a run, fedns {coordinator}" if coordinator else "opens a run"
         self._note(packet, "downlink", "Opening", {}, len(packet.body), purpose)
         facts = {"site": self.name, "blanked_columns": self._guard(spec).blanked_columns, "runs": introduction()}
         return json.dumps(facts).encode()
+
+    def _open_new(self, packet: Packet, spec: Spec) -> RunMemory:
+        """A run that may begin; one that may not is counted, since whether rows suit a study is told by that, too."""
+        admit_description(self._permissions, spec)
+        problem, handlers = self._handlers(spec)
+        budget, opening = self._budget(spec), spec.digest[:32]
+        admit_opening(self._permissions, budget.spent(), opening, self._folder.glob("*.npz"))
+        try:
+            guard = self._guard(spec)
+            guard.admit_run(handlers, problem)
+            with self._private():
+                problem.loss.check_targets(guard.shards)
+        except Exception:
+            with budget.held():
+                budget.spend(Line([opening], "", 0, 0, packet.run.hex(), 0, time.time(), refused=True), NO_MORE)
+            budget.settle()
+            raise
+        self._prepare(spec, problem, guard)
+        return RunMemory(spec, packet.site, guard.fingerprint)
+
+    def _budget(self, spec: Spec) -> Budget:
+        """Of the table that a run is about, known before a study has coded any of its rows."""
+        with self._private():
+            mark = self._table_mark()
+        if not mark:
+            return self._guard(spec).budget
+        if self._table is None or self._table[0] != mark:
+            self._table = mark, Budget(self._folder, mark)
+        return self._table[1]
 
     def _ask(self, packet: Packet) -> bytes:
         memory = self._recall(packet.run)
@@ -171,17 +195,13 @@ class SiteService:
             clients = SecretClients(*given, secret=site_secret(self._folder), run=answering.question.run)
         try:
             with self._private(), single_threaded_blas():
-                batch = answering.reply(handler, problem, clients, request)
-        except Refusal:
-            answering.spend(None, b"")  # that a point was refused tells something, too
-            answering.settle()
-            raise
-        reply = split_batch(batch, 0)
-        for name in reply.specs():
-            try:
+                reply = split_batch(answering.reply(handler, problem, clients, request), 0)
+            for name in reply.specs():
                 refuse_non_finite(reply.kind, name, np.asarray(getattr(reply, name)))
-            except NonFiniteError as error:
-                raise _Overflow(str(error)) from None
+        except (Refusal, NonFiniteError) as error:
+            answering.spend(None, b"")  # that a point was refused, or that numbers overflow there, tells something, too
+            answering.settle()
+            raise error if isinstance(error, Refusal) else _Overflow(str(error)) from None
         return reply, clients.commitments if isinstance(clients, SecretClients) else {}
 
     @contextlib.contextmanager

@@ -63,6 +63,18 @@ class SiteTable:
                 keep &= ~column.missing
         return keep
 
+    @cached_property
+    def _outcome_counts(self) -> Mapping[str, int]:
+        """Rows that are used, by each label that the study names as an event or as none."""
+        column, named = self.columns.get(self.study.event_column), {*self.study.event, *self.study.non_event}
+        found = column.rows(self.used).counts() if column is not None else {}
+        return {label: count for label, count in found.items() if label in named}
+
+    @property
+    def has_small_outcome(self) -> bool:
+        """Whether too few rows have one of these labels: two lists that differ by it would show them."""
+        return HIDDEN in map(self._told, self._outcome_counts.values())
+
     @property
     def numbers(self) -> FloatArray:
         """All that the study could take as a number, 0 where it is missing: (rows of the table, expressions + 1)."""
@@ -154,10 +166,10 @@ class SiteTable:
         outcome = self.study.event_column
         if outcome not in self.columns:
             return [HIDDEN, HIDDEN]
-        labels = self.columns[outcome].labels()[self.used]
-        events = [sum(label in which for label in labels) for which in (self.study.event, self.study.non_event)]
-        # One of them and the number of rows would tell the other.
-        return [HIDDEN, HIDDEN] if HIDDEN in map(self._told, events) else events
+        counts = self._outcome_counts
+        events = [sum(counts.get(label, 0) for label in which) for which in (self.study.event, self.study.non_event)]
+        # One of them and the number of rows would tell the other, and two lists that differ by a label how many have it.
+        return [HIDDEN, HIDDEN] if self.has_small_outcome or HIDDEN in map(self._told, events) else events
 
     def _told_rows(self) -> list[int]:
         """Rows of the table and rows that are used; the same number where the difference is too small to be told."""
