@@ -20,6 +20,8 @@ from fedns.numerics import parallel
 from fedns.numerics.backend import Batch, FloatArray, IntArray, Keys, LocalSteps, SketchPlan
 from fedns.numerics.formulas import Formulas
 
+_ROUNDING = 1e-13  # of a column's values: rows of one risk set that differ by less are the same
+
 
 class _Times(NamedTuple):
     """A client's rows in the order of falling times; groups are distinct times, and only some of them have events."""
@@ -140,7 +142,7 @@ def row_scores(x: FloatArray, z: FloatArray, targets: FloatArray, weights: Float
     events at its time, and exp(z) (x - m_k) / (at risk) for every event k at which it is at risk itself.
     """
     times = _times(targets, weights)
-    x = (x - x.mean(axis=0))[times.order]
+    x = _centred(x[times.order], x.mean(axis=0), times)
     risk = _risk(times, z[times.order])
     means = _sums_at_risk(times, risk.r[:, None] * x) / risk.at_risk[:, None]
     shares = times.weight / risk.at_risk
@@ -178,7 +180,23 @@ def _client(batch: Batch, client: int) -> tuple[FloatArray, _Times, float]:
     weights = np.ones(stop - start) if batch.sample_weights is None else batch.sample_weights[start:stop]
     times = _times(batch.targets[start:stop], weights)
     x = batch.rows.dense(start, stop)[times.order]
-    return x - x.mean(axis=0), times, float(weights.sum())
+    return _centred(x, x.mean(axis=0), times), times, float(weights.sum())
+
+
+def _centred(x: FloatArray, means: FloatArray, times: _Times) -> FloatArray:
+    """Columns of rows in the order of falling times, less their means.
+
+    They are exactly 0 where all rows that any risk set holds are the same but for rounding.
+    Such a column tells nothing, and sums of its rounding would pass for information of either sign. Risk sets lie within
+    each other: the rows that none holds are those of no weight, and those that were gone before the first event.
+    """
+    centred = x - means
+    events = times.of_event[times.weight > 0]
+    if events.size:
+        held = x[: times.last[events[-1]] + 1][times.weights[: times.last[events[-1]] + 1] > 0]
+        low, high = held.min(axis=0), held.max(axis=0)
+        centred[:, high - low <= _ROUNDING * np.maximum(np.abs(low), np.abs(high))] = 0.0
+    return np.asarray(centred)
 
 
 def _times(targets: FloatArray, weights: FloatArray) -> _Times:

@@ -31,7 +31,7 @@ from fedns.studies.inference.exchange import ask_curvature
 from fedns.studies.inference.fitted import StudyFit
 from fedns.studies.inference.without import ask_without
 from fedns.studies.model.design import Design
-from fedns.studies.model.rank import Alias, aliases, separating, without
+from fedns.studies.model.rank import Alias, aliases, separating, whole_information, without
 from fedns.studies.schema.handshake import Agreed
 from fedns.studies.schema.site_table import SMALLEST_COUNT
 from fedns.studies.study import Study
@@ -92,11 +92,12 @@ def estimate(
     rows = float(cohort.total_weights.sum())
     if start is None:
         start = curvature_at(problem, cohort, np.zeros(len(design.names)))[1]
-    found = aliases(start, design)
+    whole = whole_information(start, design, agreed.summaries)
+    found = aliases(start, design, whole, agreed.summaries)
     if found and study.aliased == "refuse":
         raise DataError(f"columns depend on each other: {'; '.join(map(str, found))}; take one out of the formula")
     if found:
-        problem = cohort.session.problem = _pinned(problem, design, found, np.diag(start))
+        problem = cohort.session.problem = _pinned(problem, design, found, np.maximum(np.diag(start), whole))
     # A standard error is that of a mean over so many rows, in the spread of the outcome where it has one.
     outcomes = study.distribution.outcomes
     unit = design.agreement.centres[study.parsed.outcome][1] if outcomes is Outcomes.NUMBER else 1.0

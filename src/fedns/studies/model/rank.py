@@ -9,12 +9,16 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from fedns.studies.model.design import Design
+from fedns.studies.model.design import Design, DesignColumn, Part
+from fedns.studies.model.formula import Factor
+from fedns.studies.schema.summary import Summary
 
 FloatArray = NDArray[np.float64]
 DEPENDENT = 1e-10  # what is left of a column of unit length, squared, after the columns before it are taken out
+NOTHING = 1e-12  # of the information that a column could have: R's coxph has 1.8e-12
 NO_INFORMATION = 1e-5  # rows' worth of curvature left in a direction where the outcome is separated
 _NEGLIGIBLE = 1e-6
+_SAME = 1e-12  # of a mean: a deviation below is rounding
 _MOST_NAMED = 6
 
 
@@ -25,27 +29,32 @@ class Alias:
     name: str
     combination: dict[str, float]  # of the columns on the original scale
     null: FloatArray  # a direction, in the reported coefficients, that changes nothing; 1 at this column
+    why: str = ""  # in words, where the combination is of nothing
 
     def __str__(self) -> str:
+        if self.why and not self.combination:
+            return f"{self.name} {self.why}"
         terms = [_term(name, factor) for name, factor in self.combination.items()]
         return f"{self.name} = {' + '.join(terms).replace('+ -', '- ') or '0'}"
 
 
-def aliases(hessian: FloatArray, design: Design) -> list[Alias]:
+def aliases(hessian: FloatArray, design: Design, whole: FloatArray, sites: Sequence[Summary] = ()) -> list[Alias]:
     """Columns, in the order of the formula, that depend on those before them, as R finds them.
 
-    hessian: of the objective, in the fitted coefficients with the intercept last.
+    hessian: of the objective, in the fitted coefficients with the intercept last. whole: what `whole_information` gives.
+    sites: what they have told of their tables, for words.
     """
     size = len(design.names)
     order = np.argsort(design.places).tolist()
     diagonal = np.diag(hessian)
-    scale = np.where(diagonal > 0, 1.0 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0)), 0.0)
+    says = diagonal > NOTHING * whole  # by itself: what is below is rounding
+    scale = np.where(says, 1.0 / np.sqrt(np.where(says, diagonal, 1.0)), 0.0)
     gram = hessian * scale[:, None] * scale
     kept: list[int] = []
     found: list[Alias] = []
     for column in order:
         weights = np.zeros(size)
-        left = 1.0 if diagonal[column] > 0 else 0.0
+        left = 1.0 if says[column] else 0.0
         if kept and left:
             weights[kept] = np.linalg.solve(gram[np.ix_(kept, kept)], gram[kept, column])
             left -= float(gram[column, kept] @ weights[kept])
@@ -53,12 +62,60 @@ def aliases(hessian: FloatArray, design: Design) -> list[Alias]:
             kept.append(column)
             continue
         direction = -weights * scale
-        direction[column] = scale[column] if diagonal[column] > 0 else 1.0
-        found.append(_alias(design, design.to_original @ direction, order.index(column), found))
+        direction[column] = scale[column] if says[column] else 1.0
+        place = order.index(column)
+        why = "" if design.study.distribution.loss.takes_intercept else _untold(design, place, sites)
+        found.append(_alias(design, design.to_original @ direction, place, found, why))
     return found
 
 
-def _alias(design: Design, null: FloatArray, place: int, before: Sequence[Alias]) -> Alias:
+def whole_information(hessian: FloatArray, design: Design, sites: Sequence[Summary]) -> FloatArray:
+    """What a column's diagonal of the Hessian would be about if all its variance told, 0 where that is not known.
+
+    It is a row's curvature times the mean square of the column as it is fitted, which the agreed centres tell: centred, it
+    is 1. A row's curvature is that of the intercept, or in Cox regression the share of rows with an event.
+    """
+    timed = not design.study.distribution.loss.takes_intercept
+    if design.feature_map is not None or not (timed or design.intercept):  # nothing is centred: sums cancel nowhere
+        return np.zeros(len(hessian))
+    squares = [_mean_square(column) if timed or column.centred else 0.0 for column in design.columns]
+    if timed:
+        return np.array(squares) * sum(max(1, site.events) for site in sites) / sum(max(1, site.used) for site in sites)
+    own = len(squares) + 1
+    return np.concatenate([np.array([*squares, 1.0]) * hessian[last, last] for last in range(own - 1, len(hessian), own)])
+
+
+def _mean_square(column: DesignColumn) -> float:
+    """At most so much, and 0 where nobody has told: of a spline. A column by itself counts by its variance."""
+    found = 1.0
+    for part in column.parts:
+        if part.factor.function == "bs":
+            return 0.0
+        if part.level is None and not part.gap and not (column.centred or len(column.parts) == 1):
+            found *= 1.0 + (part.centre / part.scale) ** 2
+    return found
+
+
+def _untold(design: Design, place: int, sites: Sequence[Summary]) -> str:
+    """Why Cox regression cannot tell a column's coefficient; place: among the reported names."""
+    parts = design.columns[place].parts if design.feature_map is None else ()
+    if parts and sites and all(_is_constant(part, site) for part in parts for site in sites):
+        return "is constant within every site, and sites are strata"
+    return "tells no two rows of a risk set apart, and risk sets are within sites"
+
+
+def _is_constant(part: Part, site: Summary) -> bool:
+    """Whether a site has told that all its rows are the same there."""
+    name = part.factor.column
+    if part.gap:
+        return site.columns[name].missing == 0
+    if part.level is not None:
+        return len(site.columns[name].levels) <= 1 and not site.columns[name].rare
+    told = site.moments.get(Factor(name) if part.index else part.factor)
+    return told is not None and told.count > 0 and told.deviation <= _SAME * abs(told.mean)
+
+
+def _alias(design: Design, null: FloatArray, place: int, before: Sequence[Alias], why: str) -> Alias:
     """place: of the column among the reported names."""
     for other in before:
         null = null - null[design.names.index(other.name)] * other.null
@@ -68,7 +125,7 @@ def _alias(design: Design, null: FloatArray, place: int, before: Sequence[Alias]
         for name, value in zip(design.names, null, strict=True)
         if name != design.names[place] and abs(value) > _NEGLIGIBLE
     }
-    return Alias(design.names[place], combination, null)
+    return Alias(design.names[place], combination, null, why)
 
 
 def without(coefficients: FloatArray, found: Sequence[Alias], names: Sequence[str]) -> FloatArray:

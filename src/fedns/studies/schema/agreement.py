@@ -97,7 +97,10 @@ def level_order(level: str) -> tuple[bool, float, str]:
 
 
 def _centre(factor: Factor, sites: Sequence[Summary]) -> tuple[float, float]:
-    """Mean and standard deviation over all sites that could tell theirs; 0 and 1 where none could."""
+    """Mean and standard deviation over all sites that could tell theirs; 0 and 1 where none could.
+
+    A column that is constant but for rounding is in units of its size: what is left of it then stays as small as it is.
+    """
     known = [summary.moments[factor] for summary in sites if factor in summary.moments and summary.moments[factor].count]
     total = sum(moments.count for moments in known)
     if not total:
@@ -105,7 +108,7 @@ def _centre(factor: Factor, sites: Sequence[Summary]) -> tuple[float, float]:
     mean = sum(moments.count * moments.mean for moments in known) / total
     squares = sum(moments.count * (moments.deviation**2 + (moments.mean - mean) ** 2) for moments in known)
     deviation = math.sqrt(squares / total)
-    return mean, deviation if deviation > 1e-12 * max(1e-300, abs(mean)) else 1.0
+    return mean, deviation if deviation > 1e-12 * max(1e-300, abs(mean)) else abs(mean) or 1.0
 
 
 def _finite(value: Any) -> float:
