@@ -42,7 +42,10 @@ class Gaussian(Family):
 
     def log_likelihood(self, losses: float, constants: FloatArray, weight: float, dispersion: float = 1.0) -> float:
         """At the variance that makes it largest, 2 losses / weight, which is what statsmodels and R report."""
-        return -0.5 * weight * (math.log(2.0 * math.pi * 2.0 * losses / weight) + 1.0) if self.has_likelihood else math.nan
+        if not self.has_likelihood:
+            return math.nan
+        variance = 2.0 * losses / weight
+        return -0.5 * weight * (math.log(2.0 * math.pi * variance) + 1.0) if variance > 0 else math.inf
 
 
 _MEANS: dict[str, Callable[[FloatArray], FloatArray]] = {
@@ -160,6 +163,8 @@ class GammaNumbers(LogLink):
         return 1.0 + np.log(y)
 
     def log_likelihood(self, losses: float, constants: FloatArray, weight: float, dispersion: float = 1.0) -> float:
+        if dispersion == 0:
+            return math.inf
         logs = float(constants[0])
         scaled = (logs - losses - weight * math.log(dispersion)) / dispersion
         return scaled - logs - weight * math.lgamma(1.0 / dispersion)

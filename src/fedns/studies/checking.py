@@ -63,7 +63,7 @@ def check_table(study: Study, frame: Frame, permissions: Permissions | None = No
         if permissions is not None and known:  # knots, powers, widths are not, before all sites have told theirs
             coded = coded_shards(design, {frame.source: table})
             sections["what your limits say"] = meaning(
-                permissions, coded, intercept=design.intercept, outputs=design.outputs
+                permissions, coded, intercept=design.appended_intercept, outputs=design.outputs
             )
     return Check(sections, reasons)
 

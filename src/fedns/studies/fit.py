@@ -21,7 +21,7 @@ from fedns.problems.losses import Squared
 from fedns.problems.problem import Problem
 from fedns.studies.inference.fitted import StudyFit
 from fedns.studies.model.coding import CodedRows, code
-from fedns.studies.model.design import Design
+from fedns.studies.model.design import INTERCEPT, Design
 from fedns.studies.model.estimate import algorithm_of, estimate, problem_of
 from fedns.studies.schema.handshake import TableShards, shake_hands
 from fedns.studies.schema.site_table import SMALLEST_COUNT, SiteTable
@@ -86,7 +86,7 @@ def coded_shards(design: Design, sites: Mapping[str, SiteTable]) -> Shards:
         [len(rows.targets) for rows in coded],
         sample_weights=weights,
         names=tuple(sites),
-        columns=[*design.features, *(["(offset)"] if coded[0].offsets is not None else [])],
+        columns=[*(design.features or (INTERCEPT,)), *(["(offset)"] if coded[0].offsets is not None else [])],
     )
 
 

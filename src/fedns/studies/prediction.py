@@ -162,7 +162,7 @@ class Model:
     def _predicted(self, frame: Frame, level: float, kind: str) -> FloatArray:
         rows = code(self.design, SiteTable(self.design.study, frame))
         family = self.design.study.distribution
-        constant = [np.ones((frame.num_rows, 1))] if self.design.intercept else []
+        constant = [np.ones((frame.num_rows, 1))] if self.design.appended_intercept else []
         x = np.hstack([rows.features, *constant]) @ self._fitted  # (rows, own names): columns on the original scale
         if self.design.classes:
             return self._class_probabilities(x, level, kind)

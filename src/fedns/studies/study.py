@@ -258,6 +258,11 @@ def _check_outcome(study: Study) -> None:
     if timed != bool(study.status):
         where = f"which column says whether '{study.parsed.outcome}' is the time of the event: [outcome] status"
         raise ConfigError(f"say {where}" if timed else f"status belongs to family cox, not to {study.family}")
+    if timed and not study.parsed.terms:
+        raise ConfigError(
+            f"Cox regression compares the columns of rows, and the formula '{study.formula}' has none: there is nothing to "
+            "fit without a term (R's coxph gives the partial likelihood alone, which every fit has as its null model's)"
+        )
     if study.baseline and not timed:
         raise ConfigError(f"baseline belongs to family cox, not to {study.family}")
     if list(study.baseline) != sorted({time for time in study.baseline if time > 0}) or len(study.baseline) > _MOST_TIMES:
@@ -308,6 +313,8 @@ def _check_numbers(study: Study) -> None:
 def _check_map(study: Study) -> None:
     if study.feature_map is None:
         return
+    if not study.parsed.terms:
+        raise ConfigError(f"a feature map makes features of columns, and the formula '{study.formula}' has none: name some")
     if study.strengths:
         raise ConfigError(
             "with a feature map terms have no coefficients of their own to penalise: give [penalty] strength alone"

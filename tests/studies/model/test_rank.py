@@ -209,3 +209,12 @@ def test_what_is_constant_but_for_rounding_is_the_intercept(rows, family, noise)
     expected = fit_study(Study(f"{outcome} ~ b", family, **options), sites(frame))
     kept = [name for name in fit.names if name in expected.names]
     assert fit.converged and np.allclose([fit[name] for name in kept], [expected[name] for name in kept], rtol=1e-8)
+
+
+def test_where_no_column_tells_anything_there_is_nothing_to_fit(rows):
+    with pytest.raises(
+        DataError, match="nothing is left to fit: beds is constant within every site, and sites are strata; add"
+    ):
+        fit_study(cox("months ~ beds", "beds"), cox_sites())
+    with pytest.raises(DataError, match="nothing is left to fit: z = 0; add a term"):
+        fit_study(Study("score ~ 0 + z", "gaussian"), sites(rows.assign(z=0)))

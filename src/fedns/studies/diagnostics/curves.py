@@ -17,6 +17,7 @@ from fedns.studies.inference.distributions import Student
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
+_ROUNDING = 1e-12
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
@@ -72,7 +73,7 @@ class Roc:
     @cached_property
     def _kinds(self) -> tuple[FloatArray, FloatArray]:
         """Events and non-events, those of one mean prediction as one group."""
-        _, place = np.unique(self.groups.means, return_inverse=True)
+        place = _distinct(self.groups.means)
         events, weights = np.zeros((2, place.max() + 1))
         np.add.at(events, place, self.groups.outcomes)
         np.add.at(weights, place, self.groups.weights)
@@ -120,6 +121,14 @@ class Roc:
         return float(surely / pairs), float(1.0 - surely_not / pairs)
 
 
+def _distinct(means: FloatArray) -> IntArray:
+    """The rank of each mean; sums of the same predictions at different sites differ by rounding alone."""
+    order = np.argsort(means, kind="stable")
+    ranks = np.empty(means.size, dtype=np.int64)
+    ranks[order] = np.cumsum(np.diff(means[order], prepend=means[order[:1]]) > _ROUNDING * np.abs(means[order]))
+    return ranks
+
+
 def _sum_up_to(places: IntArray, values: FloatArray, limits: IntArray) -> FloatArray:
     """The sum of the values whose place is at most each limit."""
     order = np.argsort(places, kind="stable")
@@ -128,9 +137,9 @@ def _sum_up_to(places: IntArray, values: FloatArray, limits: IntArray) -> FloatA
 
 
 def roc(groups: Groups) -> Roc | None:
-    """Nothing where all rows have one outcome, or are in one group, whose area could be anything."""
+    """Nothing where all rows have one outcome, or one prediction, or are in one group, whose area could be anything."""
     events = groups.outcomes.sum()
-    return Roc(groups) if groups.weights.size > 1 and 0.0 < events < groups.weight else None
+    return Roc(groups) if groups.weights.size and _distinct(groups.means).max() and 0.0 < events < groups.weight else None
 
 
 @dataclass(frozen=True)

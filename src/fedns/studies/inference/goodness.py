@@ -28,7 +28,7 @@ class Goodness:
     r_squared: float  # McFadden's; of the variance where the outcome is gaussian
     adjusted_r_squared: float  # NaN unless gaussian
     test: str  # of the whole model: "F" or "likelihood ratio"
-    test_statistic: float
+    test_statistic: float  # NaN where the model has nothing but an intercept, or no residuals
     test_p_value: float
 
 
@@ -47,8 +47,11 @@ def goodness(inference: Inference, intercepts: int) -> Goodness:
     ):  # a partial likelihood has no perfect fit to compare with, and rows are not its size
         deviance = null_deviance = bic = math.nan
     df, left = inference.used - intercepts, inference.residual_df
-    explained = 1.0 - (deviance / null_deviance if gaussian else likelihood / null)
-    if gaussian:
+    unexplained = (deviance, null_deviance) if gaussian else (likelihood, null)
+    explained = 1.0 - unexplained[0] / unexplained[1] if df and unexplained[1] else 0.0 if not df else math.nan
+    if not (df and dispersion):  # the model without columns itself, or an outcome that it predicts without any error
+        statistic = p_value = math.nan
+    elif gaussian:
         statistic = (null_deviance - deviance) / df / dispersion
         p_value = f_sf(df, left, statistic)
     else:

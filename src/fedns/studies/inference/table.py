@@ -134,7 +134,8 @@ def goodness_pairs(found: Goodness) -> list[tuple[str, str]]:
         if found.test == "F"
         else (f"likelihood-ratio test on {found.model_df:.4g} df")
     )
-    pairs.append((name, f"{found.test_statistic:.4g}, p {p_text(found.test_p_value)}"))
+    if not math.isnan(found.test_statistic):
+        pairs.append((name, f"{found.test_statistic:.4g}, p {p_text(found.test_p_value)}"))
     return [pair for pair in pairs if pair[1] != "nan"]
 
 

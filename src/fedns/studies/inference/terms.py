@@ -48,8 +48,11 @@ def term_tests(inference: Inference, terms: Mapping[str, Sequence[str]], kind: s
 def _wald(estimates: FloatArray, covariance: FloatArray, model: FloatArray) -> float:
     """estimates' covariance^-1 estimates; NaN where in some direction the covariance is 0 but for rounding.
 
-    So it is where errors are clustered by site and a term has as many coefficients as there are sites, or more.
+    So it is where errors are clustered by site and a term has as many coefficients as there are sites, or more, and
+    everywhere where the outcome never differs from what is predicted.
     """
+    if not model.any():
+        return math.nan
     shares = np.linalg.eigvals(np.linalg.solve(model, covariance)).real
     if shares.min() <= ROUNDING * max(1.0, shares.max()):
         return math.nan
@@ -66,7 +69,7 @@ def _test(inference: Inference, kind: str, term: str, statistic: float, df: int,
 def _inflation(covariance: FloatArray, places: list[int], columns: list[int]) -> float:
     """Fox and Monette's generalised variance inflation: how much wider the term's region is for the other columns."""
     others = [place for place in columns if place not in places]
-    if not others:
+    if not (others and covariance[places, places].any()):
         return math.nan
     roots = np.sqrt(np.diag(covariance))
     correlation = covariance / roots[:, None] / roots

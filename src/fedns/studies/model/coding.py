@@ -32,6 +32,8 @@ class CodedRows:
 def code(design: Design, table: SiteTable) -> CodedRows:
     """The used rows of a table; a table that no longer fits what was agreed is refused."""
     features, offset = columns_of(design, table), design.study.parsed.offset
+    if design.is_null:
+        features = np.ones((len(features), 1))
     if design.feature_map is not None:
         features = design.feature_map.transform(features)
     return CodedRows(

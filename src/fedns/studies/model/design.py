@@ -102,6 +102,16 @@ class Design:
         """Whether there is a coefficient for a constant; in Cox regression a constant says nothing."""
         return self.study.parsed.intercept and self.study.distribution.loss.takes_intercept
 
+    @property
+    def is_null(self) -> bool:
+        """Whether there is no term: rows are then stored as a column of ones, which is the intercept."""
+        return not self.study.parsed.terms
+
+    @property
+    def appended_intercept(self) -> bool:
+        """Whether the intercept's ones are beside the stored columns, and not the stored column itself."""
+        return self.intercept and not self.is_null
+
     @cached_property
     def feature_map(self) -> FeatureMap | None:
         """What is done to the columns before the linear model."""

@@ -47,11 +47,9 @@ class SeparationError(DataError):
 
 def problem_of(study: Study, design: Design) -> Problem:
     """The objective of a study: mean loss, and the study's penalty as it is on the fitted scale."""
-    if not design.columns:
-        raise ConfigError(f"the formula '{study.formula}' has no term beside the intercept")
     penalised, offset = any(design.strengths), study.parsed.offset is not None
     ridge = Ridge(1.0, design.strengths) if penalised else Ridge(0.0)
-    return Problem(study.distribution.loss_of(len(design.classes)), ridge, design.intercept, offset=offset)
+    return Problem(study.distribution.loss_of(len(design.classes)), ridge, design.appended_intercept, offset=offset)
 
 
 def method_text(study: Study, num_features: int, num_sites: int) -> str:
@@ -96,6 +94,8 @@ def estimate(
     found = aliases(start, design, whole, agreed.summaries)
     if found and study.aliased == "refuse":
         raise DataError(f"columns depend on each other: {'; '.join(map(str, found))}; take one out of the formula")
+    if len(found) == len(design.names):
+        raise DataError(f"nothing is left to fit: {'; '.join(map(str, found))}; add a term that differs from row to row")
     if found:
         problem = cohort.session.problem = _pinned(problem, design, found, np.maximum(np.diag(start), whole))
     # A standard error is that of a mean over so many rows, in the spread of the outcome where it has one.

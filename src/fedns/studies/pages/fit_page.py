@@ -114,7 +114,8 @@ def _goodness(fit: StudyFit, kind: str) -> str:
         inflation = "-" if math.isnan(test.inflation) else f"{test.inflation:.2f}"
         statistic, p_value = statistic_text(test.statistic), p_text(test.p_value) or "-"
         rows.append([test.term, test.test, statistic, str(test.df), p_value, inflation])
-    return pairs(goodness_pairs(fit.goodness)) + "<h3>Wald tests of terms</h3>" + html_table(headings, rows, {0, 1})
+    terms = "<h3>Wald tests of terms</h3>" + html_table(headings, rows, {0, 1}) if rows else ""
+    return pairs(goodness_pairs(fit.goodness)) + terms
 
 
 def _baseline(fit: StudyFit) -> str:
