@@ -25,6 +25,7 @@ from fedns.simulation.simulator import SimulatedCohort
 from fedns.studies.inference.asking import REFUSALS
 from fedns.studies.inference.estimates import Inference
 from fedns.studies.inference.exchange import Questions, ask_curvature, ask_sums
+from fedns.studies.model.start import ask_start
 
 FloatArray = NDArray[np.float64]
 
@@ -72,6 +73,7 @@ def fit_rows(
     algorithm = parse_method(settings.method).algorithm
     with single_threaded_blas():
         cohort = SimulatedCohort(shards, Session(problem, 0))
+        cohort.session.start = ask_start(cohort, Questions(settings.family))
         stop = Stop(settings.rounds, newton_decrement=settings.tolerance)
         history = run(algorithm, problem, cohort, stop=stop, evaluate=lambda w: problem.evaluate(w, shards))
         inference = inferred(settings, cohort, history.coefficients)

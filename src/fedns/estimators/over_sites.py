@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 
 from fedns.core.errors import ConfigError
 from fedns.core.run import run
@@ -14,6 +14,9 @@ from fedns.numerics.linalg import single_threaded_blas
 from fedns.problems.losses import LOSSES
 from fedns.runs.methods import parse_method
 from fedns.studies.federation import Federation
+from fedns.studies.inference.asking import REFUSALS
+from fedns.studies.inference.exchange import Questions
+from fedns.studies.model.start import ask_start
 
 
 def fit_federation(settled: Callable[[float], Settings], federation: Federation) -> Fitted:
@@ -27,6 +30,8 @@ def fit_federation(settled: Callable[[float], Settings], federation: Federation)
                 settings = settled(float(counted.total_weights.sum()))
         with _opened(settings, federation) as cohort:
             problem = cohort.session.problem
+            with suppress(*REFUSALS):  # sites that tell nothing of the null model may still answer the method, from 0
+                cohort.session.start = ask_start(cohort, Questions(settings.family))
             stop = Stop(settings.rounds, newton_decrement=settings.tolerance)
             algorithm = parse_method(settings.method).algorithm
             history = run(algorithm, problem, cohort, stop=stop, evaluate=cohort.evaluate)

@@ -12,7 +12,7 @@ from scipy.special import expit, gammaln, logit, ndtr, ndtri, softmax, xlogy
 
 from fedns.core.registry import Registry
 from fedns.problems.cox import Cox
-from fedns.problems.family import Family, FloatArray, Outcomes
+from fedns.problems.family import Family, Flat, FloatArray, Outcomes
 from fedns.problems.link_losses import ComplementaryLogLog, Gamma, NegativeBinomial, Probit
 from fedns.problems.loss import Loss
 from fedns.problems.losses import Huber, Logistic, Poisson, Squared, SquaredHinge
@@ -36,6 +36,10 @@ class Gaussian(Family):
 
     def margin(self, mean: float) -> float:
         return mean
+
+    def null_margins(self, flat: Flat) -> FloatArray:
+        """Exact with offsets too: the curvature is the same everywhere."""
+        return flat.margins - flat.slopes / flat.curvatures
 
     def variance(self, mean: FloatArray) -> FloatArray:
         return np.ones_like(mean)
@@ -107,6 +111,10 @@ class PoissonCounts(LogLink):
     links: ClassVar[Mapping[str, type[Loss]]] = {"log": Poisson}
     ratios: ClassVar[Mapping[str, str]] = {"log": "rate ratio"}
 
+    def null_margins(self, flat: Flat) -> FloatArray:
+        """log(sum y / sum exp(offset)): a slope is exp(z) - y, a curvature exp(z)."""
+        return flat.margins + np.log1p(-flat.slopes / flat.curvatures)
+
     def variance(self, mean: FloatArray) -> FloatArray:
         return mean
 
@@ -128,6 +136,14 @@ class NegativeBinomialCounts(PoissonCounts):
     name: ClassVar[str] = "negative_binomial"
     links: ClassVar[Mapping[str, type[Loss]]] = {"log": NegativeBinomial}
     dispersion: float = 1.0
+
+    def null_margins(self, flat: Flat) -> FloatArray:
+        """Exact without offsets; with them that of the one offset for all rows which would give this slope and curvature.
+
+        With p = a m / (1 + a m) a row of mean m has the slope p / a - y (1 - p) and the curvature (y + 1 / a) p (1 - p).
+        """
+        p = self.dispersion * flat.curvatures / (1.0 - self.dispersion * flat.slopes)
+        return flat.margins + np.log1p(-self.dispersion * flat.slopes / p)
 
     def variance(self, mean: FloatArray) -> FloatArray:
         return mean + self.dispersion * mean**2
@@ -152,6 +168,10 @@ class GammaNumbers(LogLink):
     links: ClassVar[Mapping[str, type[Loss]]] = {"log": Gamma}
     ratios: ClassVar[Mapping[str, str]] = {"log": "ratio of means"}
     dispersion_is_known: ClassVar[bool] = False
+
+    def null_margins(self, flat: Flat) -> FloatArray:
+        """The logarithm of the mean of y / exp(offset), which is the curvature."""
+        return flat.margins + np.log(flat.curvatures)
 
     def variance(self, mean: FloatArray) -> FloatArray:
         return mean**2
@@ -183,6 +203,10 @@ class HuberNumbers(Gaussian):
     has_likelihood: ClassVar[bool] = False
     starts_anywhere: ClassVar[bool] = False
     threshold: float = 1.345
+
+    def null_margins(self, flat: Flat) -> FloatArray:
+        """Nothing is told: residuals beyond the threshold have the same slope however far they are."""
+        return flat.margins
 
 
 @dataclass(frozen=True)
@@ -246,6 +270,13 @@ class MultinomialClasses(Family):
     def margin(self, mean: float) -> float:
         """Of one class against the reference, where there are two."""
         return float(logit(mean))
+
+    def null_margins(self, flat: Flat) -> FloatArray:
+        """Logarithms of the classes' shares, in those of the reference, or around 0 where all have margins."""
+        reference = int(flat.loss.outputs < flat.loss.root_rows)
+        now = softmax(np.pad(flat.margins, (reference, 0)))[reference:]
+        shares = now - flat.slopes
+        return np.asarray(np.log(shares) - (np.log(1.0 - shares.sum()) if reference else np.log(shares).mean()))
 
     def variance(self, mean: FloatArray) -> FloatArray:
         return mean * (1.0 - mean)

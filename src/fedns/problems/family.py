@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from enum import Enum
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,16 @@ class Outcomes(Enum):
     EVENT = "an event or none: targets +1 and -1"
     TIME = "the time until an event; until when there was none, with a minus"
     CLASS = "one of several classes: targets 0, 1, ..., the reference first"
+
+
+class Flat(NamedTuple):
+    """What all rows together say where they have the same margins, but for offsets; one entry for each output."""
+
+    loss: Loss
+    margins: FloatArray
+    slopes: FloatArray  # means of the loss's first derivatives there
+    curvatures: FloatArray  # and of the second ones
+    offset: bool  # whether rows have offsets beside these margins
 
 
 @dataclass(frozen=True)
@@ -83,6 +93,19 @@ class Family(Checked, ABC):
     @abstractmethod
     def margin(self, mean: float) -> float:
         """The margin at which this is the mean: the intercept of a model without anything else."""
+
+    def null_margins(self, flat: Flat) -> FloatArray:
+        """The margins, beside offsets, of a model without columns, where fits start; `flat.margins` where none are told.
+
+        The slope of a likelihood is a line in the outcome: from two points of it the mean slope tells the mean outcome. With
+        offsets every row has a line of its own.
+        """
+        if flat.offset:
+            return flat.margins
+        targets = np.array([-1.0, 1.0] if self.outcomes is Outcomes.EVENT else [1.0, 2.0])
+        first, second = flat.loss.slope(targets, np.repeat(flat.margins, 2))
+        target = targets[0] + (flat.slopes - first) / (second - first) * (targets[1] - targets[0])
+        return np.array([self.margin(float(self.outcome(target)[0]))])
 
     @abstractmethod
     def variance(self, mean: FloatArray) -> FloatArray:

@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedns.core.cohort import Session
 from fedns.core.errors import ConfigError
@@ -30,12 +29,13 @@ from fedns.runs.policy import Policy
 from fedns.runs.settings import filled
 from fedns.runs.spec import Spec
 from fedns.studies.inference.fitted import StudyFit
-from fedns.studies.model.estimate import SeparationError, algorithm_of, curvature_at, estimate, method_text, problem_of
+from fedns.studies.model.design import Design
+from fedns.studies.model.estimate import SeparationError, algorithm_of, estimate, method_text, problem_of
+from fedns.studies.model.start import Look, first_look
 from fedns.studies.schema.handshake import Agreed, shake_hands
 from fedns.studies.site_lines import read_lines
 from fedns.studies.study import Study
 
-FloatArray = NDArray[np.float64]
 START_FILE = "start.npy"
 RESULTS = "fit over sites"
 _FILES = (*RECORDS, CHECKPOINT_FILE, EPOCH_FILE, START_FILE)
@@ -114,7 +114,7 @@ def _fit(
             cohort,
             lambda problem, w: cohort.evaluate(w),
             observers=[state, recorder, *watchers],
-            start=_start(problem, cohort, folder, resume),
+            look=_look(problem, agreed.design, cohort, folder, resume),
             resume=state.progress,
         )
     except SitesLost as lost:  # within a round it is waited for, or the round is repeated
@@ -122,16 +122,16 @@ def _fit(
     return replace(fit, notes=(*fit.notes, *(status.note for status in cohort.link.statuses if status.note)))
 
 
-def _start(problem: Problem, cohort: NetworkedCohort, folder: Path, resume: bool) -> FloatArray:
-    """The Hessian at 0: asked for once, and kept for a fit that goes on."""
+def _look(problem: Problem, design: Design, cohort: NetworkedCohort, folder: Path, resume: bool) -> Look:
+    """What sites tell before the first round: asked for once, and kept for a fit that goes on."""
     if resume:
-        found: FloatArray = np.load(folder / START_FILE, allow_pickle=False)
-        return found
-    hessian = curvature_at(problem, cohort, np.zeros(cohort.num_features))[1]
+        kept = np.load(folder / START_FILE, allow_pickle=False)
+        return Look(kept[0], kept[1], kept[2:])
+    look = first_look(problem, design, cohort)
     content = io.BytesIO()
-    np.save(content, hessian)
+    np.save(content, np.vstack(look))
     write_whole(folder / START_FILE, content.getvalue())
-    return hessian
+    return look
 
 
 def _forget(folder: Path) -> None:

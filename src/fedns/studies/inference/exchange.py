@@ -149,7 +149,7 @@ class Questions:
         for start, stop in zip(shards.starts, shards.stops, strict=True):
             weights = None if shards.sample_weights is None else shards.sample_weights[start:stop]
             numbers = shards.targets[start:stop].astype(np.int64)
-            counts = np.bincount(numbers, weights, minlength=problem.loss.outputs + 1)
+            counts = np.bincount(numbers, weights, minlength=problem.loss.root_rows)
             found.append(ClassShares(counts / counts.sum()))
         return as_batch(found)
 
@@ -219,11 +219,23 @@ def ask_sums(cohort: Cohort, questions: Questions, w: FloatArray, *, intercept: 
         return Sums(fit.loss, fit.pearson, fit.constants, fit.packed_scores, null_loss)
     fit = _joined(cohort, questions.look_at_row_scores, w)
     if questions.has_classes and intercept:  # then it has the shares of the classes for probabilities
-        null_loss = float(entr(cohort.weights @ _joined(cohort, questions.look_at_classes, w).shares).sum())
+        null_loss = float(entr(ask_classes(cohort, questions, w)).sum())
     else:
         null_loss = _null_loss(cohort, questions, 0.0, w.size, intercept=False)
     sites = cohort.total_weights.size
     return Sums(fit.loss, np.full(sites, np.nan), np.zeros((sites, 2)), fit.packed_scores, null_loss)
+
+
+def ask_classes(cohort: Cohort, questions: Questions, w: FloatArray) -> FloatArray:
+    """The shares of the classes among all rows, the reference first."""
+    return np.asarray(cohort.weights @ _joined(cohort, questions.look_at_classes, w).shares)
+
+
+def ask_null(cohort: Cohort, questions: Questions, w: FloatArray) -> tuple[float, float, float]:
+    """The mean loss over all rows, its slope and its curvature in the intercept."""
+    found = _joined(cohort, questions.look_at_null, w)
+    loss, slope, curvature = (float(cohort.weights @ part) for part in (found.loss, found.slope, found.curvature))
+    return loss, slope, curvature
 
 
 def _null_loss(cohort: Cohort, questions: Questions, margin: float, size: int, *, intercept: bool) -> float:
@@ -232,9 +244,7 @@ def _null_loss(cohort: Cohort, questions: Questions, margin: float, size: int, *
     loss = np.inf
     for _ in range(_MOST_NULL_STEPS):
         w[-1] = margin
-        found = _joined(cohort, questions.look_at_null, w)
-        loss = float(cohort.weights @ found.loss)
-        slope, curvature = float(cohort.weights @ found.slope), float(cohort.weights @ found.curvature)
+        loss, slope, curvature = ask_null(cohort, questions, w)
         if not intercept or slope**2 <= _NULL_TOLERANCE * curvature * abs(loss):
             break
         margin -= slope / curvature

@@ -32,6 +32,7 @@ from fedns.studies.inference.fitted import StudyFit
 from fedns.studies.inference.without import ask_without
 from fedns.studies.model.design import Design
 from fedns.studies.model.rank import Alias, aliases, separating, whole_information, without
+from fedns.studies.model.start import Look, first_look, start_after
 from fedns.studies.schema.handshake import Agreed
 from fedns.studies.schema.site_table import SMALLEST_COUNT
 from fedns.studies.study import Study
@@ -76,20 +77,20 @@ def estimate(
     evaluate: Callable[[Problem, FloatArray], Evaluation],
     *,
     observers: Sequence[Observer] = (),
-    start: FloatArray | None = None,
+    look: Look | None = None,
     resume: Progress | None = None,
     smallest_count: int = SMALLEST_COUNT,
 ) -> StudyFit:
     """Fit over this cohort, and refuse what is no maximum of the likelihood.
 
-    start: the Hessian at 0, where it is known already. resume: go on from there. smallest_count: rows of a group that
-    simulated sites let be counted; real ones have limits of their own.
+    look: what sites have told before the first round, where it is known already. resume: go on from there. smallest_count:
+    rows of a group that simulated sites let be counted; real ones have limits of their own.
     """
     design = agreed.design
     study = design.study
     rows = float(cohort.total_weights.sum())
-    if start is None:
-        start = curvature_at(problem, cohort, np.zeros(len(design.names)))[1]
+    look = look or first_look(problem, design, cohort)
+    start, cohort.session.start = look.hessian, start_after(look, problem, design)
     whole = whole_information(start, design, agreed.summaries)
     found = aliases(start, design, whole, agreed.summaries)
     if found and study.aliased == "refuse":
@@ -169,12 +170,6 @@ def _named(
         sum(max(0, site.used) for site in agreed.summaries),
         meter,
     )
-
-
-def curvature_at(problem: Problem, cohort: Cohort, w: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """The data's gradient, and the Hessian of the objective with its penalty."""
-    told = ask_curvature(cohort, w)
-    return told.gradient, told.hessian + np.diag(problem.penalty_diagonal(w.size))
 
 
 def algorithm_of(study: Study, num_features: int, num_sites: int) -> Algorithm:

@@ -138,8 +138,9 @@ def without(coefficients: FloatArray, found: Sequence[Alias], names: Sequence[st
 def separating(start: FloatArray, end: FloatArray, rows: float, design: Design, found: Sequence[Alias]) -> tuple[str, ...]:
     """Names of the columns along which the outcome is separated; nothing where the optimum is finite.
 
-    start, end: Hessians of the objective at 0 and where the run ended. Along a separating direction every row's curvature
-    fades as the coefficients grow, while that of a finite optimum is worth at least about one row.
+    start, end: Hessians of the objective at the first look (`start.first_look`) and where the run ended. Along a separating
+    direction every row's curvature fades as the coefficients grow, while that of a finite optimum is worth about one row or
+    more.
     """
     gone = {design.names.index(alias.name) for alias in found}
     kept = [fitted for fitted, place in enumerate(design.places) if place not in gone]
