@@ -9,7 +9,7 @@ from pathlib import Path
 from fedns.core.errors import ConfigError, unknown
 from fedns.core.files import checked_name
 from fedns.federation.protocol.transport import Engine
-from fedns.federation.reachable import expiring
+from fedns.federation.reachable import days_left, expiring
 from fedns.federation.site.permissions import Permissions
 from fedns.runs.settings import filled, read_toml
 from fedns.runs.spec import Spec
@@ -80,10 +80,12 @@ def engine_named(name: str) -> Engine:
     return TRANSPORTS[name].require()
 
 
-def warn_of_expiry(engine: Engine, credentials: Path) -> None:
-    """A line in the log for every certificate of these credentials that has ended or soon will."""
-    if engine.contact is not None:
-        for sentence in expiring(engine.contact(credentials).certificates):
+def check_expiry(engine: Engine, credentials: Path) -> None:
+    """Refuse credentials with a certificate that has ended, over every engine; a line in the log for one that soon will."""
+    for certificate in engine.contact(credentials).certificates if engine.contact is not None else ():
+        for sentence in expiring([certificate]):
+            if days_left(certificate) < 0:
+                raise ConfigError(sentence)
             log.warning("%s", sentence)
 
 

@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from types import FrameType
 from typing import ClassVar
 
 from fedns.core.errors import ConfigError, FednsError
+from fedns.core.files import locked
 from fedns.core.termination import Ending
 
 LOOPBACK = "127.0.0.1"
@@ -33,6 +35,10 @@ class EngineLost(EngineError):
 
     ending: ClassVar[Ending] = Ending.ENGINE_LOST
     exit_status: ClassVar[int] = 6
+
+
+class RunningError(EngineError):
+    """A site that runs on this machine already."""
 
 
 @contextlib.contextmanager
@@ -61,6 +67,20 @@ def end_group(process: subprocess.Popen[bytes], seconds: float) -> None:
             os.killpg(process.pid, signal.SIGCONT)  # a stopped process cannot end
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(seconds)
+
+
+@contextlib.contextmanager
+def only_process(credentials: Path, site: str) -> Iterator[None]:
+    """Hold a site's place on this machine, or refuse: two processes of one site would take each other's requests."""
+    with contextlib.ExitStack() as held:
+        if sys.platform != "win32" and credentials.is_dir():  # the engine says what is missing
+            folder = os.open(credentials, os.O_RDONLY)  # itself: nothing need be written beside keys
+            held.callback(os.close, folder)
+            try:
+                held.enter_context(locked(folder, wait=False))
+            except BlockingIOError:
+                raise RunningError(f"another process on this machine is site {site} already; end it first") from None
+        yield
 
 
 Service = Callable[[bytes], bytes]  # takes a request and returns an answer

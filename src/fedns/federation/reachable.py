@@ -6,10 +6,27 @@ import socket
 import ssl
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from fedns.core.errors import FednsError
+
 WARNED_DAYS = 30.0  # before a certificate ends
+RECENT_SECONDS = (
+    120.0  # for so long a visitor who was turned away is spoken of: a site that is kept out tries on, or is started again
+)
+_HANDSHAKE = "Handshake failed"  # gRPC's words for it, and ours
+# What stands behind them in a log, and what it means. An alert that OpenSSL sends before keys are agreed on is a packet of a
+# wrong length to gRPC: it comes from a visitor who does not believe the certificate that was shown.
+_VISITORS = {
+    "unable to get local issuer certificate": "a visitor's certificate is of another authority",
+    "certificate has expired": "a visitor's certificate has expired",
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "a visitor has no certificate",
+    "CERTIFICATE_EXPIRED": "a visitor finds this coordinator's certificate expired",
+    "UNKNOWN_CA": "a visitor does not know this coordinator's authority",
+    "BAD_PACKET_LENGTH": "a visitor does not know this coordinator's authority",
+}
 
 
 @dataclass(frozen=True)
@@ -25,8 +42,20 @@ class Contact:
     known: frozenset[str] | None = None  # at a coordinator that knows sites by their keys, their names
 
 
+class DistrustError(FednsError):
+    """Whoever answers there and these credentials do not go together: trying again would not help."""
+
+
 def why_unreachable(contact: Contact, seconds: float = 5.0) -> str:
     """Why nobody who can be trusted answers there, in a sentence; nothing where somebody does."""
+    try:
+        return why_not_there(contact, seconds)
+    except DistrustError as error:
+        return str(error)
+
+
+def why_not_there(contact: Contact, seconds: float = 5.0) -> str:
+    """Why nobody answers there now, or nothing; raises DistrustError where somebody does who cannot be trusted."""
     where = f"port {contact.port} of {contact.host}"
     try:
         socket.getaddrinfo(contact.host, contact.port)
@@ -34,14 +63,14 @@ def why_unreachable(contact: Contact, seconds: float = 5.0) -> str:
         return f"the name '{contact.host}' cannot be resolved: correct it, or the name service of this machine"
     try:
         with socket.create_connection((contact.host, contact.port), seconds) as plain:
-            return _why_distrusted(plain, contact, where)
+            return _greeted(plain, contact, where)
     except TimeoutError:
         return f"{where} does not answer: is a firewall between?"
     except OSError as error:
         return f"{where}: {(error.strerror or str(error)).lower()}: is the coordinator running there?"
 
 
-def _why_distrusted(plain: socket.socket, contact: Contact, where: str) -> str:
+def _greeted(plain: socket.socket, contact: Contact, where: str) -> str:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.set_alpn_protocols(["h2", "http/1.1"])
     try:
@@ -53,9 +82,11 @@ def _why_distrusted(plain: socket.socket, contact: Contact, where: str) -> str:
                 secret.recv(1)  # what the other end thinks of our certificate comes with its first word
             return ""
     except ssl.SSLCertVerificationError as error:
-        return f"the certificate at {where} cannot be trusted: {error.verify_message}"
+        raise DistrustError(f"the certificate at {where} cannot be trusted: {error.verify_message}") from None
+    except (ssl.SSLZeroReturnError, ssl.SSLEOFError) as error:
+        return f"{where} breaks the connection off: {error.reason or error}"
     except ssl.SSLError as error:
-        return f"{where} does not speak TLS as expected: {error.reason or error}"
+        raise DistrustError(f"{where} does not speak TLS as expected: {error.reason or error}") from None
     except OSError as error:
         return f"{where} breaks the connection off: {error}"
 
@@ -77,3 +108,24 @@ def expiring(certificates: Iterable[Path]) -> list[str]:
             when = f"ends in {days:.0f} days" if days >= 0 else "has expired"
             found.append(f"the certificate {path.name} {when}: have it renewed with `fedns renew`")
     return found
+
+
+class Visitors:
+    """Who came to an engine's server and could not be let in, as the server's log has it."""
+
+    def __init__(self, log: Path, start: int = 0) -> None:
+        """start: the length of the log when the server was started."""
+        self._log, self._read = log, start
+        self._last, self._when = "", -RECENT_SECONDS
+
+    def turned_away(self) -> str:
+        """What was wrong with the last of them, where that was a moment ago."""
+        found = ""
+        with suppress(OSError), self._log.open("rb") as file:  # no run ends because of a log that is gone
+            file.seek(self._read)
+            found = file.read().decode(errors="replace")
+            self._read = file.tell()
+        for line in (line for line in found.splitlines() if _HANDSHAKE in line):
+            meanings = [meaning for words, meaning in _VISITORS.items() if words in line]
+            self._last, self._when = (*meanings, "a visitor could not agree on TLS")[0], time.monotonic()
+        return self._last if time.monotonic() - self._when < RECENT_SECONDS else ""

@@ -7,8 +7,8 @@ import os
 import threading
 from pathlib import Path
 
-from fedns.federation.config import SiteConfig, engine_named, warn_of_expiry
-from fedns.federation.processes import ended_by_sigterm
+from fedns.federation.config import SiteConfig, check_expiry, engine_named
+from fedns.federation.processes import ended_by_sigterm, only_process
 
 FACTORY = "fedns.federation.site.serve:service"  # how an engine that starts processes of its own finds the service
 COMPILING = "fedns-rehearsal"  # the name of a thread that compiles
@@ -20,8 +20,8 @@ def run_site(path: Path, factory: str = FACTORY) -> None:
     config = SiteConfig.read(path)
     engine = engine_named(config.engine)
     log.info("site %s on %s; Ctrl-C ends it", config.name, config.engine)
-    warn_of_expiry(engine, config.credentials)
-    with ended_by_sigterm():
+    check_expiry(engine, config.credentials)
+    with ended_by_sigterm(), only_process(config.credentials, config.name):
         try:
             engine.serve(config.credentials, factory, path)
         except (SystemExit, KeyboardInterrupt) as ended:

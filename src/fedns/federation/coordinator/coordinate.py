@@ -16,7 +16,7 @@ from fedns.core.files import write_whole
 from fedns.core.history import History, Observer
 from fedns.core.run import run
 from fedns.core.termination import Stop
-from fedns.federation.config import CREDENTIALS_FOLDER, engine_named, warn_of_expiry
+from fedns.federation.config import CREDENTIALS_FOLDER, check_expiry, engine_named
 from fedns.federation.coordinator.cohort import NetworkedCohort
 from fedns.federation.coordinator.influence import SiteInfluence
 from fedns.federation.coordinator.influence_report import LEFT_OUT_FILE
@@ -125,5 +125,5 @@ def train(algorithm: Algorithm, cohort: NetworkedCohort, observers: Sequence[Obs
 def open_transport(spec: Spec, *, logs: Path) -> AbstractContextManager[Transport]:
     """The experiment's engine, started from the coordinator's credentials, for as long as the block lasts."""
     engine = engine_named(spec.engine)
-    warn_of_expiry(engine, spec.home / CREDENTIALS_FOLDER)
+    check_expiry(engine, spec.home / CREDENTIALS_FOLDER)
     return closing(Supervised(lambda: engine.open(spec.home / CREDENTIALS_FOLDER, spec.listen, logs)))

@@ -41,7 +41,7 @@ class LineView(Watcher):
             self._next_word = FIRST_WORD_SECONDS
         elif longest >= self._next_word:
             self._next_word = longest + min(longest, LONGEST_SILENCE_SECONDS)
-            names = ", ".join(f"{status.name} (last heard {status.last_heard})" for status in silent)
+            names = ", ".join(f"{s.name} (last heard {s.last_heard}{s.detail and f': {s.detail}'})" for s in silent)
             say(self._console, f"waiting for {longest:.0f} s: {names}")
 
     def on_round(self, record: Record, state: Any) -> None:

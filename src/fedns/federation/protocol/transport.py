@@ -13,13 +13,31 @@ from fedns.core.errors import ConfigError
 from fedns.federation.reachable import Contact
 
 
+def not_connected(turned_away: str = "") -> str:
+    """The failure of a site that cannot be asked; turned_away: of a visitor who may have been that site."""
+    return (
+        f"it is not connected, and {turned_away}: its credentials are not of this federation"
+        if turned_away
+        else "it is not connected"
+    )
+
+
+def too_late(seconds: float) -> str:
+    return f"no answer within {seconds:g} s"
+
+
+def failed_with(kind: str) -> str:
+    """kind: the class of what went wrong; its text may hold data, and stays at the site."""
+    return f"its service failed with {kind}"
+
+
 @dataclass(frozen=True)
 class Arrival:
     """What came of asking one site: its answer, or why there is none."""
 
     site: str
     payload: bytes = b""
-    failure: str = ""  # one sentence, empty where there is an answer
+    failure: str = ""  # one sentence about the site, the same over every engine; empty where there is an answer
     envelope_bytes: int = 0  # what the engine added around request and answer, where it can tell
 
 

@@ -8,7 +8,6 @@ for each answer, and start for every message a process that runs what the coordi
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import threading
 import time
@@ -18,7 +17,7 @@ from fedns.transports.flower import settings as flower_settings  # noqa: F401  (
 
 import httpx  # isort: skip
 
-from fedns.federation.processes import EngineError
+from fedns.federation.processes import EngineError, RunningError, only_process
 from fedns.federation.site.metrics import COORDINATOR
 from fedns.transports.flower.connection import Answer, Connection
 from fedns.transports.flower.credentials import SiteCredentials
@@ -46,34 +45,7 @@ def serve(
     Raises EngineError when nobody was there for too long, when the coordinator's certificate does not do, and when it
     does not know this site's key.
     """
-    with credentials.key.open("rb") as key_file:
-        try:
-            fcntl.flock(key_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise EngineError(f"another process on this machine is site {credentials.site} already; end it first") from error
-        _serve(credentials, answer, stop or threading.Event(), patience_seconds, lease_seconds)
-
-
-def why_not_admitted(credentials: SiteCredentials) -> str:
-    """Why the coordinator does not take this site in; nothing where it does, or where the site is running already."""
-    with credentials.key.open("rb") as key_file:
-        try:
-            fcntl.flock(key_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return ""
-        try:
-            with Connection.open(credentials, LEASE_SECONDS):
-                return ""
-        except httpx.HTTPStatusError as error:
-            return _reason(error)
-        except httpx.TransportError as error:
-            return str(error)
-
-
-def _serve(
-    credentials: SiteCredentials, answer: Answer, stop: threading.Event, patience_seconds: float, lease_seconds: float
-) -> None:
-    refusals_seconds = 1.25 * lease_seconds
+    stop, refusals_seconds = stop or threading.Event(), 1.25 * lease_seconds
     since = time.monotonic()
     refused_since: float | None = None
     waiting = False
@@ -106,6 +78,19 @@ def _serve(
                 log.info("%s waits for a coordinator at %s: %s", credentials.site, credentials.server_address, error)
             waiting = True
         stop.wait(0.5)
+
+
+def why_not_admitted(credentials: SiteCredentials) -> str:
+    """Why the coordinator does not take this site in; nothing where it does, or where the site is running already."""
+    try:
+        with only_process(credentials.key.parent, credentials.site), Connection.open(credentials, LEASE_SECONDS):
+            return ""
+    except RunningError:
+        return ""
+    except httpx.HTTPStatusError as error:
+        return _reason(error)
+    except httpx.TransportError as error:
+        return str(error)
 
 
 def _clock_difference(response: httpx.Response) -> float:

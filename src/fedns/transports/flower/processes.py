@@ -30,6 +30,7 @@ from fedns.federation.processes import (
     end_group,
     refuse_taken_port,
 )
+from fedns.federation.reachable import Visitors
 from fedns.transports.flower import settings as flower_settings
 from fedns.transports.flower.credentials import CoordinatorCredentials
 
@@ -44,6 +45,7 @@ class Child:
     name: str
     process: subprocess.Popen[bytes]
     log: Path
+    visitors: Visitors
 
     def check(self) -> None:
         """Raise when it has ended, with the end of its log."""
@@ -107,11 +109,12 @@ def _child(name: str, command: Sequence[str], log: Path, home: Path) -> Iterator
     with log.open("ab") as output:
         output.write(f"$ {shlex.join(command)}\n".encode())
         output.flush()
+        visitors = Visitors(log, output.tell())
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment, start_new_session=True
         )
     try:
-        yield Child(name, process, log)
+        yield Child(name, process, log, visitors)
     finally:
         end_group(process, GRACE_SECONDS)
 

@@ -55,7 +55,7 @@ from flwr.supercore.protobuf.client import ProtobufCall, ProtobufClientIntercept
 from flwr.supercore.runtime import RuntimeHttpClient
 
 from fedns.federation.processes import LARGEST_MESSAGE, LOOPBACK, EngineError
-from fedns.federation.protocol.transport import Arrival, Transport
+from fedns.federation.protocol.transport import Arrival, Transport, failed_with, not_connected, too_late
 from fedns.transports.flower.client import MESSAGE_TYPE
 from fedns.transports.flower.connection import pack, payload_of
 from fedns.transports.flower.credentials import CoordinatorCredentials
@@ -66,9 +66,9 @@ HEARTBEAT_SECONDS = 10.0  # Flower gives a task up after 60
 PAUSE_SECONDS = 0.02
 ACQUIRE = "/flwr.proto.Runtime/AcquireTask"
 FAILURES = {
-    ErrorCode.NODE_UNAVAILABLE: "is not connected",
-    ErrorCode.MESSAGE_UNAVAILABLE: "did not answer in time",
-    ErrorCode.REPLY_MESSAGE_UNAVAILABLE: "did not answer in time",
+    ErrorCode.NODE_UNAVAILABLE: not_connected(),
+    ErrorCode.MESSAGE_UNAVAILABLE: "it did not answer in time",
+    ErrorCode.REPLY_MESSAGE_UNAVAILABLE: "it did not answer in time",
 }
 APP = """
 [project]
@@ -124,20 +124,21 @@ class FlowerTransport(Transport):
     def exchange(self, requests: Mapping[str, bytes], timeout_seconds: float) -> Iterator[Arrival]:
         deadline = time.monotonic() + timeout_seconds
         for site in requests.keys() - self._nodes.keys():
-            yield Arrival(site, failure=f"{site} is not a site of this federation")
+            yield Arrival(site, failure="it has no key here: run `fedns init-federation` again with all names")
         sent = {site: payload for site, payload in requests.items() if site in self._nodes}
         try:
             here = sent.keys() if self._here >= sent.keys() else set(self.connected())  # SuperLink calls the others an error
-            yield from (Arrival(site, failure=f"{site} has not connected yet") for site in sent.keys() - here)
+            for site in sent.keys() - here:
+                yield Arrival(site, failure=not_connected(self._superlink.visitors.turned_away()))
             sent = {site: payload for site, payload in sent.items() if site in here}
             waiting, sizes = self._push(sent, timeout_seconds + AFTERLIFE_SECONDS)
         except (httpx.HTTPError, ObjectPushError) as error:
             self._superlink.check()
-            yield from (Arrival(site, failure=f"{site} could not be asked: {error}") for site in sent)
+            yield from (Arrival(site, failure=f"it could not be asked: {error}") for site in sent)
             return
         self._here = (self._here - sent.keys()) | set(waiting.values())
         for site in sent.keys() - self._here:
-            yield Arrival(site, failure=f"{site} is not connected")
+            yield Arrival(site, failure=not_connected())
         replies: list[_Reply] = []
         try:
             while waiting or replies:
@@ -151,7 +152,7 @@ class FlowerTransport(Transport):
         finally:  # also when the caller has seen enough
             self._forget([*waiting, *(reply.message_id for reply in replies)])
         for site in [*waiting.values(), *(reply.site for reply in replies)]:
-            yield Arrival(site, failure=f"{site} did not answer within {timeout_seconds:g} s", envelope_bytes=sizes[site])
+            yield Arrival(site, failure=too_late(timeout_seconds), envelope_bytes=sizes[site])
 
     def close(self) -> None:
         """Tell the SuperLink that the run is over."""
@@ -233,11 +234,11 @@ class FlowerTransport(Transport):
             answer = inflate_object_from_contents(reply.part, {reply.part: content})
             if isinstance(answer, Message):
                 self._forget([reply.question_id])  # which the site may not even have been asked
-                what = FAILURES.get(answer.error.code, f"failed: {answer.error.reason}")
-                return Arrival(site, failure=f"{site} {what}", envelope_bytes=size)
+                what = FAILURES.get(answer.error.code) or failed_with(answer.error.reason or "an error")
+                return Arrival(site, failure=what, envelope_bytes=size)
             payload = payload_of(cast(ConfigRecord, answer))
         except (KeyError, ValueError, TypeError) as error:
-            return Arrival(site, failure=f"{site} sent what is no answer: {type(error).__name__}", envelope_bytes=size)
+            return Arrival(site, failure=f"it sent what is no answer: {type(error).__name__}", envelope_bytes=size)
         return Arrival(site, payload, envelope_bytes=size - len(payload))
 
     def _forget(self, message_ids: list[str]) -> None:

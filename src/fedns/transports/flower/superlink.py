@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import hmac
 import importlib
+import logging
 import os
+import ssl
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,7 +26,22 @@ from flwr.superlink.auth_plugin import ControlAuthnPlugin
 from fedns.transports.flower.door import Door
 from fedns.transports.flower.layers import flatten
 
+log = logging.getLogger("fedns.superlink")
+
 Metadata = Sequence[tuple[str, str | bytes]]
+
+
+class Greeting(ssl.SSLObject):
+    """A visitor's handshake; what breaks it off is a line of the log, where the web server would not say a word."""
+
+    def do_handshake(self) -> None:
+        try:
+            super().do_handshake()
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):  # it is under way
+            raise
+        except ssl.SSLError as error:
+            log.warning("Handshake failed: %s", error.reason)
+            raise
 
 
 class SecretControl(ControlAuthnPlugin):
@@ -55,6 +72,7 @@ def main() -> None:
     largest_message = int(sys.argv.pop(1))
     secret_file, host = (sys.argv[sys.argv.index(name) + 1] for name in ("--superexec-auth-secret-file", "--host"))
     flatten()
+    ssl.SSLContext.sslobject_class = Greeting
     control = SecretControl(Path(secret_file).read_text())
     service = importlib.import_module("flwr.superlink.main")
     create_app = service.create_app

@@ -21,11 +21,12 @@ from nvflare.private.fed.client.client_req_processors import ClientRequestProces
 
 from fedns.core.errors import FednsError
 from fedns.federation.processes import load_service
-from fedns.federation.reachable import why_unreachable
+from fedns.federation.protocol.transport import failed_with
+from fedns.federation.reachable import DistrustError, why_not_there
 from fedns.federation.site.metrics import COORDINATOR
 from fedns.transports.nvflare.incoming import CHANNEL, TOPIC, at_site, close_down
 from fedns.transports.nvflare.kept import collect_often, send_once
-from fedns.transports.nvflare.processes import REFUSED, contact
+from fedns.transports.nvflare.processes import REASON, REFUSED, contact
 
 SESSION = "fedns_session"  # header: a random word that the server's process has chosen
 EXCHANGE = "fedns_exchange"  # header: the number of the exchange, larger for later ones of the same session
@@ -48,10 +49,8 @@ class SiteAnswers(FLComponent):  # type: ignore[misc]
         try:
             self._service = load_service(service, Path(config))
         except Exception as error:
-            # Raised, it would be one line in NVFlare's log and a restart; the parent shows the last line and stops.
-            reason = str(error) if isinstance(error, FednsError) else f"{type(error).__name__}: {error}"
-            print(reason, file=sys.stderr, flush=True)
-            os._exit(REFUSED)
+            # Raised, it would be one line in NVFlare's log and a restart.
+            _give_up(str(error) if isinstance(error, FednsError) else f"{type(error).__name__}: {error}")
         collect_often()
         send_once()
         self._one_at_a_time, self._counting = threading.Lock(), threading.Lock()
@@ -88,11 +87,20 @@ class SiteAnswers(FLComponent):  # type: ignore[misc]
             except Exception as error:
                 # The text may hold data: it stays here, in the log.
                 self.logger.exception("the service failed")
-                return make_reply(ReturnCode.PROCESS_EXCEPTION, f"the site's service failed with {type(error).__name__}")
+                return make_reply(ReturnCode.PROCESS_EXCEPTION, failed_with(type(error).__name__))
+
+
+def _give_up(reason: str) -> None:
+    """End where starting again would not help; the parent says why, and ends too."""
+    print(f"{REASON}{' '.join(reason.split())}", file=sys.stderr, flush=True)
+    os._exit(REFUSED)
 
 
 def _tell_of_connection(name: str, cell: Any) -> None:
-    """Say when this site is connected and when it is not, and why; NVFlare itself tries again for as long as it takes."""
+    """Say when this site is connected and when it is not, and why; NVFlare itself tries again for as long as it takes.
+
+    A coordinator that cannot be trusted ends the site, as it does over every engine.
+    """
     where = contact(Path())  # a client runs in the folder of its credentials
     connected, said = False, ""
     while True:
@@ -102,7 +110,10 @@ def _tell_of_connection(name: str, cell: Any) -> None:
                 log.info("%s is connected to %s:%d", name, where.host, where.port)
             connected, said = True, ""
         else:
-            reason = why_unreachable(where) or "it is there, but does not take this site in yet"
+            try:
+                reason = why_not_there(where) or "it is there, but does not take this site in yet"
+            except DistrustError as error:
+                _give_up(str(error))
             if connected or reason != said:
                 log.info("%s waits for a coordinator at %s:%d: %s", name, where.host, where.port, reason)
             connected, said = False, reason

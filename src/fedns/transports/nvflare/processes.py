@@ -24,12 +24,12 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
+from types import FrameType, MappingProxyType
 from typing import Any
 
 from fedns.core.errors import ConfigError
 from fedns.core.files import checked_name
-from fedns.federation.processes import FRUGAL, LARGEST_MESSAGE, end_group
+from fedns.federation.processes import FRUGAL, LARGEST_MESSAGE, EngineError, end_group
 from fedns.federation.reachable import Contact
 from fedns.transports.nvflare.logs import OWNER, log_settings
 
@@ -37,7 +37,8 @@ PROJECT = "fedns"
 MOST_SITES = 10_000
 CONSOLE = "console.txt"  # beside the credentials: what the process printed, NVFlare's own log files beside it
 AUTHORITY_YEARS = 10
-REFUSED = 78  # exit status of a site whose service cannot be built (EX_CONFIG): starting it again would not help
+REFUSED = 78  # exit status of a site (EX_CONFIG) that says why starting it again would not help
+REASON = "fedns ends: "  # before it
 HEARTBEAT_SECONDS = 2  # how soon a site that was there before its coordinator is known to it
 UNHEARD_SECONDS = 10.0  # after which a heartbeat is sent again: one that was under way when a server ended is never answered
 GIVE_UP_SECONDS = 5.0  # a process that was stopped politely and is still there after this is killed
@@ -161,7 +162,7 @@ def start_site(credentials: Path, service: str, config: Path) -> subprocess.Pope
 
 
 def keep_site_running(credentials: Path, service: str, config: Path) -> None:
-    """Run the site's client until Ctrl-C or SIGTERM, starting it again when it ends."""
+    """Run the site's client, starting it again when it ends, until Ctrl-C or SIGTERM: which then do as they do elsewhere."""
     wait_seconds = 1.0
     with _stop_requested() as stopping:
         while not stopping.is_set():
@@ -169,13 +170,14 @@ def keep_site_running(credentials: Path, service: str, config: Path) -> None:
             while process.poll() is None and not stopping.wait(0.2):
                 pass
             stop(process)
+            if stopping.is_set():
+                break
             if process.returncode == REFUSED:
-                raise ConfigError(last_line(credentials))
-            if not stopping.is_set():
-                wait_seconds = 1.0 if time.monotonic() - started > 60 else min(2 * wait_seconds, 60.0)
-                said = f"the NVFlare client ended with status {process.returncode}, see {credentials / CONSOLE}"
-                print(f"{said}; it is started again in {wait_seconds:g} s", flush=True)
-                stopping.wait(wait_seconds)
+                raise EngineError(last_line(credentials, REASON))
+            wait_seconds = 1.0 if time.monotonic() - started > 60 else min(2 * wait_seconds, 60.0)
+            said = f"the NVFlare client ended with status {process.returncode}, see {credentials / CONSOLE}"
+            print(f"{said}; it is started again in {wait_seconds:g} s", flush=True)
+            stopping.wait(wait_seconds)
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
@@ -185,11 +187,12 @@ def stop(process: subprocess.Popen[bytes]) -> None:
         process.stdin.close()
 
 
-def last_line(credentials: Path) -> str:
-    """The last thing that the process of these credentials said."""
+def last_line(credentials: Path, beginning: str = "") -> str:
+    """The last thing that the process of these credentials said, of what begins so."""
     console = credentials / CONSOLE
-    said = console.read_text(encoding="utf-8", errors="replace").strip() if console.exists() else ""
-    return said.split("\n")[-1].strip() or f"nothing was printed, see the logs in {credentials}"
+    said = console.read_text(encoding="utf-8", errors="replace").splitlines() if console.exists() else []
+    found = [line.removeprefix(beginning).strip() for line in said if line.startswith(beginning) and line.strip()]
+    return found[-1] if found else f"nothing was printed, see the logs in {credentials}"
 
 
 def _configure(credentials: Path, resources: dict[str, Any]) -> None:
@@ -237,14 +240,25 @@ def _start(
 
 @contextlib.contextmanager
 def _stop_requested() -> Iterator[threading.Event]:
-    """An event that Ctrl-C and SIGTERM set; an exception in their place could hit while a process is being started."""
+    """An event that Ctrl-C and SIGTERM set; an exception in their place could hit while a process is being started.
+
+    Once the block is over they have the effect that they have without it.
+    """
     stopping = threading.Event()
+    caught: list[int] = []
+
+    def note(number: int, _: FrameType | None) -> None:
+        caught.append(number)
+        stopping.set()
+
     # Only the main thread can handle signals.
     main = threading.current_thread() is threading.main_thread()
     signals = [signal.SIGINT, signal.SIGTERM] if main else []
-    before = {number: signal.signal(number, lambda *_: stopping.set()) for number in signals}
+    before = {number: signal.signal(number, note) for number in signals}
     try:
         yield stopping
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+    if caught:
+        signal.raise_signal(caught[0])

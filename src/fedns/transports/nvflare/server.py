@@ -23,6 +23,7 @@ import traceback
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,8 @@ from nvflare.fuel.f3.message import Message
 
 from fedns.core.errors import ConfigError
 from fedns.federation.processes import EngineLost
-from fedns.federation.protocol.transport import Arrival, Transport
+from fedns.federation.protocol.transport import Arrival, Transport, not_connected, too_late
+from fedns.federation.reachable import Visitors
 from fedns.transports.nvflare.client import EXCHANGE, SESSION
 from fedns.transports.nvflare.incoming import CHANNEL, TOPIC, at_server, close_down
 from fedns.transports.nvflare.kept import collect_often, take_frames_with_few_threads
@@ -93,6 +95,7 @@ class NVFlareTransport(Transport):
             except BaseException:
                 self._frames.close()
                 raise
+        self._visitors = Visitors(credentials / CONSOLE)
         self._numbers = itertools.count(1)
         self._arrivals: tuple[int, queue.SimpleQueue[Arrival | None]] = (0, queue.SimpleQueue())
         self._rosters: queue.SimpleQueue[list[str] | None] = queue.SimpleQueue()
@@ -121,7 +124,6 @@ class NVFlareTransport(Transport):
         for site, payload in requests.items():
             self._send({"exchange": number, "site": site, "seconds": timeout_seconds}, payload)
         waiting = dict.fromkeys(requests)
-        reason = f"no answer within {timeout_seconds:g} s"
         while waiting:
             if self._lost.is_set() and arrivals.empty():
                 raise self._ended()
@@ -131,9 +133,10 @@ class NVFlareTransport(Transport):
                 break
             if arrival is not None and arrival.site in waiting:
                 del waiting[arrival.site]
-                yield arrival
+                absent = arrival.failure == not_connected()
+                yield replace(arrival, failure=not_connected(self._visitors.turned_away())) if absent else arrival
         for site in waiting:
-            yield Arrival(site, failure=reason)
+            yield Arrival(site, failure=too_late(timeout_seconds))
 
     def close(self) -> None:
         stop(self._process)
@@ -230,13 +233,13 @@ class Relay(FLComponent):  # type: ignore[misc]
             answer, failure = self._answer(header["site"], header["exchange"], payload, header["seconds"])
         except Exception as error:
             self.logger.exception("a request could not be sent")
-            answer, failure = b"", f"NVFlare could not send the request: {type(error).__name__}"
+            answer, failure = b"", f"it could not be asked: {type(error).__name__}"
         self._frames.send({"exchange": header["exchange"], "site": header["site"], "failure": failure}, answer)
 
     def _answer(self, site: str, number: int, payload: bytes, seconds: float) -> tuple[bytes, str]:
         client, given_up = self._engine.get_client_from_name(site), Signal()
         if not self._can_be_asked(client):
-            return b"", "the site is not connected"
+            return b"", not_connected()
         with self._lock:
             self._pending[site, number] = (client, given_up)
         try:
@@ -256,9 +259,9 @@ class Relay(FLComponent):  # type: ignore[misc]
         if status == ReturnCode.OK:
             return reply.payload or b"", ""
         if given_up.triggered:
-            return b"", "the connection to the site was lost"
+            return b"", "the connection to it was lost"
         if status == ReturnCode.TIMEOUT:
-            return b"", f"no answer within {seconds:g} s"
+            return b"", too_late(seconds)
         return b"", reply.get_header(MessageHeaderKey.ERROR) or f"NVFlare reports {status}"
 
     def _disconnected(self, agent: Any) -> None:
