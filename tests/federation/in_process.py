@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+
+import pytest
 
 import fedns
 from fedns.core.run import Evaluation
@@ -100,3 +104,18 @@ class Federation:
 
     def log_event(self, event: str, **facts) -> None:
         self.events.append({"event": event, **facts})
+
+
+def ends_with(spec: Spec, transport: Transport, *flags: str) -> int:
+    """The exit status of `fedns coordinate` over these sites, through the door of the command line."""
+    from fedns.cli import federation_commands  # and much else, which scripts that only need sites can spare
+    from fedns.cli.app import main
+
+    before = os.umask(0o22)  # which the command changes
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as ended:
+        patch.setattr(federation_commands, "read_experiment", lambda path: spec)
+        patch.setattr(federation_commands, "open_transport", lambda spec, logs: contextlib.nullcontext(transport))
+        main(["coordinate", "experiment.toml", "--quiet", *flags])
+    os.umask(before)
+    assert isinstance(ended.value.code, int)
+    return ended.value.code

@@ -17,7 +17,6 @@ from tests.conftest import make_shards
 from tests.federation.in_process import Federation, run_of, services
 
 from fedns.core import files
-from fedns.federation.coordinator import state
 from fedns.federation.protocol.transport import Arrival, Transport
 from fedns.federation.site import budget, memory, service
 from fedns.runs.policy import Policy
@@ -67,13 +66,15 @@ def die() -> None:
 
 def die_while_writing(tick: Callable[[], bool]) -> None:
     """Whole files, lines of the budget and of the ledger may be cut in the middle."""
-    whole, spend, note = files.write_whole, budget.Budget.spend, service.SiteService._note
+    beside, spend, note = files.written_beside, budget.Budget.spend, service.SiteService._note
 
-    def write(path: Path, data: bytes, *, durable: bool = True) -> None:
+    @contextlib.contextmanager
+    def write(path: Path, data: bytes, *, durable: bool = True) -> Iterator[None]:
         if tick():
             path.with_name(f"{path.name}.{os.getpid()}.partial").write_bytes(data[: len(data) // 2])
             die()
-        whole(path, data, durable=durable)
+        with beside(path, data, durable=durable):
+            yield
 
     def torn(path: Path) -> None:
         with path.open("ab") as file:
@@ -86,7 +87,7 @@ def die_while_writing(tick: Callable[[], bool]) -> None:
     def noting(self: service.SiteService, *given: object, **named: object) -> None:
         torn(self._folder / service.LEDGER_FILE) if tick() else note(self, *given, **named)
 
-    state.write_whole = memory.write_whole = write  # type: ignore[assignment]
+    files.written_beside = memory.written_beside = write  # type: ignore[assignment]
     budget.Budget.spend, service.SiteService._note = spending, noting  # type: ignore[method-assign]
 
 

@@ -17,6 +17,7 @@ from fedns.federation.coordinator.coordinate import Watcher, coordinate, open_tr
 from fedns.federation.coordinator.influence_report import apart_sentence
 from fedns.federation.coordinator.metrics import serve_metrics
 from fedns.federation.coordinator.report import write_report
+from fedns.federation.coordinator.state import needing_disk
 from fedns.federation.coordinator.view import site_table, view_on
 from fedns.federation.processes import ended_by_sigterm
 from fedns.reporting.terminal import say, text_table
@@ -38,7 +39,8 @@ def run_coordinator(path: Path, *, resume: bool, metrics_port: int | None, quiet
         transport = stack.enter_context(open_transport(experiment, logs=experiment.home / "logs"))
         watchers += stack.enter_context(view_on(console, quiet))
         result = coordinate(experiment, transport, resume=resume, watchers=watchers)
-    report = write_report(experiment, result)
+    with needing_disk(experiment.folder):
+        report = write_report(experiment, result)
     if not quiet:
         console.print(site_table(result.statuses))
         say(console, result.history.stop_reason)

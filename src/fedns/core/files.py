@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import errno
 import io
 import math
 import os
@@ -18,6 +19,10 @@ from fedns.core.errors import ConfigError
 LOCK_FILE = ".lock"
 # What spreadsheets compute instead of showing it, however many marks of text are before it; a sign alone is shown.
 _FORMULA = re.compile(r"'*[=+\-@\t\r\n\uff1d\uff0b\uff0d\uff20].", re.DOTALL)
+# Full, over quota, beyond a limit of the account or the file system, broken, read-only (as the system makes a broken one).
+_DISK_TROUBLES = {
+    errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EACCES, errno.EPERM
+}  # fmt: skip
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 
@@ -28,30 +33,68 @@ def checked_name(what: str, name: str) -> str:
     return name
 
 
+def disk_trouble(error: BaseException) -> str:
+    """What is wrong with the disk, in words without data, where that is what an error tells; it may pass, or be mended."""
+    return os.strerror(error.errno).lower() if isinstance(error, OSError) and error.errno in _DISK_TROUBLES else ""
+
+
 def write_whole(path: Path, content: bytes | str, *, durable: bool = True) -> None:
     """Write a file so that whoever reads it, even after a crash in mid-write, sees the old or the new one entirely.
 
     durable: it survives a power cut too, which costs some milliseconds; without, it survives the death of the process.
     """
+    with written_beside(path, content, durable=durable):
+        pass
+
+
+@contextlib.contextmanager
+def written_beside(path: Path, content: bytes | str, *, durable: bool = True) -> Iterator[None]:
+    """The same, but the old file stays until the block has ended well: what is done in it knows that there was room."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
-        with partial.open("wb") as file:
+        with _named(path), partial.open("wb") as file:
             file.write(content.encode() if isinstance(content, str) else content)
             if durable:
                 file.flush()
                 os.fsync(file.fileno())
-        partial.replace(path)
-    except OSError as error:  # a full disk, above all: half a file would only keep it full
+        yield
+        with _named(path):
+            partial.replace(path)
+    except Exception:  # a full disk, above all: half a file would only keep it full
         with contextlib.suppress(OSError):
             partial.unlink(missing_ok=True)
-        raise OSError(error.errno, error.strerror, str(path)) from error
+        raise
     if durable and sys.platform != "win32":  # the new name is an entry of the folder, which has to reach the disk too
         folder = os.open(path.parent, os.O_RDONLY)
         try:
             os.fsync(folder)
         finally:
             os.close(folder)
+
+
+@contextlib.contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Errors of the operating system name this file, not the one beside it."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def append_line(path: Path, line: str) -> None:
+    """Add a line to a file, all of it or, where there is no room, nothing."""
+    content = f"{line}\n".encode()
+    with _named(path), path.open("ab", buffering=0) as file:
+        before = file.tell()
+        try:
+            written = file.write(content)
+            if written != len(content):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError:
+            with contextlib.suppress(OSError):
+                file.truncate(before)
+            raise
 
 
 def write_csv(path: Path, rows: Iterable[Iterable[Any]]) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedns.core.errors import DataError
+from fedns.core.files import write_whole
 from fedns.core.meter import LedgerEntry
 from fedns.core.termination import Ending
 
@@ -138,7 +139,7 @@ class History:
             "ledger": [vars(entry) for entry in self.ledger],
         }
         lines = [json.dumps(head)] + [json.dumps(record.as_dict()) for record in self.records]
-        Path(path).write_text("\n".join(lines) + "\n", encoding="utf-8")
+        write_whole(Path(path), "\n".join(lines) + "\n", durable=False)
 
     @classmethod
     def load(cls, path: str | Path) -> History:

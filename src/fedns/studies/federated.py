@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import secrets
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from fedns.federation.coordinator.cohort import NetworkedCohort
 from fedns.federation.coordinator.coordinate import Watcher
 from fedns.federation.coordinator.link import Link
 from fedns.federation.coordinator.recorder import LEDGER_FILE, RECORDS, Recorder
-from fedns.federation.coordinator.state import CHECKPOINT_FILE, EPOCH_FILE, RunState, checkpoint_in
+from fedns.federation.coordinator.state import CHECKPOINT_FILE, EPOCH_FILE, RunState, checkpoint_in, needing_disk
 from fedns.federation.protocol.absence import FederationError, SitesLost
 from fedns.federation.protocol.transport import Transport
 from fedns.numerics.linalg import single_threaded_blas
@@ -64,18 +65,18 @@ def fit_federation(
                 f"{folder} holds a fit that was interrupted: go on with --resume, or give another --out, or --overwrite it"
             )
         Results(folder, RESULTS).begin(_FILES)
-    recorder = Recorder(folder, [], "study", resumed=resume)
-    try:
-        with single_threaded_blas():
-            fit = _fit(study, _handshake(study, experiment), transport, folder, recorder, resume, watchers)
-        recorder.event("ended", reason=fit.reason, converged=fit.converged)
-    except BaseException as error:
-        recorder.event("stopped", reason=f"{type(error).__name__}: {error}")
-        if isinstance(error, SeparationError):  # the rounds are over, and there is nothing to go on with
-            _forget(folder)
-        raise
-    finally:
-        recorder.close()
+    with needing_disk(folder):
+        recorder = Recorder(folder, [], "study", resumed=resume)
+        try:
+            with single_threaded_blas():
+                fit = _fit(study, _handshake(study, experiment), transport, folder, recorder, resume, watchers)
+            recorder.event("ended", reason=fit.reason, converged=fit.converged)
+        except BaseException as error:
+            with suppress(OSError):  # of a disk that is full, perhaps: then that is what is said
+                recorder.event("stopped", reason=f"{type(error).__name__}: {error}")
+            if isinstance(error, SeparationError):  # the rounds are over, and there is nothing to go on with
+                _forget(folder)
+            raise
     _forget(folder)
     return replace(fit, site_lines=read_lines(folder / LEDGER_FILE))
 

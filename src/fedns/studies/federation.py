@@ -117,11 +117,8 @@ class Federation:
         """
         spec = self._described(settings, out=self._new_folder("run"))
         recorder = Recorder(spec.folder, [], spec.method)
-        try:
-            state = RunState.fresh(spec, spec.folder)
-            yield NetworkedCohort(Link(self._open(), state, log_event=recorder.event, ledger=recorder.message))
-        finally:
-            recorder.close()
+        state = RunState.fresh(spec, spec.folder)
+        yield NetworkedCohort(Link(self._open(), state, log_event=recorder.event, ledger=recorder.message))
 
     def _described(self, settings: dict[str, Any], out: str) -> Spec:
         unknown = sorted(set(settings) - (set(OVER_SITES) - {"engine", "sites", "listen"}))

@@ -4,15 +4,18 @@ Every start is a process of its own, forked from one that has imported everythin
 one of the steps, in the middle of an exchange or of writing a file, and the next one resumes. Prints the coefficients.
 """
 
+import contextlib
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from tests.conftest import make_shards
 from tests.federation.in_process import Federation, run_of
 
 from fedns.core import files
+from fedns.federation.site import memory
 
 
 def die_at(step: int, federation: Federation) -> None:
@@ -34,17 +37,18 @@ def die_at(step: int, federation: Federation) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         return payload
 
-    def write(path: Path, data: bytes, *, durable: bool = True) -> None:
+    @contextlib.contextmanager
+    def write(path: Path, data: bytes, *, durable: bool = True) -> Iterator[None]:
         if tick():
             path.parent.mkdir(parents=True, exist_ok=True)
             path.with_name(f"{path.name}.{os.getpid()}.partial").write_bytes(data[: len(data) // 2])
             os.kill(os.getpid(), signal.SIGKILL)
-        whole(path, data, durable=durable)
+        with beside(path, data, durable=durable):
+            yield
 
-    whole = files.write_whole
+    beside = files.written_beside
     federation.transport.before, federation.transport.after = before, after
-    for module in ("coordinator.state", "site.memory"):
-        sys.modules[f"fedns.federation.{module}"].write_whole = write
+    files.written_beside = memory.written_beside = write  # type: ignore[assignment]
 
 
 def train(folder: Path, method: str, step: int, resume: bool) -> None:

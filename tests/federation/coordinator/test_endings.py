@@ -1,6 +1,5 @@
 """How runs over sites end: as the simulator says, with a report, an exit status, and no question asked twice in vain."""
 
-import contextlib
 import csv
 import json
 import re
@@ -8,18 +7,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from rich.console import Console
 from tests.conftest import make_shards
-from tests.federation.in_process import OPEN_HANDED, Federation, run_of, services
+from tests.federation.in_process import OPEN_HANDED, Federation, ends_with, run_of, services
 
-from fedns.cli import federation_commands
 from fedns.core.encoding import Envelope, encode
 from fedns.core.messages import WIRE_PRECISIONS
 from fedns.core.termination import Ending
 from fedns.federation.coordinator.coordinate import coordinate
 from fedns.federation.coordinator.report import COEFFICIENTS_FILE, REPORT_FILE
-from fedns.federation.processes import EngineLost
-from fedns.federation.protocol.absence import FederationError
+from fedns.federation.processes import EngineError, EngineLost
 from fedns.federation.protocol.packets import ASK, OPEN, OVERFLOW, Packet
 from fedns.federation.site.permissions import Permissions
 from fedns.problems.evaluation import EvaluationPoint
@@ -38,19 +34,11 @@ def wide_run(folder, **changes):
     return spec, Federation(WIDE, folder, spec, PATIENT).transport
 
 
-def command(spec, transport, monkeypatch):
-    monkeypatch.setattr(federation_commands, "read_experiment", lambda path: spec)
-    monkeypatch.setattr(federation_commands, "open_transport", lambda spec, logs: contextlib.nullcontext(transport))
-    return federation_commands.run_coordinator(
-        spec.home / "experiment.toml", resume=False, metrics_port=None, quiet=True, console=Console()
-    )
-
-
-def test_a_run_that_diverges_ends_in_the_simulators_round_with_its_last_good_coefficients(tmp_path, monkeypatch):
+def test_a_run_that_diverges_ends_in_the_simulators_round_with_its_last_good_coefficients(tmp_path):
     spec, transport = wide_run(tmp_path)
     here = simulate(algorithm_of(spec), problem_of(spec), WIDE, rounds=30, seed=spec.seed)
     assert here.ending is Ending.DIVERGED
-    assert command(spec, transport, monkeypatch) == 4
+    assert ends_with(spec, transport) == 4
     report = (tmp_path / "run" / REPORT_FILE).read_text()
     assert f"Ended after {here.records[-1].round} rounds" in report and "diverged in round" in report
     with (tmp_path / "run" / COEFFICIENTS_FILE).open(newline="") as file:
@@ -78,10 +66,10 @@ def test_an_answer_of_a_site_that_is_not_finite_is_called_so(tmp_path):
     assert answer.kind == OVERFLOW and b"LocalEvaluation holds NaN or infinite values" in answer.body
 
 
-def test_a_refusal_ends_the_run_at_once_with_a_report(tmp_path, monkeypatch):
+def test_a_refusal_ends_the_run_at_once_with_a_report(tmp_path):
     spec, _ = wide_run(tmp_path)
     transport = Federation(WIDE, tmp_path / "strict", spec, PATIENT, Permissions(job_seed=True)).transport
-    assert command(spec, transport, monkeypatch) == 7
+    assert ends_with(spec, transport) == 7
     assert "refused after round 0" in (tmp_path / "run" / REPORT_FILE).read_text()
 
 
@@ -89,7 +77,7 @@ def test_a_refusal_ends_the_run_at_once_with_a_report(tmp_path, monkeypatch):
     ("trouble", "ending", "status"),
     [("no answer within 1 s", Ending.SITES_LOST, 5), (EngineLost("SuperLink ended"), Ending.ENGINE_LOST, 6)],
 )
-def test_a_run_that_loses_sites_or_engine_reports_its_last_whole_round(trouble, ending, status, tmp_path, monkeypatch):
+def test_a_run_that_loses_sites_or_engine_reports_its_last_whole_round(trouble, ending, status, tmp_path):
     spec = run_of("fednewton", 2, rounds=9, home=tmp_path, out="run", policy=Policy(patience_seconds=0.0))
     transport = Federation(make_shards(sizes=(150, 150)), tmp_path, spec).transport
 
@@ -101,7 +89,7 @@ def test_a_run_that_loses_sites_or_engine_reports_its_last_whole_round(trouble, 
         return trouble
 
     transport.before = before
-    assert command(spec, transport, monkeypatch) == status
+    assert ends_with(spec, transport) == status
     head = json.loads((tmp_path / "run" / "history.jsonl").read_text().splitlines()[0])
     assert head["ending"] == ending.key
     transport.before = lambda site, exchange: ""
@@ -111,12 +99,32 @@ def test_a_run_that_loses_sites_or_engine_reports_its_last_whole_round(trouble, 
     assert resumed.coefficients.tobytes() == whole.coefficients.tobytes()
 
 
-def test_a_run_that_never_began_raises(tmp_path):
+@pytest.mark.parametrize(
+    ("trouble", "status", "words"),
+    [
+        ("it is not connected", 5, "site 'site-0': it is not connected; site 'site-1': it is not connected"),
+        (EngineLost("SuperLink ended with code 9"), 6, "SuperLink ended with code 9"),
+        (EngineError("port 9092 is taken"), 2, "port 9092 is taken"),
+        ("strict", 7, "site 'site-1': refuses: R2: "),
+    ],
+)
+def test_a_run_that_never_began_ends_with_the_status_of_its_reason(trouble, status, words, tmp_path, capsys):
     spec, transport = wide_run(tmp_path)
-    transport.before = lambda site, exchange: "is not connected"
-    with pytest.raises(FederationError, match="cannot start") as error:
-        coordinate(replace(spec, policy=Policy(patience_seconds=0.0)), transport)
-    assert error.value.exit_status == 5
+    spec = replace(spec, policy=Policy(patience_seconds=0.0))
+    if trouble == "strict":
+        rules = replace(OPEN_HANDED, smallest_rows=10_000)
+        transport = Federation(WIDE, tmp_path / "strict", spec, PATIENT, rules).transport
+
+    def before(site, exchange):
+        if isinstance(trouble, Exception):
+            raise trouble
+        return trouble if trouble != "strict" else ""
+
+    transport.before = before
+    assert ends_with(spec, transport) == status
+    said = capsys.readouterr().err
+    assert said.startswith("fedns: error: ") and words in said and len(said.splitlines()) == 1
+    assert not (tmp_path / "run" / REPORT_FILE).exists()
 
 
 def test_sketches_with_too_few_rows_for_the_columns_get_a_sentence():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, closing
+from contextlib import AbstractContextManager, closing, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from fedns.federation.coordinator.influence import SiteInfluence
 from fedns.federation.coordinator.influence_report import LEFT_OUT_FILE
 from fedns.federation.coordinator.link import Link
 from fedns.federation.coordinator.recorder import RECORDS, Recorder
-from fedns.federation.coordinator.state import CHECKPOINT_FILE, EPOCH_FILE, RunState
+from fedns.federation.coordinator.state import CHECKPOINT_FILE, EPOCH_FILE, RunState, needing_disk
 from fedns.federation.coordinator.status import SiteStatus
 from fedns.federation.coordinator.supervised import Supervised
 from fedns.federation.processes import EngineLost
@@ -63,6 +63,11 @@ class Result:
 
 def coordinate(spec: Spec, transport: Transport, *, resume: bool = False, watchers: Sequence[Watcher] = ()) -> Result:
     """Run the experiment over this transport; after every round its state is on disk, and `resume` goes on from there."""
+    with needing_disk(spec.folder):
+        return _coordinated(spec, transport, resume, watchers)
+
+
+def _coordinated(spec: Spec, transport: Transport, resume: bool, watchers: Sequence[Watcher]) -> Result:
     folder, algorithm = spec.folder, algorithm_of(spec)
     state = RunState.open(spec, folder, resume=resume)
     if not resume:  # also what is written at the end: better refused now
@@ -92,13 +97,17 @@ def coordinate(spec: Spec, transport: Transport, *, resume: bool = False, watche
             recorder.event("decides", site=site.name, reason=site.named)
         recorder.event("ended", reason=history.stop_reason, converged=history.converged)
     except BaseException as error:
-        recorder.event("stopped", reason=f"{type(error).__name__}: {error}")
+        with suppress(OSError):  # of a disk that is full, perhaps: then that is what is said
+            recorder.event("stopped", reason=f"{type(error).__name__}: {error}")
+            _keep(link.statuses, folder)
         raise
-    finally:
-        recorder.close()
-        write_whole(folder / SITES_FILE, json.dumps([asdict(status) for status in link.statuses]).encode())
+    _keep(link.statuses, folder)
     history.save(folder / HISTORY_FILE)
     return result
+
+
+def _keep(statuses: Sequence[SiteStatus], folder: Path) -> None:
+    write_whole(folder / SITES_FILE, json.dumps([asdict(status) for status in statuses]).encode())
 
 
 def _cut_short(algorithm: Algorithm, state: RunState, error: FederationError | EngineLost) -> History:

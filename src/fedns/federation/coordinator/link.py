@@ -20,7 +20,7 @@ from fedns.federation.coordinator.state import RunState
 from fedns.federation.coordinator.status import SiteStatus
 from fedns.federation.protocol.absence import FederationError, SiteRefuses
 from fedns.federation.protocol.opening import opening, read_introduction
-from fedns.federation.protocol.packets import ANSWER, ASK, KINDS, OPEN, OVERFLOW, REFUSAL, Packet, VersionError
+from fedns.federation.protocol.packets import ANSWER, ASK, KINDS, OPEN, OVERFLOW, REFUSAL, UNABLE, Packet, VersionError
 from fedns.federation.protocol.transport import Arrival, Transport
 from fedns.numerics.linalg import packed_size
 from fedns.runs.policy import Policy
@@ -179,7 +179,9 @@ class Link:
                 accepted[client] = admit(client, self._body(arrival, client))
             except MessageError as error:
                 reasons[client] = f"site '{arrival.site}': {error}"
-                status.state = "refused" if isinstance(error, _Refused) else "away" if arrival.failure else "rejected"
+                status.state = (
+                    "refused" if isinstance(error, _Refused) else "away" if isinstance(error, _Absent) else "rejected"
+                )
                 status.detail = str(error)
                 status.rejected += int(status.state == "rejected")
                 self._log_trouble(client, str(error))
@@ -201,7 +203,7 @@ class Link:
     def _body(self, arrival: Arrival, client: int) -> bytes:
         """The answer within what came back, checked to be the one that was asked for."""
         if arrival.failure:
-            raise _NotYet(arrival.failure)
+            raise _Absent(arrival.failure)
         try:
             packet = Packet.decode(arrival.payload, self.policy.largest_bytes)
         except VersionError:
@@ -213,6 +215,8 @@ class Link:
         actual = (packet.run, packet.epoch, packet.exchange, packet.site)
         if packet.kind == REFUSAL and actual in (expected, UNREADABLE):
             raise _Refused(f"refuses: {_sentence(packet.body)}")
+        if packet.kind == UNABLE and actual in (expected, UNREADABLE):
+            raise _Absent(f"cannot answer now: {_sentence(packet.body)}")
         if packet.kind == OVERFLOW and actual == expected:
             raise NonFiniteError(_sentence(packet.body))
         if packet.kind != ANSWER or actual != expected:
@@ -254,6 +258,10 @@ class Link:
 
 class _NotYet(MessageError):
     """No answer, or one to an earlier question: asked again, the site may give it."""
+
+
+class _Absent(_NotYet):
+    """No answer at all, for a reason that passes: the site is away."""
 
 
 class _Refused(MessageError):

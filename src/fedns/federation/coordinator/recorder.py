@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
+from fedns.core.files import append_line
 from fedns.core.history import Observer, Record
 
 LOG_FILE, LEDGER_FILE, ROUNDS_FILE = "log.jsonl", "ledger.jsonl", "rounds.jsonl"
@@ -18,31 +19,23 @@ class Recorder(Observer):
 
     def __init__(self, folder: Path, records: list[Record], method: str, *, resumed: bool = False) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        mode = "a" if records or resumed else "w"
-        self._log, self._ledger = ((folder / name).open(mode, encoding="utf-8") for name in (LOG_FILE, LEDGER_FILE))
+        self._log, self._ledger, self._rounds = (folder / name for name in (LOG_FILE, LEDGER_FILE, ROUNDS_FILE))
         # Rounds that the checkpoint does not have are repeated: their lines go.
-        self._rounds = (folder / ROUNDS_FILE).open("w", encoding="utf-8")
+        begun_anew = (self._rounds,) if records or resumed else (self._rounds, self._log, self._ledger)
+        for path in begun_anew:
+            path.write_bytes(b"")
         self._method = method
         for record in records:
             self.on_round(record, None)
 
     def event(self, event: str, **facts: Any) -> None:
-        _line(self._log, {"time": _now(), "event": event, **facts})
+        append_line(self._log, json.dumps({"time": _now(), "event": event, **facts}))
 
     def message(self, **facts: Any) -> None:
-        _line(self._ledger, {"time": _now(), **facts})
+        append_line(self._ledger, json.dumps({"time": _now(), **facts}))
 
     def on_round(self, record: Record, state: Any) -> None:
-        _line(self._rounds, {"method": self._method, "trial": 0, **record.as_dict()})
-
-    def close(self) -> None:
-        for file in (self._log, self._ledger, self._rounds):
-            file.close()
-
-
-def _line(file: IO[str], values: dict[str, Any]) -> None:
-    file.write(json.dumps(values) + "\n")
-    file.flush()
+        append_line(self._rounds, json.dumps({"method": self._method, "trial": 0, **record.as_dict()}))
 
 
 def _now() -> str:

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import secrets
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedns.core.cohort import Session
 from fedns.core.encoding import Envelope, decode, encode
-from fedns.core.errors import ConfigError, DataError
-from fedns.core.files import write_whole
+from fedns.core.errors import ConfigError, DataError, FednsError
+from fedns.core.files import disk_trouble, write_whole
 from fedns.core.history import Observer, Record
 from fedns.core.messages import WIRE_PRECISIONS, Message
 from fedns.core.meter import LedgerEntry, Meter
@@ -27,6 +28,27 @@ from fedns.runs.spec import Spec
 
 FORMAT = 2
 CHECKPOINT_FILE, EPOCH_FILE = "checkpoint", "epoch"
+
+
+class DiskError(FednsError):
+    """The coordinator's own disk, once a run is under way: what was written is whole, and the run can go on from there."""
+
+    exit_status: ClassVar[int] = 8
+
+
+@contextlib.contextmanager
+def needing_disk(folder: Path) -> Iterator[None]:
+    """Trouble with the disk ends the run of this folder in a sentence that says how to go on, once there is a checkpoint."""
+    try:
+        yield
+    except OSError as error:
+        trouble = disk_trouble(error)
+        if not trouble or not (folder / CHECKPOINT_FILE).exists():
+            raise
+        raise DiskError(
+            f"the disk of this coordinator cannot be used ('{error.filename or folder}': {trouble}): "
+            "make room there, or mend it, then go on with --resume"
+        ) from error
 
 
 @dataclass

@@ -10,8 +10,8 @@ from fedns.core.errors import MessageError
 from fedns.runs.policy import LARGEST_BYTES
 
 MAGIC, VERSION = 0xFD, 1
-OPEN, ASK, ANSWER, REFUSAL, OVERFLOW = 1, 2, 3, 4, 5
-KINDS = {OPEN: "open", ASK: "ask", ANSWER: "answer", REFUSAL: "refusal", OVERFLOW: "overflow"}
+OPEN, ASK, ANSWER, REFUSAL, OVERFLOW, UNABLE = 1, 2, 3, 4, 5, 6  # unable: now, and the same request may be answered later
+KINDS = {OPEN: "open", ASK: "ask", ANSWER: "answer", REFUSAL: "refusal", OVERFLOW: "overflow", UNABLE: "inability"}
 _HEAD = struct.Struct("<BBB16sIIIIQ")
 
 

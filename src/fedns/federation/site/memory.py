@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedns.core.errors import MessageError
-from fedns.core.files import write_whole
+from fedns.core.files import written_beside
 from fedns.runs.spec import Spec
 
 Arrays = dict[str, NDArray[Any]]
@@ -48,7 +48,10 @@ class RunMemory:
         self.epoch, self.round = epoch, round
 
     def save(self, path: Path, settle: Callable[[], None] = lambda: None) -> None:
-        """Write it whole; there is no pickle in it. settle: what has to be over before it is written."""
+        """Write it whole; there is no pickle in it.
+
+        settle: what has to be over before it takes effect, and does not happen where there is no room for it.
+        """
         head = {
             "agreed": self.spec.agreed().decode(),
             "number": self.number,
@@ -63,8 +66,8 @@ class RunMemory:
         buffer = io.BytesIO()
         np.savez(buffer, head=_as_bytes(json.dumps(head).encode()), answer=_as_bytes(self.answer), **arrays)
         content = buffer.getvalue()
-        settle()
-        write_whole(path, f"{zlib.crc32(content):08x}\n".encode() + content, durable=False)
+        with written_beside(path, f"{zlib.crc32(content):08x}\n".encode() + content, durable=False):
+            settle()
 
     @classmethod
     def load(cls, path: Path) -> RunMemory:

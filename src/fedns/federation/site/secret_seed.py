@@ -22,10 +22,13 @@ def site_secret(folder: Path) -> bytes:
     path = folder / SECRET_FILE
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(secrets.token_bytes(32))
-            file.flush()
-            os.fsync(file.fileno())
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb", buffering=0) as file:
+            try:
+                file.write(secrets.token_bytes(32))
+                os.fsync(file.fileno())
+            except OSError:  # a full disk: half a secret would be there for good
+                path.unlink()
+                raise
     except FileExistsError:
         pass
     secret = path.read_bytes()

@@ -8,6 +8,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,11 @@ import numpy as np
 from fedns.core.clients import ClientMemory, Clients, Handler, messages_of
 from fedns.core.encoding import Envelope, decode, encode, handler_named_in
 from fedns.core.errors import FednsError, MessageError, NonFiniteError
+from fedns.core.files import append_line, disk_trouble, write_whole
 from fedns.core.messages import WIRE_PRECISIONS, Message, refuse_non_finite, split_batch
 from fedns.core.shards import Shards
 from fedns.federation.protocol.opening import introduction, read_opening
-from fedns.federation.protocol.packets import ANSWER, ASK, OPEN, OVERFLOW, REFUSAL, Packet
+from fedns.federation.protocol.packets import ANSWER, ASK, OPEN, OVERFLOW, REFUSAL, UNABLE, Packet
 from fedns.federation.site.answering import Answering
 from fedns.federation.site.budget import NO_MORE, Budget, Line
 from fedns.federation.site.guard import Guard, admit_description, admit_opening, check_description
@@ -31,6 +33,7 @@ from fedns.problems.problem import Problem
 from fedns.runs.spec import Spec
 
 LEDGER_FILE = "ledger.jsonl"
+_PROBE_BYTES = 1 << 16  # what there has to be room for before a run is opened on a disk that was in trouble
 log = logging.getLogger("fedns.site")
 
 
@@ -68,17 +71,22 @@ class SiteService:
         self._table: tuple[str, Budget] | None = None  # that studies code, and what has left about it
         self._built: tuple[Spec, Problem, Mapping[str, Handler]] | None = None
         self._latest: tuple[tuple[Any, ...], RunMemory] | None = None  # what a file holds, and how to tell it is that one
+        self._troubled_since: float | None = None  # the disk
 
     def answer(self, frame: bytes) -> bytes:
         """The packet to send back; a request that cannot or may not be answered gets a refusal that says why."""
         packet = Packet(REFUSAL, bytes(16), 0, 0, 0)
         try:
             packet = Packet.decode(frame, self._permissions.largest_bytes)
-            if packet.kind == OPEN:
-                return packet.reply(ANSWER, self._open(packet)).encode()
-            if packet.kind == ASK:
-                return packet.reply(ANSWER, self._ask(packet)).encode()
-            raise MessageError("a site answers requests only")
+            if packet.kind not in (OPEN, ASK):
+                raise MessageError("a site answers requests only")
+            if self._troubled_since is not None:
+                self._look_for_room(packet)
+            answer = self._open(packet) if packet.kind == OPEN else self._ask(packet)
+            if self._troubled_since is not None:
+                log.info("the disk is well again, after %.0f s", time.monotonic() - self._troubled_since)
+                self._troubled_since = None
+            return packet.reply(ANSWER, answer).encode()
         except _Overflow as error:
             return self._refuse(packet, str(error), OVERFLOW)
         except Refusal as error:
@@ -87,7 +95,21 @@ class SiteService:
         except FednsError as error:
             return self._refuse(packet, str(error))
         except Exception as error:  # whatever it is, the coordinator gets a sentence and the owner a trace
-            return self._refuse(packet, str(self._withheld(error)))
+            return self._unable(packet, error) if disk_trouble(error) else self._refuse(packet, str(self._withheld(error)))
+
+    def _unable(self, packet: Packet, error: Exception) -> bytes:
+        """The disk is in trouble: nothing has left, nothing is counted, and the same request is answered once it is well."""
+        reason = f"its disk cannot be used: {disk_trouble(error)}"
+        if self._troubled_since is None:
+            log.error("the disk of %s cannot be used: %s; requests wait: make room there, or mend it", self._folder, error)
+            self._troubled_since = time.monotonic()
+        return packet.reply(UNABLE, reason.encode()).encode()
+
+    def _look_for_room(self, packet: Packet) -> None:
+        """Before anything is computed on a disk that was in trouble: what could not be kept would be computed in vain."""
+        path, probe = self._path(packet.run), self._folder / "probe"
+        write_whole(probe, bytes(path.stat().st_size if path.exists() else _PROBE_BYTES), durable=False)
+        probe.unlink()
 
     def _open(self, packet: Packet) -> bytes:
         check_description(self._permissions, len(packet.body))
@@ -117,10 +139,11 @@ class SiteService:
             guard.admit_run(handlers, problem)
             with self._private():
                 problem.loss.check_targets(guard.shards)
-        except Exception:
-            with budget.held():
-                budget.spend(Line([opening], "", 0, 0, packet.run.hex(), 0, time.time(), refused=True), NO_MORE)
-            budget.settle()
+        except Exception as error:
+            if not disk_trouble(error):  # which tells of no rows
+                with budget.held():
+                    budget.spend(Line([opening], "", 0, 0, packet.run.hex(), 0, time.time(), refused=True), NO_MORE)
+                budget.settle()
             raise
         self._prepare(spec, problem, guard)
         return RunMemory(spec, packet.site, guard.fingerprint)
@@ -158,15 +181,19 @@ class SiteService:
         reply, drawn = self._reply(memory, problem, handlers[name], request, answering)
         shapes = {field: list(np.shape(getattr(reply, field))) for field in reply.specs()}
         answer = encode(reply, Envelope(envelope.round, memory.number), WIRE_PRECISIONS[memory.spec.wire])
-        answering.spend(reply, answer)
         memory.exchange, memory.digest, memory.answer = packet.exchange, digest, answer
-        # On disk first: once an answer has left, the same request must get it again, whatever happens to this process.
-        memory.save(self._path(packet.run), answering.settle)
+        # On disk first: once an answer has left, the same request must get it again, whatever happens to this process. The
+        # budget is spent where there is room for the answer, or every try on a full disk would cost some of it.
+        memory.save(self._path(packet.run), partial(self._spend, answering, reply, answer))
         self._latest = self._mark(packet.run), memory
         asked = {field: list(np.shape(getattr(request, field))) for field in request.specs()}
         self._note(packet, "downlink", request.kind, asked, len(packet.body), name, envelope.round)
         self._note(packet, "uplink", reply.kind, shapes, len(answer), name, envelope.round, drawn)
         return answer
+
+    def _spend(self, answering: Answering, reply: Message, answer: bytes) -> None:
+        answering.spend(reply, answer)
+        answering.settle()
 
     def _admit(self, guard: Guard, handler: Handler, request: Message, **about: Any) -> Answering:
         return Answering(guard, guard.admit_request(handler, request, **about))
@@ -212,6 +239,8 @@ class SiteService:
         except Refusal:
             raise
         except Exception as error:
+            if disk_trouble(error):  # of the rows kept on it, or of the budget
+                raise
             raise self._withheld(error) from None
 
     def _withheld(self, error: Exception) -> Refusal:
@@ -287,5 +316,4 @@ class SiteService:
         }
         if drawn:
             entry["seed_commitments"] = dict(drawn)
-        with (self._folder / LEDGER_FILE).open("a", encoding="utf-8") as file:
-            file.write(json.dumps(entry) + "\n")
+        append_line(self._folder / LEDGER_FILE, json.dumps(entry))
