@@ -66,7 +66,7 @@ AREAS = {
         ),
     ),
     "transports": Area(
-        ("transports/**/*.py", "federation/protocol/*.py"),
+        ("transports/**/*.py", "federation/protocol/*.py", "federation/coordinator/link.py"),
         (
             "transports/**/test_*.py",
             "federation/coordinator/test_bad_messages.py",
