@@ -81,6 +81,7 @@ class Cohort(ABC):
         self.ids = ids  # (clients,), increasing
         self.weights: FloatArray = np.zeros(0)  # p_j, summing to 1 over this cohort
         self.total_weights: FloatArray = np.zeros(0)
+        self.rows: FloatArray = np.zeros(0)  # of each client, however they are weighted
 
     @abstractmethod
     def _deliver(self, handler: Handler, frame: bytes, ids: Ids) -> Iterator[tuple[Ids, Message]]:
@@ -148,6 +149,7 @@ class Cohort(ABC):
         part.ids = self.ids[positions]
         part.total_weights = self.total_weights[positions]
         part.weights = part.total_weights / part.total_weights.sum()
+        part.rows = self.rows[positions]
         return part
 
     def register_clients(self) -> None:
@@ -162,6 +164,7 @@ class Cohort(ABC):
             )
         self.total_weights = np.concatenate([batch.total_weight for _, batch in replies])
         self.weights = self.total_weights / self.total_weights.sum()
+        self.rows = np.concatenate([batch.num_rows for _, batch in replies]).astype(np.float64)
         self.session.num_features = self.session.problem.num_features(int(columns[0]))
 
     def _count(self, direction: str, message: Message | type[Message], messages: int, length: int) -> None:

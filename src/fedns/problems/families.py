@@ -44,12 +44,17 @@ class Gaussian(Family):
     def variance(self, mean: FloatArray) -> FloatArray:
         return np.ones_like(mean)
 
+    def weight_constant(self, weights: FloatArray) -> FloatArray:
+        return np.asarray(0.5 * np.log(weights))
+
     def log_likelihood(self, losses: float, constants: FloatArray, weight: float, dispersion: float = 1.0) -> float:
         """At the variance that makes it largest, 2 losses / weight, which is what statsmodels and R report."""
         if not self.has_likelihood:
             return math.nan
         variance = 2.0 * losses / weight
-        return -0.5 * weight * (math.log(2.0 * math.pi * variance) + 1.0) if variance > 0 else math.inf
+        if not variance > 0:
+            return math.inf
+        return float(constants[0]) - 0.5 * weight * (math.log(2.0 * math.pi * variance) + 1.0)
 
 
 _MEANS: dict[str, Callable[[FloatArray], FloatArray]] = {

@@ -135,9 +135,18 @@ class Family(Checked, ABC):
         share = np.ones_like(y) if weights is None else weights
         return np.array([share @ self.constant(y), share @ self.smallest(y)])
 
+    def weight_constant(self, weights: FloatArray) -> FloatArray:
+        """What the log-likelihood has beside, row by row, where weights are precisions."""
+        return np.zeros_like(weights)
+
     def estimated_dispersion(self, pearson: float, weight: float, num_coefficients: float) -> float:
-        """1 where it is known, else the Pearson statistic per degree of freedom, as statsmodels and R have it."""
-        return 1.0 if self.dispersion_is_known else pearson / (weight - num_coefficients)
+        """1 where it is known, else the Pearson statistic per degree of freedom, as statsmodels and R have it.
+
+        NaN where there are as many coefficients as rows.
+        """
+        if self.dispersion_is_known:
+            return 1.0
+        return pearson / (weight - num_coefficients) if weight > num_coefficients else math.nan
 
     def deviance(self, losses: float, constants: FloatArray) -> float:
         """Twice what the losses are above those of a perfect fit."""

@@ -24,6 +24,7 @@ from fedns.studies.reading import labels_of, number_of, refuse_unknown, table_of
 
 MISSING_RULES = ("refuse", "complete", "mean")
 ALIASED_RULES = ("drop", "refuse")
+WEIGHTS_ARE = ("counts", "precision", "sampling")
 _MOST_TIMES = 100
 
 
@@ -44,6 +45,7 @@ class Study(Checked):
     - columns: a fedns.ColumnRule by column.
     - missing: what to do with rows that miss a value: refuse, complete or mean.
     - weights: a column of row weights.
+    - weights_are: counts of rows, the precision of each (R's glm), or for sampling, how many others it stands for (svyglm).
     - strength: s of the penalty (s/2) b^2 on every coefficient b but the intercept, at least 0.
     - strengths: by term, in place of that.
     - method: a method's name, or auto.
@@ -67,6 +69,7 @@ class Study(Checked):
     columns: Mapping[str, ColumnRule] = field(default_factory=dict)
     missing: str = "refuse"
     weights: str = ""  # a column of row weights
+    weights_are: str = "counts"
     strength: float = 0.0  # s of the penalty (s/2) b^2 on every coefficient b but the intercept
     strengths: Mapping[str, float] = field(default_factory=dict)  # by term, in place of that
     method: str = "default"  # exact Newton steps, unless there are very many coefficients
@@ -129,7 +132,7 @@ class Study(Checked):
     def as_dict(self) -> dict[str, Any]:
         """As the file has it, without what is left at its default."""
         values: dict[str, Any] = {"formula": self.formula, "family": self.family, **dict(sorted(self.parameters.items()))}
-        for name in ("link", "title", "missing", "weights"):
+        for name in ("link", "title", "missing", "weights", "weights_are"):
             if getattr(self, name) != _DEFAULTS[name]:
                 values[name] = getattr(self, name)
         if self.event:
@@ -219,7 +222,7 @@ class Study(Checked):
 
 _NO_RULE = ColumnRule()
 _DEFAULTS = {f.name: f.default for f in fields(Study)}
-_TEXTS = ("formula", "family", "link", "title", "missing", "weights")
+_TEXTS = ("formula", "family", "link", "title", "missing", "weights", "weights_are")
 _SETTINGS = (*_TEXTS, "outcome", "columns", "penalty", "fit", "policy", "feature_map")
 
 
@@ -227,7 +230,12 @@ def _check_names(study: Study) -> None:
     for name in (*_TEXTS, "status", "method", "aliased"):
         if not isinstance(getattr(study, name), str):
             raise ConfigError(f"{name} must be a text, got {getattr(study, name)!r}")
-    for name, known in (("family", FAMILIES), ("missing", MISSING_RULES), ("aliased", ALIASED_RULES)):
+    for name, known in (
+        ("family", FAMILIES),
+        ("missing", MISSING_RULES),
+        ("aliased", ALIASED_RULES),
+        ("weights_are", WEIGHTS_ARE),
+    ):
         if getattr(study, name) not in known:
             raise ConfigError(unknown(name, getattr(study, name), known))
     refuse_unknown(f"parameter of family {study.family}", study.parameters, _parameters(study.family))
@@ -249,6 +257,10 @@ def _check_names(study: Study) -> None:
         raise ConfigError(
             f"the column '{mixed[0]}' is a category in one term and not in another: write C({mixed[0]}) in all"
         )
+    if study.weights_are != "counts" and not (study.weights or study.class_weights):
+        raise ConfigError(f"weights_are = {study.weights_are!r} says what weights are, and the study has none: set weights")
+    if study.weights_are == "precision" and study.distribution.outcomes is Outcomes.TIME:
+        raise ConfigError('times have no variance that a weight could divide: say weights_are = "counts" or "sampling"')
     if study.weights and study.weights in (formula.outcome, *formula.columns):
         raise ConfigError(f"the weights '{study.weights}' are in the formula too: a column has one role")
 

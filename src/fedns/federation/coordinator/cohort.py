@@ -40,8 +40,8 @@ class NetworkedCohort(Cohort):
                 self.register_clients()
             except SitesLost as lost:
                 raise FederationError(f"the run cannot start: {lost}") from None
-            self.state.total_weights = self.total_weights
-        self.total_weights = self.state.total_weights
+            self.state.total_weights, self.state.rows = self.total_weights, self.rows
+        self.total_weights, self.rows = self.state.total_weights, self.state.rows
         self.weights = self.total_weights / self.total_weights.sum()
 
     def _deliver(self, handler: Handler, frame: bytes, ids: Ids) -> Iterator[tuple[Ids, Message]]:

@@ -66,6 +66,7 @@ class RunState(Observer):
     records: list[Record] = field(default_factory=list)
     method_state: Message | None = None  # of the method, after the round of the last record
     away: set[int] = field(default_factory=set)  # clients that are not asked in this round; not saved, all are asked again
+    rows: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))  # by client, however they are weighted
 
     @classmethod
     def open(cls, spec: Spec, folder: Path, *, resume: bool) -> RunState:
@@ -133,6 +134,7 @@ class RunState(Observer):
             "committed_rounds": self.committed_rounds,
             "num_features": self.session.num_features,
             "total_weights": self.total_weights.tolist(),
+            "rows": self.rows.tolist(),
             "meter": {**vars(meter), "ledger": [vars(entry) for entry in meter.ledger]},
             "records": [record.as_dict() for record in self.records],
             "state_kind": _full_name(type(self.method_state)),
@@ -161,6 +163,7 @@ class RunState(Observer):
             np.array(values["total_weights"]),
             records,
             decode(kinds[values["state_kind"]], base64.b64decode(values["state"]))[0],
+            rows=np.array(values["rows"]),
         )
 
 

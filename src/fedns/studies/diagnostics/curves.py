@@ -149,11 +149,11 @@ class Tenth:
     weight: float
     predicted: float  # mean
     observed: float  # mean outcome; of events, their share
-    low: float  # of the share, a 95 % interval (Wilson's); NaN unless events
+    low: float  # of the share, a 95 % interval (Wilson's); NaN unless events, of rows that are counted
     high: float
 
 
-def calibration(groups: Groups, *, events: bool, parts: int = 10) -> tuple[Tenth, ...]:
+def calibration(groups: Groups, *, events: bool, counted: bool = True, parts: int = 10) -> tuple[Tenth, ...]:
     """Predicted against observed, in groups that are put together to parts of about equal weight; the sums are exact."""
     middle = np.cumsum(groups.weights) - 0.5 * groups.weights
     which = np.minimum((parts * middle / groups.weight).astype(np.int64), parts - 1) if groups.weight else middle
@@ -161,7 +161,7 @@ def calibration(groups: Groups, *, events: bool, parts: int = 10) -> tuple[Tenth
     for part in np.unique(which):
         inside = which == part
         weight, total, expected = (float(x[inside].sum()) for x in (groups.weights, groups.outcomes, groups.predictions))
-        low, high = _wilson(total / weight, weight) if events else (math.nan, math.nan)
+        low, high = _wilson(total / weight, weight) if events and counted else (math.nan, math.nan)
         found.append(Tenth(weight, expected / weight, total / weight, low, high))
     return tuple(found)
 

@@ -35,6 +35,7 @@ class Prediction:
     residuals: FloatArray  # (residual groups,) means
     residual_weights: FloatArray  # (residual groups,)
     events: bool
+    counted: bool = True  # weights are numbers of rows; else nothing says how sure the figures are
 
     @cached_property
     def roc(self) -> Roc | None:
@@ -43,7 +44,12 @@ class Prediction:
 
     @cached_property
     def calibration(self) -> tuple[Tenth, ...]:
-        return calibration(self.groups, events=self.events)
+        return calibration(self.groups, events=self.events, counted=self.counted)
+
+    @property
+    def area_error(self) -> float:
+        """The standard error of the area under the ROC."""
+        return self.roc.standard_error if self.roc is not None and self.counted else math.nan
 
     @property
     def quantiles(self) -> tuple[float, ...]:
@@ -59,7 +65,7 @@ class Prediction:
         if self.roc is not None:
             low, high = self.roc.bounds
             found["auc"] = {
-                "area": self.roc.area, "std_error": self.roc.standard_error, "at_least": low, "at_most": high
+                "area": self.roc.area, "std_error": self.area_error, "at_least": low, "at_most": high
             }  # fmt: skip
         return found
 
@@ -71,7 +77,7 @@ class Diagnostics(BySite[Prediction]):
     def total(self) -> Prediction:
         parts = list(self.sites.values())
         residuals, weights = (np.concatenate([getattr(p, n) for p in parts]) for n in ("residuals", "residual_weights"))
-        return Prediction(together([part.groups for part in parts]), residuals, weights, parts[0].events)
+        return Prediction(together([part.groups for part in parts]), residuals, weights, parts[0].events, parts[0].counted)
 
     def table(self) -> list[list[str]]:
         """The figures as texts, with headings."""
@@ -212,12 +218,12 @@ def _of_table(scoring: Scoring, table: ScoreTable) -> Prediction | None:
     if not scoring.has_events:
         there = table.residual_weights > 0
         means = table.residuals[there] / table.residual_weights[there]
-        return Prediction(groups, means * scoring.residual_unit, table.residual_weights[there], events=False)
+        return Prediction(groups, means * scoring.residual_unit, table.residual_weights[there], False, scoring.counted)
     mean = np.clip(groups.means, 1e-12, 1.0 - 1e-12)
     odds = np.sqrt(mean / (1.0 - mean))
     residuals = np.concatenate([-odds, 1.0 / odds])  # of non-events and events with this prediction
     weights = np.concatenate([groups.weights - groups.outcomes, groups.outcomes])
-    return Prediction(groups, residuals[weights > 0], weights[weights > 0], events=True)
+    return Prediction(groups, residuals[weights > 0], weights[weights > 0], True, scoring.counted)
 
 
 def _line(name: str, one: Prediction) -> list[str]:
@@ -226,5 +232,5 @@ def _line(name: str, one: Prediction) -> list[str]:
         return [*cells, *(f"{value:.3g}" for value in one.quantiles)]
     if one.roc is None:
         return [*cells, "-", "-", "too few"]
-    error, (low, high) = one.roc.standard_error, one.roc.bounds
+    error, (low, high) = one.area_error, one.roc.bounds
     return [*cells, f"{one.roc.area:.4f}", "" if math.isnan(error) else f"{error:.4f}", f"{low:.4f} to {high:.4f}"]

@@ -55,6 +55,7 @@ class Scoring:
     centre: float = 0.0
     scale: float = 1.0
     smallest: int = 5
+    counted: bool = True  # whether a row's weight is a number of rows, which say how sure figures are
 
     @property
     def has_classes(self) -> bool:
@@ -127,12 +128,12 @@ def _added(cells: IntArray, values: FloatArray) -> FloatArray:
 
 def scoring_of(design: Design, smallest: int) -> Scoring:
     """How rows of a study are put into cells: by its family, around what was agreed to be the outcome's mean."""
-    family = design.study.distribution
+    family, counted = design.study.distribution, design.study.weights_are == "counts"
     centre, scale = design.agreement.centres.get(design.study.parsed.outcome, (1.0, 1.0))
     match family.outcomes:
         case Outcomes.NUMBER:
-            return Scoring(family, centre, scale, smallest)
+            return Scoring(family, centre, scale, smallest, counted)
         case Outcomes.COUNT | Outcomes.POSITIVE:
-            return Scoring(family, family.margin(max(centre, 1e-300)), 1.0, smallest)
+            return Scoring(family, family.margin(max(centre, 1e-300)), 1.0, smallest, counted)
         case _:
-            return Scoring(family, smallest=smallest)
+            return Scoring(family, smallest=smallest, counted=counted)

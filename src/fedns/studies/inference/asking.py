@@ -50,6 +50,8 @@ def infer(
         packed_expected=expected,
         sums=None if sums is None else _scores_of(sums, kept, w.size),
         missing=missing,
+        weights_are=design.study.weights_are,
+        rows=cohort.rows,
     )
 
 

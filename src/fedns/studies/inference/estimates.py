@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -21,6 +22,11 @@ KINDS = {
     "HC0": "robust: right also where the variance is not what the family says",
     "HC1": "robust, times n / (n - p) for small samples",
     "site": "clustered: rows of one site may depend on each other; needs many sites",
+}
+_OF_SAMPLE = "robust, times n / (n - 1), since weights are those of a sample: as R's svyglm and Stata's pweight"
+_WEIGHTED = {
+    "precision": "weights are precisions: a row of weight 2 is one row with half the variance, and n counts rows",
+    "sampling": "weights are those of a sample: there is no likelihood of the rows, hence no AIC and no test by it",
 }
 ROUNDING = 1e-10  # of the model's variance: a variance below is 0 but for rounding
 _SINGULAR = 1e-13  # what is left of a column of unit length, squared, after those before it are taken out
@@ -44,11 +50,27 @@ class Inference:
     packed_expected: FloatArray | None = None  # (entries,) the expected information of all sites, where it is another
     sums: Sums | None = None
     missing: str = ""  # why there are no sums
+    weights_are: str = "counts"  # or precision, or sampling
+    rows: FloatArray | None = None  # (sites,), needed where weights are no counts
 
     @cached_property
     def weight(self) -> float:
-        """Rows, counted by their weights."""
+        """The sum of the weights."""
         return float(self.curvature.weights.sum())
+
+    @cached_property
+    def site_rows(self) -> FloatArray:
+        """How many rows each site has, which a weight that is a count says itself: (sites,)."""
+        return self.curvature.weights if self.rows is None or self.weights_are == "counts" else self.rows
+
+    @cached_property
+    def observations(self) -> float:
+        return float(self.site_rows.sum())
+
+    @property
+    def is_sample(self) -> bool:
+        """Whether rows stand for others: then there is no likelihood, and what is known of the errors is robust."""
+        return self.weights_are == "sampling"
 
     @cached_property
     def hessians(self) -> FloatArray:
@@ -84,14 +106,15 @@ class Inference:
 
     @property
     def residual_df(self) -> float:
-        return self.weight - self.used
+        return self.observations - self.used
 
     @cached_property
     def dispersion(self) -> float:
         if self.family.dispersion_is_known:
             return 1.0
         pearson = float(self.curvature.weights @ self.need_sums().pearson)
-        return self.family.estimated_dispersion(pearson, self.weight, self.used)
+        scale = self.observations / self.weight if self.is_sample else 1.0  # only shares matter where rows stand for others
+        return self.family.estimated_dispersion(scale * pearson, self.observations, self.used)
 
     def need_sums(self) -> Sums:
         """The sums, or a refusal that says why they are not there."""
@@ -115,19 +138,20 @@ class Inference:
         return "HC1" if kind == "model" and not self.family.has_likelihood else kind
 
     def _fitted_covariance(self, kind: str) -> FloatArray:
-        if kind == "model":
+        if kind == "model" and not self.is_sample:
             return self.dispersion * self.model_bread
-        sites, size = self.curvature.weights.size, self.penalty.size
+        sites, size, rows = self.curvature.weights.size, self.penalty.size, self.observations
         if kind == "site":
             if sites < 2:
                 raise DataError("standard errors clustered by site need at least two sites")
             totals = self.curvature.weights[:, None] * self.curvature.gradients
             scores = totals.T @ totals
-            factor = sites / (sites - 1) * (self.weight - 1) / (self.weight - size)
+            factor = sites / (sites - 1) * (rows - 1) / (rows - size) if rows > size else math.nan
         else:
             packed = self.curvature.weights @ self.need_sums().packed_scores
             scores = unpack_symmetric(packed, size)
-            factor = self.weight / (self.weight - size) if kind == "HC1" else 1.0
+            lost = {"model": 1, "HC1": size, "HC0": 0}[kind]
+            factor = rows / (rows - lost) if rows > lost else math.nan
         return factor * self.bread @ scores @ self.bread
 
     def standard_errors(self, kind: str = "model") -> FloatArray:
@@ -140,7 +164,8 @@ class Inference:
         return Student()
 
     def statistic_name(self, kind: str = "model") -> str:
-        return "t" if self.kind(kind) == "model" and not self.family.dispersion_is_known else "z"
+        estimated = self.is_sample or not self.family.dispersion_is_known
+        return "t" if self.kind(kind) == "model" and estimated else "z"
 
     def statistics(self, kind: str = "model") -> FloatArray:
         """Coefficients over their standard errors, NaN where an error is 0 but for rounding: it tells nothing."""
@@ -161,7 +186,9 @@ class Inference:
     def remarks(self, kind: str = "model") -> list[str]:
         """What a reader of the standard errors must know."""
         kind = self.kind(kind)
-        found = [f"standard errors are {KINDS[kind]}"]
+        found = [f"standard errors are {_OF_SAMPLE if self.is_sample and kind == 'model' else KINDS[kind]}"]
+        if self.weights_are in _WEIGHTED:
+            found.append(_WEIGHTED[self.weights_are])
         if not self.family.has_likelihood:
             found.append(f"family {self.family.name} has no likelihood: no AIC, and no standard errors from a model")
         if self.penalised:

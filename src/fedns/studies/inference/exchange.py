@@ -80,9 +80,10 @@ def information(problem: Problem, clients: Clients, request: Point) -> Informati
 
 @dataclass(frozen=True)
 class Questions:
-    """What is asked about a fit of this family."""
+    """What is asked about a fit of this family, to rows with weights of this kind."""
 
     family: Family
+    weights_are: str = "counts"
 
     def handlers(self) -> tuple[Handler, ...]:
         fit = self.look_at_fit if self.family.has_residuals else self.look_at_row_scores
@@ -99,6 +100,13 @@ class Questions:
         loss = self.family.loss
         return loss.expected == loss
 
+    def _squared(self, weights: FloatArray) -> FloatArray:
+        """What the product of a row's score with itself counts.
+
+        A count of 2 is two rows, which scatter by themselves; else a row is one, and its score has the weight as a factor.
+        """
+        return weights if self.weights_are == "counts" else weights**2
+
     @on_client(Point, Information)
     def expected_information(self, problem: Problem, clients: Clients, request: Point) -> Information:
         """The Hessian that is to be expected at these coefficients, whatever the outcomes are."""
@@ -113,13 +121,13 @@ class Questions:
         def means(client: int) -> tuple[FloatArray, FloatArray]:
             sums, scores = np.zeros(5), np.zeros((w.size,) * 2)
             for block in problem.coded_blocks(w, shards.select([client])):
-                scaled = (
-                    block.features * (np.sqrt(block.weights) * problem.loss.slope(block.targets, block.margins))[:, None]
-                )
+                slopes = problem.loss.slope(block.targets, block.margins)
+                scaled = block.features * (np.sqrt(self._squared(block.weights)) * slopes)[:, None]
                 scores += scaled.T @ scaled
                 sums[0] += block.weights @ self.family.pearson(block.targets, block.margins)
                 sums[1] += block.weights @ self.family.outcome(block.targets)
                 sums[2:4] += self.family.constants(block.targets, block.weights)
+                sums[2] += self.family.weight_constant(block.weights).sum() if self.weights_are == "precision" else 0.0
                 sums[4] += block.weights.sum()
             return sums / sums[4], pack_symmetric(scores / sums[4])
 
@@ -137,7 +145,7 @@ class Questions:
             shards = clients.shards.select([client])
             products = np.zeros((request.coefficients.size,) * 2)
             for scores, weights in problem.row_scores(request.coefficients, shards):
-                products += (scores * weights[:, None]).T @ scores
+                products += (scores * self._squared(weights)[:, None]).T @ scores
             loss = problem.value(request.coefficients, shards)[0]
             answers.append(Scores(loss, pack_symmetric(products / shards.total_weights[0])))
         return as_batch(answers)
@@ -201,7 +209,7 @@ class Sums:
 
 def questions_of(study: Study) -> Questions:
     """What is asked about a fit of this study."""
-    return Questions(study.distribution)
+    return Questions(study.distribution, study.weights_are)
 
 
 def ask_curvature(cohort: Cohort, w: FloatArray, handler: Handler = information) -> Curvature:

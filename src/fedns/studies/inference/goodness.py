@@ -14,7 +14,7 @@ from fedns.studies.inference.estimates import Inference
 class Goodness:
     """The figures at the foot of a table, as statsmodels has them; degrees of freedom do not count the dispersion."""
 
-    observations: float  # rows, counted by their weights
+    observations: float  # rows, counted by their weights where those are counts
     model_df: float  # coefficients without the intercept; with a penalty the effective number
     residual_df: float
     dispersion: float
@@ -34,14 +34,22 @@ class Goodness:
 
 def goodness(inference: Inference, intercepts: int) -> Goodness:
     """From the sums of all sites; intercepts: how many of the coefficients a model without columns has, too."""
-    sums, family, weight, weights = inference.need_sums(), inference.family, inference.weight, inference.curvature.weights
+    sums, family, weights, rows = (
+        inference.need_sums(),
+        inference.family,
+        inference.curvature.weights,
+        inference.observations,
+    )
     losses, constants = float(weights @ sums.losses), weights @ sums.constants
-    null_losses = weight * sums.null_loss
+    null_losses = inference.weight * sums.null_loss
     dispersion = inference.dispersion
-    likelihood, null = (family.log_likelihood(found, constants, weight, dispersion) for found in (losses, null_losses))
+    likelihood, null = (
+        family.log_likelihood(found, constants, rows, dispersion) if _has_likelihood(inference) else math.nan
+        for found in (losses, null_losses)
+    )
     deviance, null_deviance = family.deviance(losses, constants), family.deviance(null_losses, constants)
     gaussian = family.name == "gaussian"
-    bic = math.log(weight) * inference.used - 2.0 * likelihood
+    bic = math.log(rows) * inference.used - 2.0 * likelihood
     if (
         family.outcomes is Outcomes.TIME
     ):  # a partial likelihood has no perfect fit to compare with, and rows are not its size
@@ -49,7 +57,7 @@ def goodness(inference: Inference, intercepts: int) -> Goodness:
     df, left = inference.used - intercepts, inference.residual_df
     unexplained = (deviance, null_deviance) if gaussian else (likelihood, null)
     explained = 1.0 - unexplained[0] / unexplained[1] if df and unexplained[1] else 0.0 if not df else math.nan
-    if not (df and dispersion):  # the model without columns itself, or an outcome that it predicts without any error
+    if not (df and dispersion) or inference.is_sample:  # no columns, or no residuals, or no likelihood
         statistic = p_value = math.nan
     elif gaussian:
         statistic = (null_deviance - deviance) / df / dispersion
@@ -58,7 +66,7 @@ def goodness(inference: Inference, intercepts: int) -> Goodness:
         statistic = 2.0 * (likelihood - null)
         p_value = chi2_sf(df, statistic)
     return Goodness(
-        observations=weight,
+        observations=rows,
         model_df=df,
         residual_df=left,
         dispersion=dispersion,
@@ -70,8 +78,14 @@ def goodness(inference: Inference, intercepts: int) -> Goodness:
         aic=2.0 * (inference.used - likelihood),
         bic=bic,
         r_squared=explained,
-        adjusted_r_squared=1.0 - (1.0 - explained) * (weight - intercepts) / left if gaussian else math.nan,
+        adjusted_r_squared=1.0 - (1.0 - explained) * (rows - intercepts) / left if gaussian and left else math.nan,
         test="F" if gaussian else "likelihood ratio",
         test_statistic=statistic,
         test_p_value=p_value,
     )
+
+
+def _has_likelihood(inference: Inference) -> bool:
+    """Not where rows stand for others; nor where it needs more of weights that are precisions than a sum over rows."""
+    simple = inference.family.dispersion_is_known or inference.family.name == "gaussian"
+    return not inference.is_sample and (simple or inference.weights_are == "counts")

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedns.core.errors import DataError
+from fedns.numerics.linalg import unpack_symmetric
 from fedns.studies.inference.distributions import chi2_sf
 from fedns.studies.inference.estimates import Inference, inverse
 from fedns.studies.inference.without import Without
@@ -72,9 +73,10 @@ def heterogeneity(inference: Inference, estimates: SiteEstimates) -> tuple[Heter
 def _alone(inference: Inference, site: int) -> tuple[FloatArray, FloatArray]:
     hessian, gradient = inference.hessians[site], inference.curvature.gradients[site]
     weight, joint = float(inference.curvature.weights[site]), np.diag(inference.information) / inference.weight
+    rows = float(inference.site_rows[site])
     has = np.flatnonzero(np.diag(hessian) > _NO_COLUMN * joint)
     nothing = np.full(len(inference.names), np.nan)
-    if weight <= has.size:
+    if rows <= has.size:
         return nothing, nothing
     try:
         bread = inverse(hessian[np.ix_(has, has)])
@@ -84,9 +86,14 @@ def _alone(inference: Inference, site: int) -> tuple[FloatArray, FloatArray]:
     dispersion = 1.0
     if not inference.family.dispersion_is_known:
         left = inference.need_sums().pearson[site] + float(gradient[has] @ step)  # of its own fit
-        dispersion = inference.family.estimated_dispersion(weight * left, weight, has.size)
+        dispersion = inference.family.estimated_dispersion(weight * left, rows, has.size)
     transform = inference.transform[:, has]
     touched = np.delete(inference.transform, has, axis=1).any(axis=1) | np.isnan(inference.coefficients)
     values = np.where(touched, np.nan, inference.coefficients + transform @ step)
-    variances = dispersion / weight * np.einsum("na,ab,nb->n", transform, bread, transform)
+    own = dispersion / weight * bread
+    if inference.is_sample:  # scores scatter around the site's own mean of them, which is not 0 at the joint estimate
+        packed = unpack_symmetric(inference.need_sums().packed_scores[site], inference.penalty.size)[np.ix_(has, has)]
+        scores = packed / weight - np.outer(gradient[has], gradient[has]) / rows
+        own = rows / (rows - 1) * bread @ scores @ bread
+    variances = np.einsum("na,ab,nb->n", transform, own, transform)
     return values, np.where(touched, np.nan, np.sqrt(np.maximum(variances, 0.0)))

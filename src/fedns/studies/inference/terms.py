@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fedns.core.errors import ConfigError
 from fedns.studies.inference.distributions import chi2_sf, f_sf
 from fedns.studies.inference.estimates import ROUNDING, Inference
 from fedns.studies.model.design import INTERCEPT
@@ -88,6 +89,8 @@ class Comparison(NamedTuple):
 
 def likelihood_ratio(smaller: Inference, larger: Inference) -> Comparison:
     """Whether the larger model fits better than by chance; both are of the same rows."""
+    if larger.is_sample:
+        raise ConfigError("rows that stand for others have no likelihood to compare models by: see term_tests()")
     df = larger.used - smaller.used
     deviances = [float(2.0 * one.curvature.weights @ one.need_sums().losses) for one in (smaller, larger)]
     if larger.family.dispersion_is_known:

@@ -120,7 +120,8 @@ def _begun(inference: Inference, site: int) -> _Model | None:
     except DataError:
         return None
     shares = np.where(np.arange(weights.size) == site, 0.0, weights / rest)
-    unit = math.sqrt(inference.dispersion / rest) if inference.sums is not None else 1.0 / math.sqrt(rest)
+    told = rest * inference.observations / inference.weight if inference.is_sample else rest
+    unit = math.sqrt((inference.dispersion if inference.sums is not None else 1.0) / told)
     return _Model(shares, inverted, inference.fitted + inverted @ gradient, unit)
 
 

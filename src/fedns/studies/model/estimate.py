@@ -88,7 +88,8 @@ def estimate(
     """
     design = agreed.design
     study = design.study
-    rows = float(cohort.total_weights.sum())
+    rows = float((cohort.total_weights if study.weights_are == "counts" else cohort.rows).sum())
+    agreed = agreed._replace(notes=(*agreed.notes, *_asked_about(study, rows, float(cohort.rows.sum()))))
     look = look or first_look(problem, design, cohort)
     start, cohort.session.start = look.hessian, start_after(look, problem, design)
     whole = whole_information(start, design, agreed.summaries)
@@ -178,6 +179,17 @@ def algorithm_of(study: Study, num_features: int, num_sites: int) -> Algorithm:
     if algorithm.pooled:
         raise ConfigError(f"method '{algorithm.name}' runs on pooled data: a study needs one over sites")
     return algorithm
+
+
+def _asked_about(study: Study, weight: float, rows: float) -> list[str]:
+    """Weights that sum to less than the rows count none: refused where a column has them, else a note."""
+    if weight >= rows * (1.0 - 1e-9):
+        return []
+    sums = f"sum to {weight:.4g} over {rows:.10g} rows: if they are no counts of rows, say what they are with"
+    kinds = 'weights_are = "precision" or "sampling" in the study'
+    if study.weights:
+        raise DataError(f"the weights '{study.weights}' {sums} {kinds}, since standard errors would be those of so few rows")
+    return [f"the weights of classes {sums} {kinds}"]
 
 
 def _pinned(problem: Problem, design: Design, found: Sequence[Alias], curvature: FloatArray) -> Problem:

@@ -72,8 +72,8 @@ def _lumps(found: Predictions) -> list[str]:
 
 
 def _calibration_table(totals: Mapping[str, Prediction]) -> str:
-    events = next(iter(totals.values())).events
-    rows = []
+    first = next(iter(totals.values()))
+    events, rows = first.events and first.counted, []
     for name, one in totals.items():
         for part in one.calibration:
             ends = [f"{part.low:.3f} to {part.high:.3f}"] if events else []
@@ -103,8 +103,9 @@ def charts(found: Predictions) -> list[Chart]:
 
 def _calibration_chart(totals: Mapping[str, Prediction], lumps: Mapping[str, tuple[Tenth, ...]]) -> Chart:
     """Predicted against observed, a line for each, and a point for each site that is one group."""
-    events = next(iter(totals.values())).events
-    kind, lines, ends = "risk" if events else "mean", [], []
+    first = next(iter(totals.values()))
+    events, lines, ends = first.events and first.counted, [], []
+    kind = "risk" if first.events else "mean"
     shown = {name: one.calibration for name, one in totals.items()} | {
         f"{site}, one group": one for site, one in lumps.items()
     }

@@ -65,12 +65,13 @@ def notes(study: Study, sites: Sequence[Summary]) -> list[str]:
 
 
 def _left_out(study: Study, summary: Summary) -> Iterator[str]:
-    """Rows that miss a value; where they are so few that the site does not count them, its rows are those that are left."""
+    """Rows that miss a value or weigh nothing; where the site does not count so few, its rows are those that are left."""
     gaps = {name: facts.missing for name, facts in summary.columns.items() if facts.missing and must_be_known(study, name)}
     listed = ", ".join(f"'{name}' ({'few' if count == HIDDEN else count})" for name, count in gaps.items())
     dropped = summary.rows - summary.used if summary.used != HIDDEN else 0
     if dropped:
-        yield f"site '{summary.site}': {dropped} of {summary.rows} rows miss a value of {listed} and are left out"
+        causes = [*([f"miss a value of {listed}"] if gaps else []), *(["have a weight of 0"] if study.weights else [])]
+        yield f"site '{summary.site}': {dropped} of {summary.rows} rows {' or '.join(causes)} and are left out"
     elif gaps:
         yield (
             f"site '{summary.site}': a few rows, fewer than its owner lets be counted, miss a value of {listed} and are "

@@ -56,11 +56,14 @@ class SiteTable:
 
     @cached_property
     def used(self) -> NDArray[np.bool_]:
-        """Rows that the fit is on: all but those that miss what cannot be filled in."""
+        """Rows that the fit is on: all but those that miss what cannot be filled in, or have a weight of 0."""
         keep = np.ones(self.frame.num_rows, dtype=np.bool_)
         for name, column in self.columns.items():
             if must_be_known(self.study, name):
                 keep &= ~column.missing
+        weights = self.columns.get(self.study.weights)
+        if weights is not None and weights.numeric:
+            keep &= np.asarray(weights.values, dtype=np.float64) != 0.0  # such a row is none, and rows are counted
         return keep
 
     @cached_property
