@@ -15,9 +15,9 @@ from fedns.federation import config
 from fedns.federation.coordinator.coordinate import coordinate, open_transport
 from fedns.federation.protocol.transport import Engine
 from fedns.federation.provision import init_federation
-from fedns.federation.site import serve
 from fedns.federation.site_command import run_site
 from fedns.runs.builder import algorithm_of, problem_of
+from fedns.studies import FACTORY, serve
 from fedns.transports import BUILT_IN, TRANSPORTS
 
 SHARDS = make_shards(sizes=(90, 60, 150))
@@ -64,7 +64,7 @@ def test_a_federation_over_an_engine_of_ones_own(postman, tmp_path):
         folder, mine = tmp_path / "sites" / name, one_client(SHARDS, number)
         np.savez(folder / "rows.npz", X=mine.rows.values, y=mine.targets)
         (folder / "site.toml").write_text(f'name = "{name}"\nengine = "postman"\n[data]\ndataset = "rows.npz"\n')
-        run_site(folder / "site.toml")
+        run_site(folder / "site.toml", FACTORY)
     read = config.read_experiment(tmp_path / "coordinator" / "experiment.toml")
     spec = replace(read, methods=("fednewton",), rounds=3, gradient_tol=None)
     with open_transport(spec, logs=tmp_path / "logs") as transport:

@@ -23,8 +23,8 @@ from fedns.federation.protocol.opening import introduction
 from fedns.federation.protocol.transport import Engine
 from fedns.federation.reachable import Contact, expiring, why_unreachable
 from fedns.federation.site.explain import meaning
-from fedns.federation.site.rows import read_from_disk, site_shards
-from fedns.federation.site.serve import found_device
+from fedns.federation.site.rows import budget_of, read_from_disk, site_shards
+from fedns.federation.site.serve import found_device, limits_of
 from fedns.runs.settings import read_toml
 from fedns.runs.spec import Spec
 
@@ -79,7 +79,9 @@ def _examine_site(path: Path, exam: Examination) -> None:
         return
     _examine_folder(exam, config.folder / config.state)
     if config.data.target is None and format_suffix(Path(config.data.dataset)) in SUFFIXES:
-        exam.attempt("table", lambda: read_frame(config.folder / config.data.dataset))  # a study names its columns
+        frame = exam.attempt("table", lambda: read_frame(config.folder / config.data.dataset))  # a study names its columns
+        if frame is not None:
+            _examine_limits(exam, limits_of(config, frame))
     elif (shards := exam.attempt("table", lambda: site_shards(config))) is not None:
         _examine_rows(exam, config, shards)
     if config.device is not None:
@@ -101,7 +103,11 @@ def _examine_rows(exam: Examination, config: SiteConfig, shards: Shards) -> None
         exam.check(f"memory: {larger}")
     elif memory is not None:
         exam.check(f"memory: {_size(memory)} free", "" if memory > needed else f"{_size(needed)} are wanted for these rows")
-    for sentence in meaning(config.permit, shards, config.folder / config.state):
+    _examine_limits(exam, meaning(config.permit, shards, budget_of(config)))
+
+
+def _examine_limits(exam: Examination, sentences: list[str]) -> None:
+    for sentence in sentences:
         refuses = "will refuse" in sentence and "Hessian" not in sentence  # which most methods do without
         exam.check(f"limits: {sentence}", "change the limits in [permit], or the table" if refuses else "")
 

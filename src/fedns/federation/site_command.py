@@ -10,12 +10,11 @@ from pathlib import Path
 from fedns.federation.config import SiteConfig, check_expiry, engine_named
 from fedns.federation.processes import ended_by_sigterm, only_process
 
-FACTORY = "fedns.federation.site.serve:service"  # how an engine that starts processes of its own finds the service
 COMPILING = "fedns-rehearsal"  # the name of a thread that compiles
 log = logging.getLogger("fedns.site")
 
 
-def run_site(path: Path, factory: str = FACTORY) -> None:
+def run_site(path: Path, factory: str) -> None:
     """Answer until told to stop. factory: what makes the service from the path, as "package.module:function"."""
     config = SiteConfig.read(path)
     engine = engine_named(config.engine)

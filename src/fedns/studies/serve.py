@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from fedns.core.clients import Handler
 from fedns.core.cohort import register
-from fedns.core.errors import DataError
 from fedns.core.shards import Shards
-from fedns.data.files.frames import SUFFIXES, Frame, read_frame
-from fedns.data.files.opening import format_suffix
-from fedns.federation.config import SITE_FILE, SiteConfig
+from fedns.data.files.frames import Frame, read_frame
+from fedns.federation.config import SiteConfig
 from fedns.federation.site.guard import Guard, admit_coding
 from fedns.federation.site.metrics import watched
 from fedns.federation.site.permissions import small_group
-from fedns.federation.site.rows import site_shards
-from fedns.federation.site.serve import found_device, prepare
+from fedns.federation.site.rows import holds_a_table, mark_of, site_shards, table_file
+from fedns.federation.site.serve import found_device, limits_of, prepare
 from fedns.federation.site.service import SiteService
 from fedns.problems.evaluation import evaluate_locally
 from fedns.problems.families import family_of
@@ -61,25 +58,18 @@ class StudySite:
         return self._current[1] if self.holds_a_table else ""
 
     @property
-    def path(self) -> Path:
-        path = self._config.folder / self._config.data.dataset
-        if not path.is_file():
-            raise DataError(f"'{path}' does not exist: 'dataset' in {SITE_FILE} is a path from the folder of that file")
-        return path
-
-    @property
     def _current(self) -> tuple[Frame, str]:
-        file = self.path.stat()
+        path = table_file(self._config)
+        file = path.stat()
         stamp = (file.st_ino, file.st_mtime_ns, file.st_size)
         if self._held is None or self._held[0] != stamp:
-            mark = hashlib.sha256(self.path.read_bytes()).hexdigest()[:32]
-            self._held = stamp, read_frame(self.path), mark
+            self._held = stamp, read_frame(path), mark_of(path)
             log.info("%d rows of %d columns", self._held[1].num_rows, len(self._held[1].columns))
         return self._held[1:]
 
     @property
     def holds_a_table(self) -> bool:
-        return format_suffix(Path(self._config.data.dataset)) in SUFFIXES
+        return holds_a_table(self._config)
 
     def rows(self, spec: Spec) -> Shards:
         """The rows that a run is over."""
@@ -133,12 +123,10 @@ def without_study(spec: Spec, device: str | None = None) -> tuple[Problem, Mappi
 
 def site_service(config: SiteConfig) -> SiteService:
     """The service that answers for this site."""
-    site = StudySite(config)
-    if site.holds_a_table:
-        _ = site.frame  # a file that cannot be read is better known before anybody connects
-    else:
-        site_shards(config)
-    state = config.folder / config.state
+    site, state = StudySite(config), config.folder / config.state
+    # Read now: a file that cannot be read is better known before anybody connects.
+    for sentence in limits_of(config, site.frame if site.holds_a_table else None):
+        log.info("%s", sentence)
     return SiteService(config.name, site.rows, site.build, config.permit, state, lambda: site.mark, _prepare)
 
 

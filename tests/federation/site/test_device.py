@@ -13,14 +13,13 @@ from tests.numerics.gpu.device import needs_device
 from fedns.cli.app import main
 from fedns.federation import doctor
 from fedns.federation.config import DataSource, SiteConfig
-from fedns.federation.site.serve import site_service
 from fedns.numerics.errors import BackendError
 from fedns.problems.cox import Cox
 from fedns.problems.problem import Problem
 from fedns.runs.builder import computed_on
 from fedns.studies.example import write_example
 from fedns.studies.federated import fit_federation
-from fedns.studies.serve import site_service as study_site
+from fedns.studies.serve import site_service
 from fedns.studies.study import Study
 
 SITE = 'name = "north"\nengine = "flower"\ndevice = "cuda"\n[data]\ndataset = "north.csv"\ntarget = "y"\n'
@@ -38,10 +37,9 @@ def no_device(monkeypatch, tmp_path):
     return tmp_path / "site.toml"
 
 
-@pytest.mark.parametrize("service", [site_service, study_site])
-def test_a_device_that_is_not_there_is_known_before_anybody_connects(no_device, service):
+def test_a_device_that_is_not_there_is_known_before_anybody_connects(no_device):
     with pytest.raises(BackendError) as error:
-        service(SiteConfig.read(no_device))
+        site_service(SiteConfig.read(no_device))
     assert str(error.value) == NEEDS
 
 
@@ -91,7 +89,7 @@ def test_a_study(tmp_path, device="cuda"):
     answers = {}
     for path in paths:
         config = SiteConfig(path.stem, "flower", tmp_path, DataSource(path.name), path.stem, OPEN_HANDED, device=device)
-        answers[path.stem] = study_site(config).answer
+        answers[path.stem] = site_service(config).answer
     study = Study("disease ~ age + chol", "binomial", event=("yes",), non_event=("no",))
     fit = fit_federation(study, spec, InProcess(answers), tmp_path / "run")
     tables = [np.array([[row["age"], row["chol"], row["disease"]] for row in rows_of(path)]) for path in paths]

@@ -14,6 +14,7 @@ from fedns.algorithms.curvature import Model
 from fedns.algorithms.searches import Ray
 from fedns.core.shards import Shards
 from fedns.federation.site.answering import Answering
+from fedns.federation.site.budget import Budget, fingerprint
 from fedns.federation.site.concentration import Concentration, PartOfRows, Table, squared_norms
 from fedns.federation.site.explain import meaning
 from fedns.federation.site.guard import Guard, Question, points_of
@@ -169,7 +170,7 @@ def test_all_rows_are_looked_at_only_where_a_part_leaves_doubt(tmp_path, monkeyp
     looks.clear()
     assert not rule.passes_at_a_glance(problem, np.full(5, -1.5))  # the pass that is to come has the sums of so few
     assert looks == []
-    monkeypatch.setattr("fedns.federation.site.concentration_rule._MANY_ROWS", 3200)
+    monkeypatch.setattr("fedns.federation.site.concentration._MANY_ROWS", 3200)
     assert rule.passes_at_a_glance(problem, np.full(5, -1.5)) and rule.has_passed(problem, np.full(5, -1.5))
     assert looks == [64]
 
@@ -222,14 +223,15 @@ def test_what_the_limits_mean_is_said_in_sentences(tmp_path):
     x[:, 4] = np.arange(45) == 3
     columns = [f"c{number}" for number in range(13)]
     shards = Shards.from_arrays(x, np.where(np.arange(45) < 3, 1.0, -1.0), [45], columns=columns)
-    assert meaning(Permissions(rounds=7), shards, tmp_path) == [
+    assert meaning(Permissions(rounds=7), shards, Budget(tmp_path, fingerprint(shards))) == [
         "45 rows, 14 coefficients with the intercept",
         "a gradient of 14 coefficients is permitted",
         "a full Hessian of 14 coefficients is permitted",
         "sketches of up to 11 rows, sjlt up to 3, with secret random numbers",
         "an outcome has fewer rows than your limit of 5: this site will refuse",
         "column 'c4' has a level in fewer than 5 rows: those rows are taken to have the usual value",
-        "asked about at 0 of 1000 permitted points; sent 0 of 585 permitted numbers and 0 of 2925 in sketches",
+        "asked about at 0 of 1000 permitted points; sent 0 of 585 permitted numbers, 0 of 2925 in sketches and 0 of 20 "
+        "tables of scores",
         "changed by you: rounds = 7",
     ]
     assert meaning(Permissions(smallest_rows=46), shards)[1] == "fewer rows than your limit of 46: this site will refuse"

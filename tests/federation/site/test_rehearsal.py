@@ -71,7 +71,7 @@ class Engine:
     def serve(self, *_): rehearsal.rehearse(type("A", (), {"name": "a"}), None, None, "")
 command.engine_named = lambda name: Engine()
 command.SiteConfig.read = lambda path: type("C", (), {"name": "n", "engine": "e", "credentials": None})
-command.run_site("site.toml")
+command.run_site("site.toml", "no:factory")
 """
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -19,12 +20,13 @@ from fedns.federation.coordinator import plausibility
 from fedns.federation.coordinator.state import RunState
 from fedns.federation.coordinator.status import SiteStatus
 from fedns.federation.protocol.absence import FederationError, SiteRefuses
-from fedns.federation.protocol.opening import opening, read_introduction
+from fedns.federation.protocol.opening import BUDGET_LEVELS, opening, read_introduction
 from fedns.federation.protocol.packets import ANSWER, ASK, KINDS, OPEN, OVERFLOW, REFUSAL, UNABLE, Packet, VersionError
 from fedns.federation.protocol.transport import Arrival, Transport
 from fedns.numerics.linalg import packed_size
 from fedns.runs.policy import Policy
 
+log = logging.getLogger("fedns.coordinator")
 PAUSE_SECONDS = 0.2  # between two looks at whether a site is back
 REPEATED_SECONDS = 60.0  # how often the same trouble of a site is a line of the log again
 LONGEST_SENTENCE = 1000  # of a refusal, in bytes
@@ -70,13 +72,25 @@ class Link:
             columns = told["blanked_columns"]
         except (ValueError, RecursionError, KeyError, TypeError):
             columns = None
-        if type(columns) is not int or not 0 <= columns < 2**31:
+        spent, enough = (
+            (told.get("budget_spent", 0.0), told.get("budget_is_enough", True)) if columns is not None else (0, 0)
+        )
+        if (
+            type(columns) is not int
+            or not 0 <= columns < 2**31
+            or spent not in (0.0, *BUDGET_LEVELS)
+            or type(enough) is not bool
+        ):
             raise MessageError("what it said when the run was opened cannot be read")
         status, name = self.statuses[client], self.sites[client]
         status.blanked_columns, status.runs = columns, read_introduction(told.get("runs"))
+        status.budget_spent, status.budget_is_enough = spent, enough
         self.log_event("joined", site=name, runs=status.runs)
         opened = {"site": name, "round": 0, "exchange": self.state.exchange, "purpose": "opens a run", "kind": "Opening"}
         self.ledger(**opened, direction="downlink", fields=[], bytes=length, runs=status.runs)
+        if status.budget_note:
+            self.log_event("budget", site=name, reason=status.budget_note)
+            log.warning("%s", status.budget_note)
         if columns:
             self.log_event("blanked", site=self.sites[client], reason=self.statuses[client].note)
 

@@ -22,6 +22,8 @@ class SiteStatus:
     downlink_bytes: int = 0
     envelope_bytes: int = 0  # what engine and packets add to the messages
     blanked_columns: int = 0  # in which its owner's limits have replaced rare levels
+    budget_spent: float = 0.0  # the mark that what has left it had passed when the run was opened, of what its owner permits
+    budget_is_enough: bool = True  # for all rounds of the run
     runs: str = ""  # the versions that it computes with, in its own words
     heard: float = 0.0  # when it last spoke, in seconds since 1970; 0: never
     asked: float = 0.0  # since when it has been asked without a word; 0: it is not
@@ -39,6 +41,13 @@ class SiteStatus:
     @property
     def last_heard(self) -> str:
         return f"{max(0.0, time.time() - self.heard):.0f} s ago" if self.heard else "never"
+
+    @property
+    def budget_note(self) -> str:
+        """What to know of the budget of its owner's limits before a run; nothing for most."""
+        found = [f"more than {100 * self.budget_spent:.0f} % of what may leave it has left"] if self.budget_spent else []
+        found += [] if self.budget_is_enough else ["what is left may end before the rounds of this run do"]
+        return f"site '{self.name}': {'; '.join(found)}" if found else ""
 
     @property
     def note(self) -> str:

@@ -14,6 +14,7 @@ from fedns.runs.spec import Spec
 
 VERSION_FIELD = "fedns"
 LONGEST_WORDS = 200
+BUDGET_LEVELS = (0.5, 0.8, 0.95)  # shares of a budget at which its owner, and whoever opens a run, are warned
 
 
 def opening(spec: Spec) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from fedns.core.clients import Clients, Handler
 from fedns.core.messages import Message
 from fedns.core.shards import Shards
 from fedns.federation.site.budget import Line
+from fedns.federation.site.explain import level_of, what_left
 from fedns.federation.site.guard import Guard, Question, check_points, hash_of, told_by
 from fedns.federation.site.local_path import steps_of
 from fedns.federation.site.permissions import Refusal
@@ -25,6 +27,7 @@ from fedns.problems.problem import CodedBlock, Problem
 
 FloatArray = NDArray[np.float64]
 P = TypeVar("P", bound=Problem)
+log = logging.getLogger("fedns.site")
 _TOO_FAR = 100.0  # times the loss where a search began
 
 
@@ -109,7 +112,13 @@ class Answering:
                 self.guard.check_budget(spent, asked, numbers, sketched)
             left = [table for table in asked.tables if reply is not None and table not in spent.tables]
             line = Line(asked.points, digest, numbers, sketched, asked.run.hex(), asked.round, time.time(), left)
+            before = level_of(self.guard.spending(spent))
             budget.spend(line, self.guard.reserved_ahead)
+            after = self.guard.spending(spent)
+        if level_of(after) > before:
+            log.warning(
+                "R5: %.0f %% of what may leave about these rows has left: %s", 100 * level_of(after), what_left(after)
+            )
 
     def settle(self) -> None:
         """Wait for the disk, where the answer may not leave before."""

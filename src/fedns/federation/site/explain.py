@@ -1,11 +1,15 @@
-"""What a site's limits mean for its table, in sentences, before anything leaves it."""
+"""What a site's limits mean for its table, and what is left of its budget: in sentences, before anything leaves it."""
 
 from __future__ import annotations
 
-from pathlib import Path
+import math
+from collections.abc import Mapping
+from typing import NamedTuple
 
+from fedns.core.algorithm import Algorithm
 from fedns.core.shards import Shards
-from fedns.federation.site.budget import Budget, fingerprint
+from fedns.federation.protocol.opening import BUDGET_LEVELS
+from fedns.federation.site.budget import Budget, Spent
 from fedns.federation.site.levels import has_small_group, named_columns, rare_levels
 from fedns.federation.site.permissions import Permissions, changed
 
@@ -16,23 +20,104 @@ _RARE = {
 }
 
 
+class Spending(NamedTuple):
+    """One kind of what may leave: how much has, and how much may over all runs."""
+
+    what: str
+    spent: int
+    most: float
+
+    @property
+    def left(self) -> float:
+        return self.most - self.spent
+
+    @property
+    def share(self) -> float:
+        return self.spent / self.most if self.most > 0 else float(self.spent > 0)
+
+
+def spending(permissions: Permissions, spent: Spent, size: int) -> tuple[Spending, ...]:
+    """Of a table with so many numbers: points, numbers, numbers in sketches, tables of scores."""
+    own = permissions
+    return (
+        Spending("points", spent.amounts.points, own.points),
+        Spending("numbers", spent.numbers, own.largest_released_fraction * size),
+        Spending("numbers in sketches", spent.sketched, own.largest_sketched_fraction * size),
+        Spending("tables of scores", len(spent.tables), own.score_tables),
+    )
+
+
+def level_of(found: tuple[Spending, ...]) -> float:
+    """The highest of `BUDGET_LEVELS` that the most used kind has reached; 0 below all."""
+    return max((level for level in BUDGET_LEVELS if max(one.share for one in found) >= level), default=0.0)
+
+
+def what_left(found: tuple[Spending, ...]) -> str:
+    """What has left, in words for the owner."""
+    points, numbers, sketched, tables = found
+    return (
+        f"asked about at {points.spent} of {points.most} permitted points; sent {numbers.spent} of {numbers.most:.0f} "
+        f"permitted numbers, {sketched.spent} of {sketched.most:.0f} in sketches and {tables.spent} of {tables.most} tables "
+        "of scores"
+    )
+
+
+class Need(NamedTuple):
+    """How many numbers a run takes at least: with a single round, and with each that comes after it."""
+
+    once: int
+    each_round: int
+
+    @classmethod
+    def of(cls, asked: Mapping[str, int], method: Algorithm, evaluation: int, looks: int) -> Need:
+        """asked: the numbers in an answer, by what may be asked for. evaluation: those of a look at the objective, which is
+        made before the first round and after each. looks: those of the looks that a fit is told its precision by."""
+        of_method = [asked[handler.__name__] for handler in method.handlers() if handler.__name__ in asked]
+        each = sum(of_method) if method.asks_for_all else min(filter(None, of_method), default=0)
+        return cls(each + 2 * evaluation + looks, each + evaluation)
+
+    def rounds_within(self, found: tuple[Spending, ...]) -> float:
+        """For how many rounds what is left is enough; none where it is not enough for the first."""
+        points, numbers = found[0].left, found[1].left
+        if points < 1 or numbers < self.once:
+            return 0.0
+        further = (numbers - self.once) // self.each_round if self.each_round else math.inf
+        return min(points, 1.0 + further)
+
+
 def meaning(
-    permissions: Permissions, shards: Shards, state: Path | None = None, *, intercept: bool = True, outputs: int = 1
+    permissions: Permissions, shards: Shards, budget: Budget | None = None, *, intercept: bool = True, outputs: int = 1
 ) -> list[str]:
-    """One sentence per limit that matters here; `state` is the folder with the site's budget; outputs: margins of a row."""
+    """One sentence per limit that matters here, and what has left; outputs: margins of a row."""
     rows, width = shards.num_samples, (shards.num_columns + int(intercept)) * outputs
     found = [f"{rows} rows, {width} coefficients{' with the intercept' if intercept else ''}"]
     if rows < permissions.smallest_rows:
         return [*found, f"fewer rows than your limit of {permissions.smallest_rows}: this site will refuse"]
     found += _answers(permissions, rows, width)
     found += _levels(permissions, shards, outputs)
-    if state is not None:
-        spent, size = Budget(state, fingerprint(shards)).spent(), rows * shards.num_columns
-        found.append(
-            f"asked about at {spent.amounts.points} of {permissions.points} permitted points; sent {spent.numbers} of "
-            f"{permissions.largest_released_fraction * size:.0f} permitted numbers and {spent.sketched} of "
-            f"{permissions.largest_sketched_fraction * size:.0f} in sketches"
-        )
+    if budget is not None:
+        found.append(what_left(spending(permissions, budget.spent(), rows * shards.num_columns)))
+    return [*found, *(f"changed by you: {text}" for text in changed(permissions))]
+
+
+def meaning_for_studies(permissions: Permissions, rows: int, columns: int, budget: Budget) -> list[str]:
+    """The same of a table whose columns a study will name: what is permitted of it depends on how many that are."""
+    found = [f"{rows} rows of {columns} columns, which a study chooses from"]
+    if rows < permissions.smallest_rows:
+        return [*found, f"fewer rows than your limit of {permissions.smallest_rows}: this site will refuse"]
+    gradient, most = rows - permissions.rows_beyond_coefficients, rows / max(permissions.rows_per_coefficient, 1e-9)
+    found.append(f"gradients of up to {gradient} coefficients are permitted, full Hessians of up to {min(most, rows):.0f}")
+    limit = permissions.smallest_level
+    found.append(
+        f"an outcome needs {limit} rows here, and so does a level of a column: rare_levels = {permissions.rare_levels!r}"
+    )
+    spent = budget.spent()
+    found.append(
+        f"asked about at {spent.amounts.points} of {permissions.points} permitted points; sent {spent.numbers} numbers and "
+        f"{spent.sketched} in sketches, of {permissions.largest_released_fraction:g} and "
+        f"{permissions.largest_sketched_fraction:g} times as many as a study codes, and {len(spent.tables)} of "
+        f"{permissions.score_tables} tables of scores"
+    )
     return [*found, *(f"changed by you: {text}" for text in changed(permissions))]
 
 

@@ -24,12 +24,15 @@ from fedns.core.clients import Handler, messages_of
 from fedns.core.messages import Discloses, Message
 from fedns.core.shards import Shards
 from fedns.federation.site.budget import HOUR, MINUTE, Amounts, Budget, Spent, fingerprint
-from fedns.federation.site.concentration_rule import ConcentrationRule
+from fedns.federation.site.concentration import ConcentrationRule
+from fedns.federation.site.explain import Need, Spending, spending
 from fedns.federation.site.levels import blanked, has_small_group, named_columns, rare_levels
 from fedns.federation.site.permissions import Permissions, Refusal, small_group
 from fedns.numerics.backend import ROW_SAMPLING, SJLT, SketchPlan
 from fedns.numerics.linalg import packed_size
+from fedns.problems.evaluation import evaluate_locally
 from fedns.problems.problem import Problem
+from fedns.runs.builder import algorithm_of
 from fedns.runs.spec import Spec
 from fedns.sketches import Sketch
 
@@ -143,6 +146,21 @@ class Guard:
             self.admit_settings(owner)
             if isinstance(owner, Algorithm):
                 self.check_batches(owner.fewest_rows(self._num_rows), problem.num_features(self._num_columns))
+
+    def rounds_left(self, spec: Spec, handlers: Mapping[str, Handler], problem: Problem) -> float:
+        """R5: for how many rounds of a run what is left of the budget is enough."""
+        width = problem.num_features(self._num_columns)
+        told = {name: told_by(messages_of(handler)[1]) for name, handler in handlers.items()}
+        asked = {name: one.least(width) for name, one in told.items()}
+        method = {handler.__name__ for handler in algorithm_of(spec).handlers()}
+        looks = [asked[name] for name, one in told.items() if one.curvature and name not in method]
+        evaluation = asked.get(evaluate_locally.__name__, 0)
+        need = Need.of(asked, algorithm_of(spec), evaluation, min(looks, default=0) if spec.agreement else 0)
+        return need.rounds_within(self.spending(self.budget.spent()))
+
+    def spending(self, spent: Spent) -> tuple[Spending, ...]:
+        """What has left of what may."""
+        return spending(self.permissions, spent, self._num_rows * self._num_columns)
 
     def admit_settings(self, owner: object) -> None:
         """R6 on every whole number that the coordinator has set, however deep it lies."""

@@ -17,7 +17,10 @@ from fedns import __version__
 from fedns.core.errors import DataError, unknown
 from fedns.core.shards import Shards
 from fedns.data.datasets import Dataset, load
+from fedns.data.files.frames import SUFFIXES
+from fedns.data.files.opening import format_suffix
 from fedns.federation.config import SITE_FILE, DataSource, SiteConfig
+from fedns.federation.site.budget import Budget, fingerprint
 from fedns.numerics import memory
 from fedns.numerics.packed import PackedRows
 from fedns.numerics.rows import DenseRows, SparseRows
@@ -35,6 +38,30 @@ def site_shards(config: SiteConfig) -> Shards:
         return _parse(source, None).packed
     folder = config.folder / config.state / "rows" / _key(path, source)
     return _mapped(folder, lambda room: _parse(source, room))
+
+
+def table_file(config: SiteConfig) -> Path:
+    """The file that holds a site's rows."""
+    path = config.folder / config.data.dataset
+    if not path.is_file():
+        raise DataError(f"'{path}' does not exist: 'dataset' in {SITE_FILE} is a path from the folder of that file")
+    return path
+
+
+def holds_a_table(config: SiteConfig) -> bool:
+    """Whether studies can be about the site's file: what leaves of it is one budget, however it is coded."""
+    return format_suffix(Path(config.data.dataset)) in SUFFIXES
+
+
+def mark_of(table: Path) -> str:
+    """Tells a table from any other, by all its bytes."""
+    return hashlib.sha256(table.read_bytes()).hexdigest()[:32]
+
+
+def budget_of(config: SiteConfig) -> Budget:
+    """The budget that requests to this site are counted in: that of its table, or that of its rows."""
+    mark = mark_of(table_file(config)) if holds_a_table(config) else fingerprint(site_shards(config))
+    return Budget(config.folder / config.state, mark)
 
 
 def read_from_disk(shards: Shards) -> str:

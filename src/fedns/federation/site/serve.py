@@ -1,38 +1,33 @@
-"""What answers for a site, made from its file."""
+"""What every service of a site is made with, whatever its rows are coded by."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
+from fedns.data.files.frames import Frame, read_frame
 from fedns.federation.config import SiteConfig
 from fedns.federation.site.budget import reset_budgets
-from fedns.federation.site.explain import meaning
+from fedns.federation.site.explain import meaning, meaning_for_studies
 from fedns.federation.site.guard import Guard
-from fedns.federation.site.metrics import watched
 from fedns.federation.site.rehearsal import rehearse
-from fedns.federation.site.rows import read_from_disk, site_shards
-from fedns.federation.site.service import SiteService
+from fedns.federation.site.rows import budget_of, holds_a_table, read_from_disk, site_shards, table_file
 from fedns.numerics.backend import on_device
 from fedns.problems.problem import Problem
-from fedns.runs.builder import algorithm_of, at_site
+from fedns.runs.builder import algorithm_of
 from fedns.runs.spec import Spec
 
 log = logging.getLogger("fedns.site")
 
 
-def site_service(config: SiteConfig) -> SiteService:
-    """The service that answers for this site."""
-    shards = site_shards(config)  # a file that cannot be read is better known before anybody connects
-    if larger := read_from_disk(shards):
-        log.info("%s", larger)
-    for sentence in meaning(config.permit, shards, config.folder / config.state):
-        log.info("%s", sentence)
-    state = config.folder / config.state
-    build = partial(at_site, device=found_device(config))
-    return SiteService(config.name, lambda spec: shards, build, config.permit, state, prepare=prepare)
+def limits_of(config: SiteConfig, frame: Frame | None = None) -> list[str]:
+    """What the limits in a site's file mean for its rows, and what has left of them. frame: the table, where it is read."""
+    if holds_a_table(config) and config.data.target is None:  # a study names its columns
+        table = frame or read_frame(table_file(config))
+        return meaning_for_studies(config.permit, table.num_rows, len(table.columns), budget_of(config))
+    shards = site_shards(config)
+    larger = read_from_disk(shards)
+    return [*([larger] if larger else []), *meaning(config.permit, shards, budget_of(config))]
 
 
 def found_device(config: SiteConfig) -> str | None:
@@ -46,12 +41,6 @@ def found_device(config: SiteConfig) -> str | None:
 def prepare(spec: Spec, problem: Problem, guard: Guard) -> None:
     """Compile what a run will call, before it is said to be open."""
     rehearse(algorithm_of(spec), problem, guard, spec)
-
-
-def service(path: str | Path) -> Callable[[bytes], bytes]:
-    """The same from the path of the site's file."""
-    config = SiteConfig.read(Path(path))
-    return watched(config.name, site_service(config).answer, config.metrics_port)
 
 
 def reset_budget(path: Path) -> int:

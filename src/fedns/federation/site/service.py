@@ -24,6 +24,7 @@ from fedns.federation.protocol.opening import introduction, read_opening
 from fedns.federation.protocol.packets import ANSWER, ASK, OPEN, OVERFLOW, REFUSAL, UNABLE, Packet
 from fedns.federation.site.answering import Answering
 from fedns.federation.site.budget import NO_MORE, Budget, Line
+from fedns.federation.site.explain import level_of
 from fedns.federation.site.guard import Guard, admit_description, admit_opening, check_description
 from fedns.federation.site.memory import RunMemory
 from fedns.federation.site.permissions import Permissions, Refusal
@@ -125,8 +126,15 @@ class SiteService:
         log.info("a run is opened: %s, digest %s", spec.method, " or ".join(spec.pins) if spec.agreement else spec.digest)
         purpose = f"opens a run, fedns {coordinator}" if coordinator else "opens a run"
         self._note(packet, "downlink", "Opening", {}, len(packet.body), purpose)
-        facts = {"site": self.name, "blanked_columns": self._guard(spec).blanked_columns, "runs": introduction()}
-        return json.dumps(facts).encode()
+        return json.dumps(self._facts(spec)).encode()
+
+    def _facts(self, spec: Spec) -> dict[str, Any]:
+        """What a coordinator is told of a run that is opened; of the budget no more than which mark it has passed."""
+        guard, (problem, handlers) = self._guard(spec), self._handlers(spec)
+        found = guard.spending(guard.budget.spent())
+        facts = {"site": self.name, "blanked_columns": guard.blanked_columns, "runs": introduction()}
+        enough = guard.rounds_left(spec, handlers, problem) >= spec.rounds
+        return facts | {"budget_spent": level_of(found), "budget_is_enough": enough}
 
     def _open_new(self, packet: Packet, spec: Spec) -> RunMemory:
         """A run that may begin; one that may not is counted, since whether rows suit a study is told by that, too."""
@@ -136,9 +144,11 @@ class SiteService:
         admit_opening(self._permissions, budget.spent(), opening, self._folder.glob("*.npz"))
         try:
             guard = self._guard(spec)
-            guard.admit_run(handlers, problem)
             with self._private():
                 problem.loss.check_targets(guard.shards)
+            guard.admit_run(handlers, problem)
+            if guard.rounds_left(spec, handlers, problem) < 1 and not self._opened_before(spec):
+                raise Refusal("R5", f"what is left of its budget is not enough for a single round of {spec.method}")
         except Exception as error:
             if not disk_trouble(error):  # which tells of no rows
                 with budget.held():
@@ -147,6 +157,14 @@ class SiteService:
             raise
         self._prepare(spec, problem, guard)
         return RunMemory(spec, packet.site, guard.fingerprint)
+
+    def _opened_before(self, spec: Spec) -> bool:
+        """Whether a run has the same description as one that was opened: the same answers again cost nothing."""
+        for path in self._folder.glob("*.npz"):
+            with contextlib.suppress(MessageError, OSError):  # it may be damaged, or gone
+                if RunMemory.load(path).spec == spec:
+                    return True
+        return False
 
     def _budget(self, spec: Spec) -> Budget:
         """Of the table that a run is about, known before a study has coded any of its rows."""
