@@ -27,6 +27,24 @@ def test_draft_check_fit_look(hospitals, fedns_command):
     assert "<h1>disease ~ age" in page and "chest_pain[typical]" in page and study.digest in page
 
 
+def test_a_fit_that_has_not_converged_says_so_first(hospitals, fedns_command):
+    text = (hospitals / "study.toml").read_text(encoding="utf-8")
+    (hospitals / "short.toml").write_text(text.replace("rounds = 50", "rounds = 1"), encoding="utf-8")
+    command = ("fit", hospitals / "short.toml", hospitals / "hospitals", "--out")
+    code, out, _ = fedns_command(*command, hospitals / "first")
+    assert code == 1 and out.startswith("not converged: used all 1 rounds\n") and "log-likelihood" not in out
+    new = (
+        "predict",
+        hospitals / "first" / "model.json",
+        hospitals / "hospitals" / "chur.csv",
+        "--out",
+        hospitals / "new.csv",
+    )
+    assert fedns_command(*new)[1].startswith("the model's fit has not converged: used all 1 rounds\n")
+    code, out, _ = fedns_command(*command, hospitals / "second", "--unconverged")
+    assert code == 1 and out.startswith("not converged: used all 1 rounds\n") and "log-likelihood" in out
+
+
 def test_a_sites_limits_are_asked_too(hospitals, fedns_command):
     site = hospitals / "site.toml"
     site.write_text('name = "chur"\nengine = "flower"\n[data]\ndataset = "chur.csv"\n', encoding="utf-8")

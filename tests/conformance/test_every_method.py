@@ -176,3 +176,20 @@ def test_every_method_introduces_itself(method):
     kind = type(method)
     assert method.name == kind.name and kind.summary and kind.paper and kind.uplink and kind.theory
     assert kind.heterogeneous in ("yes", "no", "-")
+
+
+OTHERS = {  # parameters with which a method records something else
+    "fednl": [{"variant": "pp"}],
+    "fedavg": [{"learning_rate": 0.1}],
+    "localnewton": [{"finish": "giant", "finish_after": 1}],
+    "gd": [{"step_size": 0.1}],
+}
+
+
+def test_every_method_records_in_every_round_what_it_declares(method):
+    """A run ends by a declared number: it is there in every round, and nothing that always is stays undeclared."""
+    kind = type(method)
+    assert len(set(kind.reports)) == len(kind.reports) and (not kind.ends_by_decrement or "newton_decrement" in kind.reports)
+    made = [method, *(kind(**parameters) for parameters in OTHERS.get(method.name, []))]
+    always = [set(record.diagnostics) for one in made for record in simulate(one).records[1:]]
+    assert always and set.intersection(*always) == set(kind.reports)

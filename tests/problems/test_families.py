@@ -58,13 +58,21 @@ def test_what_the_sums_say_is_what_statsmodels_says(family, weighted):
 @pytest.mark.parametrize("name", list(FAMILIES))
 def test_every_family_has_a_loss_for_each_link_and_refuses_others(name):
     family = FAMILIES[name]
+    needed = {"dispersion": 0.7} if name == "negative_binomial" else {}
     for link in family.links:
-        made = family(link=link)
+        made = family.made_of(link, needed)
         mean = made.mean(np.array([[0.3]]))[0, -1] if name == "multinomial" else made.mean(np.array(0.3))
         assert made.margin(float(mean)) == pytest.approx(0.3)
         assert isinstance(made.loss, fedns.Loss)
     with pytest.raises(fedns.ConfigError, match=name):
-        family(link="cauchit")
+        family.made_of("cauchit", needed)
+    with pytest.raises(fedns.ConfigError, match=f"family {name} has no scale: leave it out"):
+        family.made_of("", {"scale": 1.0})
+
+
+def test_a_parameter_without_a_usual_value_is_never_guessed():
+    with pytest.raises(fedns.ConfigError, match="family negative_binomial needs its dispersion: give dispersion = a number"):
+        FAMILIES["negative_binomial"].made_of("", {})
 
 
 def test_ratios_are_named():

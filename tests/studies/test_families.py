@@ -79,6 +79,7 @@ def test_a_study_file_names_link_and_parameters_beside_the_family():
         ({"family": "poisson", "dispersion": 0.7}, "dispersion"),
         ({"family": "poisson", "link": "probit"}, "probit"),
         ({"family": "negative_binomial", "dispersion": -1.0}, "> 0"),
+        ({"family": "negative_binomial"}, "needs its dispersion"),
         ({"family": "huber"}, "huber"),
         ({"family": "weibull"}, "weibull"),
     ],

@@ -79,6 +79,7 @@ class DistributedNewton(Algorithm):
     )
     uplink: ClassVar[str] = "M"
     theory: ClassVar[str] = "log 1/δ, to a biased point"
+    reports: ClassVar[tuple[str, ...]] = ("step_norm", "trimmed_clients")
     heterogeneous: ClassVar[str] = "no"
 
     def handlers(self) -> tuple[Handler, ...]:

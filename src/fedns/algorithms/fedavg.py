@@ -139,6 +139,7 @@ class FedAvg(Algorithm):
     paper: ClassVar[str] = "McMahan et al., Communication-Efficient Learning of Deep Networks, AISTATS 2017, Algorithm 1"
     uplink: ClassVar[str] = "M (4 M + 4 while the learning rate is searched for)"
     theory: ClassVar[str] = "1/δ, to a biased point"
+    reports: ClassVar[tuple[str, ...]] = ("candidates", "learning_rate")
     heterogeneous: ClassVar[str] = "yes"
 
     @property

@@ -49,6 +49,8 @@ class FedNDES(Algorithm):
     paper: ClassVar[str] = "Li et al., FedNS, AAAI 2024, Algorithm 2"
     uplink: ClassVar[str] = "k M + M + 13, k doubling near the optimum"
     theory: ClassVar[str] = "log log 1/δ claimed; log 1/δ with a fixed k"
+    reports: ClassVar[tuple[str, ...]] = ("newton_decrement", "sketch_size", "step_size")
+    ends_by_decrement: ClassVar[bool] = True
     heterogeneous: ClassVar[str] = "yes"
     draws_random_numbers: ClassVar[bool] = True
 

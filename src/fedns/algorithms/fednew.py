@@ -65,6 +65,8 @@ class ADMMDirections(Algorithm):
     refresh: CountOrZero = 1  # rounds between Hessians; 0 means only at the start
     scale: Literal["mean", "sum"] = "mean"
 
+    reports: ClassVar[tuple[str, ...]] = ("direction_norm", "step_size")
+
     def init(self, problem: Problem, cohort: Cohort) -> FedNewState:
         return FedNewState(cohort.start, np.zeros(cohort.num_features), np.int64(0), np.float64(self._weights(cohort).sum()))
 

@@ -138,6 +138,7 @@ class FedNL(Algorithm):
     paper: ClassVar[str] = "Safaryan, Islamov, Qian, Richtarik, FedNL, ICML 2022, Algorithms 1 to 3"
     uplink: ClassVar[str] = "M + R(M+1) for rank-R, M + 2K for top-K (+1 with option 2); M(M+1)/2 once"
     theory: ClassVar[str] = "log 1/δ, super-linear locally"
+    reports: ClassVar[tuple[str, ...]] = ("step_size",)
     heterogeneous: ClassVar[str] = "yes"
 
     def __post_init__(self) -> None:
@@ -302,6 +303,7 @@ class NewtonZero(Algorithm):
     paper: ClassVar[str] = "Safaryan, Islamov, Qian, Richtarik, FedNL, ICML 2022, section on Newton-Zero"
     uplink: ClassVar[str] = "M; M(M+1)/2 once"
     theory: ClassVar[str] = "log 1/δ, locally"
+    reports: ClassVar[tuple[str, ...]] = ("newton_decrement", "step_size")
     sees_partition: ClassVar[bool] = False
 
     def handlers(self) -> tuple[Handler, ...]:

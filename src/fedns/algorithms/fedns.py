@@ -75,6 +75,8 @@ class FedNS(Algorithm):
     paper: ClassVar[str] = "Li et al., FedNS, AAAI 2024, Algorithm 1"
     uplink: ClassVar[str] = "k M + M"
     theory: ClassVar[str] = "log log 1/δ claimed; log 1/δ with a fixed k"
+    reports: ClassVar[tuple[str, ...]] = ("newton_decrement", "step_size")
+    ends_by_decrement: ClassVar[bool] = True
     heterogeneous: ClassVar[str] = "yes"
     draws_random_numbers: ClassVar[bool] = True
 

@@ -41,6 +41,7 @@ class GradientDescent(Algorithm):
     paper: ClassVar[str] = "textbook; Armijo, Pacific Journal of Mathematics 1966"
     uplink: ClassVar[str] = "M + 13; M with a given step size"
     theory: ClassVar[str] = "κ log 1/δ"
+    reports: ClassVar[tuple[str, ...]] = ("step_size",)
     sees_partition: ClassVar[bool] = False
 
     def handlers(self) -> tuple[Handler, ...]:

@@ -63,6 +63,7 @@ class GIANT(Algorithm):
     paper: ClassVar[str] = "Wang, Roosta, Xu and Mahoney, GIANT, NeurIPS 2018, Algorithm 1"
     uplink: ClassVar[str] = "2 M + 13"
     theory: ClassVar[str] = "log 1/δ"
+    reports: ClassVar[tuple[str, ...]] = ("newton_decrement", "step_size")
 
     def handlers(self) -> tuple[Handler, ...]:
         return (local_gradient, local_direction, *search_handlers(self.line_search))

@@ -53,6 +53,7 @@ class LBFGS(Algorithm):
     paper: ClassVar[str] = "Liu and Nocedal, On the limited memory BFGS method, Mathematical Programming 1989"
     uplink: ClassVar[str] = "M + 13"
     theory: ClassVar[str] = "linear; no better bound than gradient descent"
+    reports: ClassVar[tuple[str, ...]] = ("pairs", "step_size")
     sees_partition: ClassVar[bool] = False
 
     def handlers(self) -> tuple[Handler, ...]:

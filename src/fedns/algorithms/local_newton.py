@@ -84,6 +84,7 @@ class LocalNewton(Algorithm):
     paper: ClassVar[str] = "Gupta et al., LocalNewton: Reducing Communication Rounds for Distributed Learning, UAI 2021"
     uplink: ClassVar[str] = "M; 2 M + 13 once GIANT finishes"
     theory: ClassVar[str] = "log 1/δ, to a biased point"
+    reports: ClassVar[tuple[str, ...]] = ("local_steps",)
     heterogeneous: ClassVar[str] = "no"
 
     def __post_init__(self) -> None:

@@ -43,6 +43,8 @@ class FedNewton(Algorithm):
     paper: ClassVar[str] = "Li et al., FedNS, AAAI 2024, equation of the section on FedNewton"
     uplink: ClassVar[str] = "M(M+1)/2 + M"
     theory: ClassVar[str] = "log log 1/δ"
+    reports: ClassVar[tuple[str, ...]] = ("newton_decrement", "step_size")
+    ends_by_decrement: ClassVar[bool] = True
     heterogeneous: ClassVar[str] = "yes"
     sees_partition: ClassVar[bool] = False
 

@@ -95,6 +95,7 @@ class SHED(Algorithm):
     paper: ClassVar[str] = "Dal Fabbro, Dey, Rossi, Schenato, SHED, Automatica 2024 (arXiv 2202.05800), Algorithm 1"
     uplink: ClassVar[str] = "M + q(M+1) + 1 + 13"
     theory: ClassVar[str] = "log 1/δ, super-linear once all eigenpairs are sent"
+    reports: ClassVar[tuple[str, ...]] = ("eigenpairs_known", "newton_decrement", "step_size")
     heterogeneous: ClassVar[str] = "yes"
 
     def __post_init__(self) -> None:

@@ -89,6 +89,9 @@ def fit(
     smallest_count: SmallestCount = 5,
     out: Annotated[Path, option("Folder of the results.", "runs/fit")] = Path("runs/fit"),
     standard_errors: Annotated[str, option("model, HC0 or HC1 (robust), or site (clustered by site).", "model")] = "model",
+    unconverged: Annotated[
+        bool, option("Standard errors and p values also of a fit that has not converged.", False, "--unconverged")
+    ] = False,
     resume: Annotated[bool, option("Go on with the fit over sites that was interrupted.", False, "--resume")] = False,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
@@ -112,6 +115,8 @@ def fit(
         found = fit_over_sites(Study.read(study), federation, out, resume=resume, overwrite=overwrite)
     else:
         found = fit_study(Study.read(study), _frames(tables or [], site_column), smallest_count=smallest_count)
+    if unconverged:
+        found = found.although_unconverged()
     path = write_fit(found, out, standard_errors, overwrite=overwrite)
     if not quiet:
         typer.echo(found.summary(standard_errors))
@@ -140,6 +145,8 @@ def predict(
     results = Results(out.parent, f"prediction {out.name}")
     results.refuse([out.name], overwrite=overwrite)
     loaded = Model.load(model)
+    if loaded.not_converged:
+        typer.echo(f"the model's fit has not converged: {loaded.not_converged}")
     found = loaded.predict(table, kind=standard_errors) if site is None else loaded.survival(table, site)
     results.begin([out.name])
     write_whole(out, found.to_csv(), durable=False)

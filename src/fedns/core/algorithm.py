@@ -54,6 +54,8 @@ class Algorithm(Checked, ABC):
     heterogeneous: ClassVar[str] = (
         "-"  # the FedNS paper's word on clients that differ, "yes" or "no"; this where it has none
     )
+    reports: ClassVar[tuple[str, ...]] = ()  # diagnostics that it records in every round, whatever its parameters
+    ends_by_decrement: ClassVar[bool] = False  # its Newton decrement is that of the round's Hessian, exact or sketched
     pooled: ClassVar[bool] = False  # runs on the union of the data: a yardstick, nothing is sent
     sees_partition: ClassVar[bool] = True  # False where moving rows between clients does not change the iterates
     asks_for_all: ClassVar[bool] = True  # False where the data decide which of its handlers a run needs

@@ -44,6 +44,11 @@ class Ending(Enum):
         return self in (Ending.GAP, Ending.GRADIENT, Ending.DECREMENT, Ending.METHOD)
 
     @property
+    def used_all_rounds(self) -> bool:
+        """Whether nothing but the number of rounds ended it."""
+        return self in (Ending.OUT_OF_ROUNDS, Ending.AT_OPTIMUM, Ending.IMPROVING, Ending.PLATEAU, Ending.UNSETTLED)
+
+    @property
     def key(self) -> str:
         """The name under which it is written to files."""
         return self.name.lower()

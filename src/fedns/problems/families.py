@@ -135,11 +135,12 @@ class NegativeBinomialCounts(PoissonCounts):
     """Counts with mean m = exp(z) and variance m + a m^2.
 
     - link: log.
-    - dispersion: a, above 0, which is given and not estimated.
+    - dispersion: a, above 0, which is given, not estimated, and has no usual value.
     """
 
     name: ClassVar[str] = "negative_binomial"
     links: ClassVar[Mapping[str, type[Loss]]] = {"log": NegativeBinomial}
+    needs: ClassVar[tuple[str, ...]] = ("dispersion",)
     dispersion: float = 1.0
 
     def null_margins(self, flat: Flat) -> FloatArray:

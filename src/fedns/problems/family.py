@@ -13,13 +13,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from enum import Enum
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedns.core.checked import Checked
 from fedns.core.errors import ConfigError, unknown
+from fedns.core.shards import Shards
+from fedns.numerics.backend import default
 from fedns.problems.loss import Loss
 
 FloatArray = NDArray[np.float64]
@@ -34,6 +36,11 @@ class Outcomes(Enum):
     EVENT = "an event or none: targets +1 and -1"
     TIME = "the time until an event; until when there was none, with a minus"
     CLASS = "one of several classes: targets 0, 1, ..., the reference first"
+
+    @property
+    def can_be_separated(self) -> bool:
+        """Whether rows of one kind may lie on one side of others, so that no coefficients are the likeliest."""
+        return self in (Outcomes.EVENT, Outcomes.COUNT, Outcomes.TIME, Outcomes.CLASS)
 
 
 class Flat(NamedTuple):
@@ -61,6 +68,7 @@ class Family(Checked, ABC):
     dispersion_is_known: ClassVar[bool] = True  # it is 1; else it is estimated from the rows
     has_likelihood: ClassVar[bool] = True
     has_residuals: ClassVar[bool] = True  # a row has one residual, which is its own
+    needs: ClassVar[tuple[str, ...]] = ()  # parameters that have no usual value: a study and an estimator must give them
     starts_anywhere: ClassVar[bool] = True  # the loss has curvature wherever a fit may begin, so that a study can be fitted
 
     link: str = ""
@@ -71,6 +79,22 @@ class Family(Checked, ABC):
         if self.link not in self.links:
             raise ConfigError(unknown(f"link of family {self.name}", self.link, tuple(self.links)))
         assert self.loss.name  # it is made here, so that parameters which it cannot have are refused
+
+    @classmethod
+    def parameters(cls) -> tuple[str, ...]:
+        """What must be known before a fit, beside the link."""
+        return tuple(f.name for f in fields(cls) if f.name != "link")
+
+    @classmethod
+    def made_of(cls, link: str, given: Mapping[str, float]) -> Self:
+        """The family with this link and these parameters; none is guessed that has no usual value."""
+        for name in given:
+            if name not in cls.parameters():
+                raise ConfigError(f"family {cls.name} has no {name}: leave it out")
+        for name in cls.needs:
+            if name not in given:
+                raise ConfigError(f"family {cls.name} needs its {name}: give {name} = a number, which is not estimated")
+        return cls(link=link, **given)
 
     @property
     def loss(self) -> Loss:
@@ -147,6 +171,12 @@ class Family(Checked, ABC):
         if self.dispersion_is_known:
             return 1.0
         return pearson / (weight - num_coefficients) if weight > num_coefficients else math.nan
+
+    def deviance_at(self, y: FloatArray, z: FloatArray, weights: FloatArray | None = None) -> float:
+        """The deviance of rows with these margins."""
+        rows = Shards.from_arrays(z[:, None], y, [y.size], sample_weights=weights)
+        losses = default().losses_along(self.loss, rows, np.ones(1), np.zeros(1), np.zeros(1))[0, 0] * rows.total_weights[0]
+        return self.deviance(float(losses), self.constants(y, weights))
 
     def deviance(self, losses: float, constants: FloatArray) -> float:
         """Twice what the losses are above those of a perfect fit."""

@@ -7,11 +7,12 @@ from collections.abc import Iterable, Mapping
 from fedns.core.files import csv_text
 
 COLUMNS = (
-    "class", "name", "term", "level", "reference", "coefficient", "std_error", "statistic", "p_value", "low", "high",
-    "ratio", "ratio_low", "ratio_high",
+    "converged", "class", "name", "term", "level", "reference", "coefficient", "std_error", "statistic", "p_value",
+    "low", "high", "ratio", "ratio_low", "ratio_high",
 )  # fmt: skip
 
 
-def coefficients_csv(lines: Iterable[Mapping[str, str | float]]) -> str:
-    """A line for each coefficient; what is not known of it, or not a number, is an empty cell."""
-    return csv_text([COLUMNS, *([line.get(column, "") for column in COLUMNS] for line in lines)])
+def coefficients_csv(lines: Iterable[Mapping[str, str | float]], *, converged: bool) -> str:
+    """A line for each coefficient, which says first whether the fit has converged; what is not known is an empty cell."""
+    first = {"converged": "yes" if converged else "no"}
+    return csv_text([COLUMNS, *([(first | dict(line)).get(column, "") for column in COLUMNS] for line in lines)])

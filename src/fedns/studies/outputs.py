@@ -65,13 +65,13 @@ def coefficients_csv(fit: StudyFit, kind: str = "model") -> str:
         if fit.inference is not None and fit.inference.family.ratio:
             line |= dict(zip(("ratio", "ratio_low", "ratio_high"), row.ratios, strict=True))
         lines.append(line)
-    return csv_of(lines)
+    return csv_of(lines, converged=fit.converged)
 
 
 def model(fit: StudyFit) -> dict[str, Any]:
     """Everything that predicting, and checking where a model came from, needs."""
     last = fit.history.records[-1]
-    return {
+    return ({} if fit.converged else {"not_converged": fit.reason}) | {
         "fedns_model": MODEL_FORMAT,
         "study": fit.study.as_dict(),
         "study_digest": fit.study.digest,

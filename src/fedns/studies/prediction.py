@@ -80,6 +80,7 @@ class Model:
     - covariances: by kind of standard errors.
     - residual_df: of the t distribution; None where it is the normal one.
     - baseline: of family cox, the cumulative hazards of sites.
+    - not_converged: why the fit has not converged; empty where it has.
     """
 
     design: Design
@@ -87,6 +88,7 @@ class Model:
     covariances: dict[str, FloatArray]  # (names, names) each
     residual_df: float | None = None
     baseline: Mapping[str, SiteHazard] = field(default_factory=dict)
+    not_converged: str = ""
 
     @classmethod
     def load(cls, path: str | Path) -> Model:
@@ -107,7 +109,7 @@ class Model:
             ) from None
         if agreement.study != study.digest:
             raise DataError(f"{path}: its coding was agreed on for another study")
-        return cls(design, coefficients, covariances, df, baseline)
+        return cls(design, coefficients, covariances, df, baseline, str(values.get("not_converged", "")))
 
     def predict(self, table: Any, *, level: float = 0.95, kind: str = "model") -> Predictions:
         """Expected outcomes of these rows, with intervals.

@@ -107,7 +107,7 @@ class Study(Checked):
     @cached_property
     def distribution(self) -> Family:
         """The family with its link and its parameters."""
-        return FAMILIES[self.family](link=self.link, **self.parameters)
+        return FAMILIES[self.family].made_of(self.link, self.parameters)
 
     @property
     def event_column(self) -> str:
@@ -337,5 +337,4 @@ def _check_map(study: Study) -> None:
 
 def _parameters(family: Any) -> tuple[str, ...]:
     """What a family needs to know beside its link."""
-    known = FAMILIES[family] if isinstance(family, str) and family in FAMILIES else Family
-    return tuple(f.name for f in fields(known) if f.name != "link")
+    return FAMILIES[family].parameters() if isinstance(family, str) and family in FAMILIES else ()

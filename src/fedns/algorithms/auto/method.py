@@ -59,6 +59,8 @@ class Auto(Algorithm):
     paper: ClassVar[str] = "this library, docs/auto.md"
     uplink: ClassVar[str] = "bits M / 32 + 3, curvature when needed"
     theory: ClassVar[str] = "log 1/δ; superlinear with Hessians"
+    reports: ClassVar[tuple[str, ...]] = ("curvature", "newton_decrement", "source", "step_size")
+    ends_by_decrement: ClassVar[bool] = True
     heterogeneous: ClassVar[str] = "-"
     asks_for_all: ClassVar[bool] = False
     draws_random_numbers: ClassVar[bool] = True

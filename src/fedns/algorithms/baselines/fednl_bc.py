@@ -80,6 +80,7 @@ class FedNLBC(Algorithm):
     paper: ClassVar[str] = "Safaryan, Islamov, Qian, Richtarik, FedNL, ICML 2022, Algorithm 5"
     uplink: ClassVar[str] = "R(M+1) for rank-R, and M with a probability; M(M+1)/2 once"
     theory: ClassVar[str] = "log 1/δ locally"
+    reports: ClassVar[tuple[str, ...]] = ("gradients", "newton_decrement")
     draws_random_numbers: ClassVar[bool] = True
 
     def __post_init__(self) -> None:

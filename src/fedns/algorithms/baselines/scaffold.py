@@ -67,6 +67,7 @@ class Scaffold(Algorithm):
     paper: ClassVar[str] = "Karimireddy et al., SCAFFOLD, ICML 2020, Algorithm 1, option II"
     uplink: ClassVar[str] = "M"
     theory: ClassVar[str] = "κ log 1/δ"
+    reports: ClassVar[tuple[str, ...]] = ("control_norm", "learning_rate")
 
     def handlers(self) -> tuple[Handler, ...]:
         return (self.local_change, *(() if self.learning_rate else (local_smoothness,)))

@@ -30,7 +30,7 @@ def write_report(spec: Spec, result: Result) -> Path:
     values = history.coefficients.tolist()
     names = [f"x{column}" for column in range(len(values) - spec.intercept)] + ["Intercept"] * spec.intercept
     lines = [{"name": name, "term": name, "coefficient": value} for name, value in zip(names, values, strict=True)]
-    write_whole(folder / COEFFICIENTS_FILE, coefficients_csv(lines), durable=False)
+    write_whole(folder / COEFFICIENTS_FILE, coefficients_csv(lines, converged=history.converged), durable=False)
     write_left_out(folder, dict(zip(names, values, strict=True)), result.influences)
     title = f"{spec.method} over {len(spec.sites)} sites"
     body = [

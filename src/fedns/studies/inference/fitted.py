@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from html import escape
 from typing import Any
 
 import numpy as np
@@ -49,7 +50,9 @@ FloatArray = NDArray[np.float64]
 class StudyFit:
     """A fitted study. Coefficients are on the original scale of every column.
 
-    Standard errors are of a kind: "model", "HC0" and "HC1" (robust), or "site" (clustered by site).
+    Standard errors are of a kind: "model", "HC0" and "HC1" (robust), or "site" (clustered by site). A fit that has not
+    converged has none, and no p values, since nobody knows what coefficients that are not the maximum's are worth. Whoever
+    wants to see them all the same asks for `although_unconverged()`.
     """
 
     study: Study
@@ -65,15 +68,30 @@ class StudyFit:
     method: str
     num_rows: int
     meter: Meter  # of everything: handshake, rounds, the two looks at the Hessian, and the sums for inference
-    inference: Inference | None = None  # None where a site refused the last look at the Hessian
+    worked_out: Inference | None = None  # None where a site refused the last look at the Hessian
     without: Without | None = None  # the models of all sites but one, where there are several and the fit has converged
     baseline: Mapping[str, SiteHazard] = field(default_factory=dict)  # of family cox, by site
     prediction: Predictions | str = ""  # how the model predicts, or why that is not known
     site_lines: SiteLines = field(default_factory=SiteLines)  # every message that left a site
+    shows_unconverged: bool = False  # somebody has asked for standard errors of a fit that has not converged
 
     @property
     def converged(self) -> bool:
         return self.ending.converged
+
+    @property
+    def inference(self) -> Inference | None:
+        """What the coefficients are worth; None where that is not known, or where they are not those of the maximum."""
+        return self.worked_out if self.converged or self.shows_unconverged else None
+
+    def although_unconverged(self) -> StudyFit:
+        """The same fit with standard errors, p values and intervals also where it has not converged."""
+        return replace(self, shows_unconverged=True)
+
+    @property
+    def first_line(self) -> str:
+        """What a reader must know before anything else; nothing of a fit that has converged."""
+        return "" if self.converged else f"not converged: {self.reason}"
 
     @property
     def sites(self) -> tuple[Summary, ...]:
@@ -162,7 +180,7 @@ class StudyFit:
     def remarks(self) -> tuple[str, ...]:
         """What could not be found out, and why."""
         if self.inference is None:
-            return (f"there are no standard errors: {self.reason}",)
+            return (self._missing,)
         try:
             self.standard_errors()
         except DataError as error:
@@ -182,7 +200,7 @@ class StudyFit:
         ratio = "" if self.inference is None else self.inference.family.ratio
         statistic = "z" if self.inference is None else self.inference.statistic_name(kind)
         rest = f"{self.study.family}, {self.num_rows} rows of {len(self.sites)} sites, {self.method}"
-        lines = [f"{self.study.formula}   {rest}"]
+        lines = [*([] if self.converged else [self.first_line, ""]), f"{self.study.formula}   {rest}"]
         for one, part in by_class(self.agreed.design, rows):
             lines += ["", *([class_title(self.agreed.design, one)] if one else [])]
             lines += coefficient_text(part, statistic, level, ratio)
@@ -195,7 +213,7 @@ class StudyFit:
             lines += [*aligned(self.prediction.table()), ""]
         remarks = self.remarks if self.inference is None else tuple(self.inference.remarks(kind))
         lines += [f"note: {note}" for note in (*remarks, *self.notes, *self.prediction_notes)]
-        return "\n".join([*lines, f"{'converged' if self.converged else 'not converged'}: {self.reason}"])
+        return "\n".join([*lines, *([f"converged: {self.reason}"] if self.converged else [])])
 
     def to_frame(self, kind: str = "model", level: float = 0.95) -> Any:
         """The table of coefficients as a pandas frame, by name."""
@@ -215,9 +233,20 @@ class StudyFit:
             [r.name, f"{r.coefficient:.5g}", f"{r.std_error:.4g}", p_text(r.p_value), f"{r.low:.4g} to {r.high:.4g}"]
             for r in self.rows()
         ]
-        return html_table(headings, rows) + pairs(reference_pairs(self.agreed.design))
+        warned = "" if self.converged else f"<p><strong>{escape(self.first_line)}</strong></p>"
+        return warned + html_table(headings, rows) + pairs(reference_pairs(self.agreed.design))
+
+    @property
+    def _missing(self) -> str:
+        """Why there are no standard errors."""
+        if self.worked_out is None:
+            return f"there are no standard errors: {self.reason}"
+        return (
+            "there are no standard errors, since the fit has not converged: give it more rounds, or see them all the same "
+            "with fit.although_unconverged(), on the command line with --unconverged"
+        )
 
     def _known(self) -> Inference:
         if self.inference is None:
-            raise DataError(f"there are no standard errors: {self.reason}")
+            raise DataError(self._missing)
         return self.inference

@@ -16,7 +16,7 @@ from fedns.core.errors import ConfigError, DataError, FednsError
 from fedns.core.history import History, Observer
 from fedns.core.meter import Meter
 from fedns.core.run import Evaluation, Progress, run
-from fedns.core.termination import Ending, Stop
+from fedns.core.termination import Verdict
 from fedns.numerics.linalg import packed_size
 from fedns.problems.family import Outcomes
 from fedns.problems.losses import Squared
@@ -31,6 +31,7 @@ from fedns.studies.inference.exchange import ask_curvature
 from fedns.studies.inference.fitted import StudyFit
 from fedns.studies.inference.without import ask_without
 from fedns.studies.model.design import Design
+from fedns.studies.model.ending import judged, no_maximum, stop_of
 from fedns.studies.model.rank import Alias, aliases, separating, whole_information, without
 from fedns.studies.model.start import Look, first_look, start_after
 from fedns.studies.schema.handshake import Agreed
@@ -38,7 +39,6 @@ from fedns.studies.schema.site_table import SMALLEST_COUNT
 from fedns.studies.study import Study
 
 FloatArray = NDArray[np.float64]
-_LARGEST_LEFT = 1e-4  # standard errors from the maximum that a fit may be and be called converged
 SMALLEST_SKETCH = 256  # rows of a sketch that leaves little to chance
 
 
@@ -103,7 +103,7 @@ def estimate(
     # A standard error is that of a mean over so many rows, in the spread of the outcome where it has one.
     outcomes = study.distribution.outcomes
     unit = design.agreement.centres[study.parsed.outcome][1] if outcomes is Outcomes.NUMBER else 1.0
-    stop = _stop(study, algorithm, unit / math.sqrt(rows))
+    stop = stop_of(algorithm, study.rounds, study.tolerance * unit / math.sqrt(rows))
     history = run(
         algorithm, problem, cohort, stop=stop, evaluate=lambda w: evaluate(problem, w), observers=observers, resume=resume
     )
@@ -113,7 +113,7 @@ def estimate(
     except FednsError as refusal:  # the coefficients are not lost for that, but nobody knows whether they are the maximum
         return _named(agreed, found, history, math.nan, algorithm.name, cohort.session.meter, str(refusal))
     uphill = history.records[-1].objective > history.records[0].objective  # where steps overshoot the Hessian fades, too
-    if outcomes in (Outcomes.EVENT, Outcomes.COUNT, Outcomes.TIME, Outcomes.CLASS) and not uphill:
+    if outcomes.can_be_separated and not uphill:
         hessian = curvature.hessian + np.diag(problem.penalty_diagonal(w.size))
         _refuse_separation(start, hessian, rows, design, found)
     left = problem.newton_step(w, curvature.gradient, curvature.hessian).newton_decrement * math.sqrt(rows) / unit
@@ -130,16 +130,8 @@ def estimate(
     baseline, notes = ask_baseline(Baseline(study.baseline, smallest_count), cohort, sites, w)
     notes += without_one.notes if without_one else ()
     return replace(
-        fit, inference=inference, without=without_one, prediction=told, baseline=baseline, notes=(*fit.notes, *notes)
+        fit, worked_out=inference, without=without_one, prediction=told, baseline=baseline, notes=(*fit.notes, *notes)
     )
-
-
-def _stop(study: Study, algorithm: Algorithm, standard_error: float) -> Stop:
-    """When to stop: by the Newton decrement where the method knows it, else by the gradient on the fitted scale."""
-    tolerance = study.tolerance * standard_error
-    if algorithm.name in ("fednewton", "fedns", "fedndes", "auto"):
-        return Stop(study.rounds, newton_decrement=tolerance)
-    return Stop(study.rounds, gradient_norm=tolerance)
 
 
 def _named(
@@ -150,20 +142,15 @@ def _named(
     coefficients = without(design.to_original @ history.coefficients, found, design.names)
     coefficients[[design.names.index(alias.name) for alias in found]] = np.nan
     dropped = [f"column {alias.name} was left out: {alias}" for alias in found]
-    ending, reason = history.ending, history.stop_reason
-    if refusal:
-        ending, reason = Ending.STOPPED, f"{reason}, but whether that is the maximum cannot be told: {refusal}"
-    elif ending.converged and not left <= _LARGEST_LEFT:  # a method that goes by an estimate of the Hessian may err
-        ending = Ending.STOPPED
-        reason = f"{reason}, but the coefficients are still {left:.1e} standard errors from the maximum: use fednewton"
+    ended = judged(Verdict(history.ending, history.stop_reason), left, design.study.tolerance, refusal)
     return StudyFit(
         design.study,
         design.names,
         coefficients,
         tuple(found),
         (*agreed.notes, *dropped),
-        ending,
-        reason,
+        ended.ending,
+        ended.reason,
         left,
         history,
         agreed,
@@ -205,8 +192,4 @@ def _pinned(problem: Problem, design: Design, found: Sequence[Alias], curvature:
 def _refuse_separation(start: FloatArray, end: FloatArray, rows: float, design: Design, found: Sequence[Alias]) -> None:
     names = separating(start, end, rows, design, found)
     if names:
-        what = "the events" if design.study.has_events else "some classes" if design.classes else "rows without any count"
-        raise SeparationError(
-            f"{', '.join(names)} separate{'s' if len(names) == 1 else ''} {what} from the rest, wholly or in part: the "
-            "coefficients would be infinite; leave out or merge those columns or levels, or set a penalty"
-        )
+        raise SeparationError(no_maximum(names, design.study.distribution.outcomes))

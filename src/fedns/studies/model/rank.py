@@ -6,17 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.linalg
 from numpy.typing import NDArray
 
+from fedns.studies.model.dependence import dependent, faded
 from fedns.studies.model.design import Design, DesignColumn, Part
 from fedns.studies.model.formula import Factor
 from fedns.studies.schema.summary import Summary
 
 FloatArray = NDArray[np.float64]
-DEPENDENT = 1e-10  # what is left of a column of unit length, squared, after the columns before it are taken out
-NOTHING = 1e-12  # of the information that a column could have: R's coxph has 1.8e-12
-NO_INFORMATION = 1e-5  # rows' worth of curvature left in a direction where the outcome is separated
 _NEGLIGIBLE = 1e-6
 _SAME = 1e-12  # of a mean: a deviation below is rounding
 _MOST_NAMED = 6
@@ -44,25 +41,9 @@ def aliases(hessian: FloatArray, design: Design, whole: FloatArray, sites: Seque
     hessian: of the objective, in the fitted coefficients with the intercept last. whole: what `whole_information` gives.
     sites: what they have told of their tables, for words.
     """
-    size = len(design.names)
     order = np.argsort(design.places).tolist()
-    diagonal = np.diag(hessian)
-    says = diagonal > NOTHING * whole  # by itself: what is below is rounding
-    scale = np.where(says, 1.0 / np.sqrt(np.where(says, diagonal, 1.0)), 0.0)
-    gram = hessian * scale[:, None] * scale
-    kept: list[int] = []
     found: list[Alias] = []
-    for column in order:
-        weights = np.zeros(size)
-        left = 1.0 if says[column] else 0.0
-        if kept and left:
-            weights[kept] = np.linalg.solve(gram[np.ix_(kept, kept)], gram[kept, column])
-            left -= float(gram[column, kept] @ weights[kept])
-        if left > DEPENDENT:
-            kept.append(column)
-            continue
-        direction = -weights * scale
-        direction[column] = scale[column] if says[column] else 1.0
+    for column, direction in dependent(hessian, order, whole):
         place = order.index(column)
         why = "" if design.study.distribution.loss.takes_intercept else _untold(design, place, sites)
         found.append(_alias(design, design.to_original @ direction, place, found, why))
@@ -138,18 +119,14 @@ def without(coefficients: FloatArray, found: Sequence[Alias], names: Sequence[st
 def separating(start: FloatArray, end: FloatArray, rows: float, design: Design, found: Sequence[Alias]) -> tuple[str, ...]:
     """Names of the columns along which the outcome is separated; nothing where the optimum is finite.
 
-    start, end: Hessians of the objective at the first look (`start.first_look`) and where the run ended. Along a separating
-    direction every row's curvature fades as the coefficients grow, while that of a finite optimum is worth about one row or
-    more.
+    start, end: Hessians of the objective at the first look (`start.first_look`) and where the run ended.
     """
     gone = {design.names.index(alias.name) for alias in found}
     kept = [fitted for fitted, place in enumerate(design.places) if place not in gone]
-    curvature = start[-1, -1] if design.intercept else 1.0
-    gram = start[np.ix_(kept, kept)] / curvature
-    values, vectors = scipy.linalg.eigh(end[np.ix_(kept, kept)], gram)
-    if rows * values[0] >= NO_INFORMATION:
+    part = np.ix_(kept, kept)
+    share = faded(start[part], end[part], rows, start[-1, -1] if design.intercept else 1.0)
+    if share is None:
         return ()
-    share = np.abs(vectors[:, 0]) * np.sqrt(np.diag(gram))
     ranked = [kept[place] for place in np.argsort(-share) if share[place] > 0.1 * share.max()]
     names = [design.names[design.places[fitted]] for fitted in ranked]
     return tuple(name for name in names if not design.is_intercept(name))[:_MOST_NAMED] or tuple(names)

@@ -39,7 +39,9 @@ def report(fit: StudyFit, kind: str = "model") -> str:
         ("Study", folded(pairs([("digest", study.digest), *_settings(study.as_dict())]))),
         ("Versions", folded(pairs(versions().items()))),
     ]
-    head = [f"<h1>{escape(title)}</h1>", f'<p class="lead">{escape(_lead(fit))}</p>', _board(fit)]
+    warned = [] if fit.converged else [f'<p class="lead"><strong>{escape(fit.first_line)}</strong></p>']
+    title = title if fit.converged else f"Not converged: {title}"
+    head = [*warned, f"<h1>{escape(title)}</h1>", f'<p class="lead">{escape(_lead(fit))}</p>', _board(fit)]
     return page(title, "\n".join([*head, *(section(heading, content) for heading, content in parts if content)]))
 
 
@@ -59,8 +61,9 @@ def _board(fit: StudyFit) -> str:
 
 
 def _lead(fit: StudyFit) -> str:
+    ended = f"Converged: {fit.reason}. " if fit.converged else ""
     return (
-        f"{'Converged' if fit.converged else 'Not converged'}: {fit.reason}. {fit.study.family.capitalize()} model on "
+        f"{ended}{fit.study.family.capitalize()} model on "
         f"{fit.num_rows} rows of {len(fit.sites)} sites, with {fit.method}; all sites together sent "
         f"{bytes_text(fit.uplink_bytes)}."
     )
