@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import softmax
+from scipy.special import log_softmax, softmax
 from sklearn.base import ClassifierMixin
 from sklearn.linear_model import LogisticRegression
 from sklearn.utils.class_weight import compute_class_weight
@@ -33,6 +33,8 @@ class FederatedLogisticRegression(ClassifierMixin, LinearEstimator):  # type: ig
     - tol: the Newton decrement at which it ends.
     - max_iter: most rounds.
     """
+
+    _n_iter_is_array: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -105,23 +107,29 @@ class FederatedLogisticRegression(ClassifierMixin, LinearEstimator):  # type: ig
         likely = FAMILIES["binomial"]().mean(margins)
         return np.stack([1.0 - likely, likely], axis=1)
 
+    def predict_log_proba(self, X: Any) -> FloatArray:
+        """Logarithms of the probabilities, also of those that are 0 to working precision: (rows, classes)."""
+        margins = self.margins_of(X)
+        return np.asarray(log_softmax(margins if margins.ndim == 2 else np.pad(margins[:, None], ((0, 0), (1, 0))), axis=1))
+
     def predict(self, X: Any) -> Any:
         """The likeliest class of each row."""
         margins = self.margins_of(X)
         return self.classes_[margins.argmax(axis=1) if margins.ndim == 2 else (margins > 0).astype(int)]
 
-    def summary(self, kind: str = "model", level: float = 0.95) -> str:
+    def summary(self, kind: str = "model", level: float = 0.95, *, unconverged: bool = False) -> str:
         """The table of coefficients with standard errors; of several classes, compared with the first.
 
         - kind: model, HC0 or HC1 (robust), or site (clustered by site).
         - level: of the intervals.
+        - unconverged: show it also where the fit has not converged, which its first line then says.
         """
         check_is_fitted(self)
         if self.classes_.size > 2 and np.isfinite(self.C):
             raise DataError(
                 "a penalty on all of several classes leaves no standard errors: fit with C=numpy.inf, or a study"
             )
-        return super().summary(kind, level)
+        return super().summary(kind, level, unconverged=unconverged)
 
     def _onnx_output(self) -> str:
         return "sigmoid" if len(self.coef_) == 1 else "softmax"
@@ -131,7 +139,7 @@ class FederatedLogisticRegression(ClassifierMixin, LinearEstimator):  # type: ig
         check_is_fitted(self)
         model = LogisticRegression(C=self.C, fit_intercept=self.fit_intercept)
         model.classes_, model.coef_, model.intercept_ = self.classes_, self.coef_, self.intercept_
-        model.n_features_in_, model.n_iter_ = self.n_features_in_, np.array([self.n_iter_], dtype=np.int32)
+        model.n_features_in_, model.n_iter_ = self.n_features_in_, self.n_iter_
         return model
 
 

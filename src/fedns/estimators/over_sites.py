@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 
 from fedns.core.errors import ConfigError
-from fedns.core.run import run
-from fedns.core.termination import Stop
-from fedns.estimators.fitting import Fitted, Settings, inferred, put_together
+from fedns.estimators.fitting import Fitted, Settings, fit_cohort
 from fedns.federation.coordinator.cohort import NetworkedCohort
 from fedns.numerics.linalg import single_threaded_blas
 from fedns.problems.losses import LOSSES
-from fedns.runs.methods import parse_method
 from fedns.studies.federation import Federation
-from fedns.studies.inference.asking import REFUSALS
-from fedns.studies.inference.exchange import Questions
-from fedns.studies.model.start import ask_start
 
 
 def fit_federation(settled: Callable[[float], Settings], federation: Federation) -> Fitted:
@@ -29,14 +23,7 @@ def fit_federation(settled: Callable[[float], Settings], federation: Federation)
             with _opened(settings, federation) as counted:
                 settings = settled(float(counted.total_weights.sum()))
         with _opened(settings, federation) as cohort:
-            problem = cohort.session.problem
-            with suppress(*REFUSALS):  # sites that tell nothing of the null model may still answer the method, from 0
-                cohort.session.start = ask_start(cohort, Questions(settings.family))
-            stop = Stop(settings.rounds, newton_decrement=settings.tolerance)
-            algorithm = parse_method(settings.method).algorithm
-            history = run(algorithm, problem, cohort, stop=stop, evaluate=cohort.evaluate)
-            inference = inferred(settings, cohort, history.coefficients)
-    return put_together(settings, problem, history, inference, cohort.session.meter)
+            return fit_cohort(settings, cohort, cohort.evaluate)
 
 
 def _opened(settings: Settings, federation: Federation) -> AbstractContextManager[NetworkedCohort]:
