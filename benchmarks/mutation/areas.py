@@ -69,8 +69,11 @@ AREAS = {
         ("transports/**/*.py", "federation/protocol/*.py", "federation/coordinator/link.py"),
         (
             "transports/**/test_*.py",
+            "federation/coordinator/test_link.py",
+            "federation/coordinator/test_opening.py",
             "federation/coordinator/test_bad_messages.py",
             "federation/coordinator/test_absence.py",
+            "federation/test_engines_alike.py",
             "federation/test_provision.py",
             "federation/test_keys.py",
             "federation/test_troubles.py",

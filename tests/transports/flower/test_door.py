@@ -13,12 +13,11 @@ from pathlib import Path
 
 import pytest
 from tests.processes import PATIENCE_SECONDS, wait_until
-from tests.transports.flower.conftest import Clock
+from tests.transports.clock import Clock
 
 pytest.importorskip("flwr", reason="the Flower engine needs flwr: pip install 'fedns[flower]'")
 
 import httpx
-from flwr.proto.fleet_pb2 import PullMessagesRequest, PushMessagesRequest
 
 from fedns.federation.processes import free_port
 from fedns.transports.flower import client, connection
@@ -153,31 +152,6 @@ def test_an_answer_that_is_too_long_costs_its_site_alone(
             stop.set()
             for site in sites:
                 site.join()
-
-
-def test_a_site_cannot_take_anothers_turn(tmp_path: Path, clock: Clock) -> None:
-    """Its own key signs the turn, and the requests in it name another's node: nothing is handed out, nothing taken."""
-    port = free_port()
-    provision(tmp_path, ["north", "south"], f"127.0.0.1:{port}")
-    north, south = (SiteCredentials.load(tmp_path / "sites" / name) for name in ("north", "south"))
-    with (
-        open_transport(CoordinatorCredentials.load(tmp_path / "coordinator"), tmp_path / "run", port) as transport,
-        connection.Connection.open(north, 60) as honest,
-        connection.Connection.open(south, 60) as thief,
-    ):
-        asking = threading.Thread(target=lambda: list(transport.exchange({"north": b"for north alone"}, PATIENCE_SECONDS)))
-        asking.start()
-        try:
-            for pull, push in ((PullMessagesRequest(node=honest.node), None), (None, PushMessagesRequest(node=honest.node))):
-                with pytest.raises(httpx.HTTPStatusError) as refused:
-                    thief.client.turn(*(one.SerializeToString() if one else b"" for one in (pull, push)), [])
-                assert refused.value.response.status_code == 401
-            assert thief.client.turn(PullMessagesRequest(node=thief.node).SerializeToString(), b"", []) == [b"", b""]
-            question = honest.client.turn(PullMessagesRequest(node=honest.node).SerializeToString(), b"", [])
-            assert b"for north alone" in question[1]
-        finally:
-            clock.skip(PATIENCE_SECONDS)
-            asking.join()
 
 
 def test_a_clock_that_differs_is_said_to(link: SuperLink, monkeypatch: pytest.MonkeyPatch) -> None:
