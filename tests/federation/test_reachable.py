@@ -38,7 +38,6 @@ def wrote(log, *lines):
         ),
         ("Handshake failed: TLSV1_ALERT_UNKNOWN_CA", "does not know this coordinator's authority"),
         ("Handshake failed: SSLV3_ALERT_CERTIFICATE_EXPIRED", "finds this coordinator's certificate expired"),
-        ("Handshake failed: HTTP_REQUEST", "could not agree on TLS"),
     ],
 )
 def test_the_last_visitor_who_was_turned_away_is_told_of_for_a_while(line, meaning, log, monkeypatch):
@@ -46,7 +45,9 @@ def test_the_last_visitor_who_was_turned_away_is_told_of_for_a_while(line, meani
     monkeypatch.setattr(reachable, "time", SimpleNamespace(monotonic=lambda: now[0]))
     visitors = Visitors(log, log.stat().st_size)
     assert visitors.turned_away() == ""
-    wrote(log, "Handshake failed: SSLV3_ALERT_BAD_CERTIFICATE", line, "certificate has expired, says nobody")
+    wrote(log, "Handshake failed: HTTP_REQUEST", "certificate has expired, says nobody")
+    assert visitors.turned_away() == ""  # no site speaks like that
+    wrote(log, "Handshake failed: PEER_DID_NOT_RETURN_A_CERTIFICATE", line, "Handshake failed: WRONG_VERSION_NUMBER")
     for later in (0.0, RECENT_SECONDS - 1.0):
         now[0] = 1000.0 + later
         assert visitors.turned_away().startswith("a visitor") and visitors.turned_away().endswith(meaning)

@@ -126,6 +126,6 @@ class Visitors:
             found = file.read().decode(errors="replace")
             self._read = file.tell()
         for line in (line for line in found.splitlines() if _HANDSHAKE in line):
-            meanings = [meaning for words, meaning in _VISITORS.items() if words in line]
-            self._last, self._when = (*meanings, "a visitor could not agree on TLS")[0], time.monotonic()
+            for meaning in (meaning for words, meaning in _VISITORS.items() if words in line):
+                self._last, self._when = meaning, time.monotonic()
         return self._last if time.monotonic() - self._when < RECENT_SECONDS else ""

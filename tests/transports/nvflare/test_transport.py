@@ -159,7 +159,7 @@ def test_a_failing_service_is_named_without_its_text(running):
 
 
 def test_a_site_nobody_knows_is_not_connected(running):
-    assert running.ask({"delhi": b"?"})["delhi"].failure == "it is not connected"
+    assert running.ask({"delhi": b"?"})["delhi"].failure.startswith("it is not connected")
 
 
 def test_a_stopped_site_misses_the_timeout_and_answers_again_later(running, monkeypatch):
