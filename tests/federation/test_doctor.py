@@ -100,6 +100,18 @@ def expired(folder):
     return folder / "coordinator" / "server.crt"
 
 
+def soon(credentials, folder, days):
+    """An authority's certificate that ends in so many days, in place of the one in these credentials."""
+    ends = datetime.now(UTC) + timedelta(days=days)
+    made = keys.provision(folder, ["x"], "localhost:1", valid_for=timedelta(days=100), starting=ends - timedelta(days=100))
+    (credentials / "authority.crt").write_bytes((made / "coordinator/server.crt").read_bytes())
+
+
+def file_port(file):
+    (port,) = re.findall(r'listen = ".*(:\d+)"', file.read_text())
+    return port
+
+
 SITE_FAULTS = {
     "a setting that is unknown": (
         lambda f: edit(f / SITE_FILE, 'engine = "flower"', 'engine = "flowers"'),
@@ -123,7 +135,7 @@ SITE_FAULTS = {
     ),
     "a closed port": (
         lambda f: (f / "credentials/site.toml").write_text(f'site = "north"\nserver = "localhost:{free_port()}"\n'),
-        "connection refused: is the coordinator running there",
+        "nobody listens there yet",
     ),
     "another authority": (
         lambda f: (f / "credentials/authority.crt").write_bytes(
@@ -140,20 +152,39 @@ def test_a_fault_of_a_site_is_found_and_named(fault, site):
     plant, words = SITE_FAULTS[fault]
     plant(folder)
     assert re.search(words, faults(), re.DOTALL), faults()
+    states = {finding.state for finding in doctor.examine(folder / SITE_FILE) if finding.fault}
+    assert states == ({"WAIT"} if fault == "a closed port" else {"FIX"})
+
+
+def test_a_coordinator_that_is_not_started_is_waited_for_and_a_certificate_that_holds_is_anothers_to_renew(site, capsys):
+    folder, _ = site
+    SITE_FAULTS["a closed port"][0](folder)
+    soon(folder / "credentials", folder.parents[1] / "soon", days=9)
+    found = {finding.what: finding.state for finding in doctor.examine(folder / SITE_FILE) if finding.fault}
+    assert set(found.values()) == {"WAIT"} and "certificate authority.crt" in found
+    with pytest.raises(SystemExit) as ended:
+        main(["doctor", str(folder / SITE_FILE)])
+    assert ended.value.code == 0 and "\nWAIT coordinator at localhost:" in capsys.readouterr().out
+    soon(folder / "credentials", folder.parents[1] / "past", days=-1)
+    assert any(finding.state == "FIX" and "expired" in finding.fault for finding in doctor.examine(folder / SITE_FILE))
 
 
 def test_faults_of_a_coordinator_are_found_and_named(federation):
     file = federation / "coordinator" / "experiment.toml"
 
-    def faults():
-        return "\n".join(f"{f.what}: {f.fault}" for f in doctor.examine(file) if f.fault)
+    def faults(state="FIX"):
+        return "\n".join(f"{f.what}: {f.fault}" for f in doctor.examine(file) if f.state == state)
 
-    assert "is taken: another coordinator may be running" in faults()  # the fixture's
+    assert faults() == "" and "this federation's coordinator is running there" in faults("WAIT")  # the fixture's
     edit(file, 'sites = ["north"]', 'sites = ["north", "east"]')
     assert "east have no key here" in faults()
     (federation / "coordinator/run").mkdir()
     (federation / "coordinator/run/checkpoint").touch()
-    assert "it holds a run: go on with --resume" in faults()
+    assert "it holds the run that is under way" in faults("WAIT") and "it holds" not in faults()
+    with socket.create_server(("127.0.0.1", 0)) as stranger:
+        edit(file, file_port(file), f":{stranger.getsockname()[1]}")
+        assert "is taken: another coordinator may be running" in faults()
+        assert "it holds a run: go on with --resume" in faults() and faults("WAIT") == ""
     expired(federation / "authority")
     old = federation / "authority/coordinator/server.crt"
     (federation / "coordinator/credentials/server.crt").write_bytes(old.read_bytes())

@@ -1,5 +1,5 @@
 """`python -m fedns.cli`."""
 
-from fedns.cli.app import main
+from fedns.cli import main
 
 main()

@@ -11,7 +11,7 @@ import typer
 
 from fedns import __version__
 from fedns.cli import comparison, data, federation, study
-from fedns.cli.options import INTERRUPTED_EXIT
+from fedns.cli.options import INTERRUPTED_EXIT, Interrupted
 from fedns.core.errors import FednsError
 
 ERROR_EXIT = 2
@@ -40,6 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     words = None if arguments is None else list(arguments)
     try:
         code = app(words, standalone_mode=False, prog_name="fedns")
+        if code == INTERRUPTED_EXIT:  # what is made of a Ctrl-C on the way here, without a word
+            raise KeyboardInterrupt
     except FednsError as error:
         _fail(str(error))
         code = error.exit_status
@@ -48,8 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except OSError as error:
         where = f" '{error.filename}'" if error.filename else ""
         code = _fail(f"cannot use{where}: {(error.strerror or str(error)).lower()}")
-    except (KeyboardInterrupt, click.Abort):
-        typer.echo("fedns: interrupted", err=True)
+    except (Interrupted, KeyboardInterrupt, click.Abort) as error:
+        typer.echo(f"fedns: interrupted{error if isinstance(error, Interrupted) else ''}", err=True)
         code = INTERRUPTED_EXIT
     sys.exit(code)
 

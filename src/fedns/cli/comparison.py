@@ -7,7 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from fedns.cli.options import INTERRUPTED_EXIT, Cluster, Overwrite, Quiet, make_console, option, with_settings
+from fedns.cli.arguments import SETTINGS, expect
+from fedns.cli.options import Cluster, Interrupted, Overwrite, Quiet, make_console, option, with_settings
+from fedns.core.errors import ConfigError
 from fedns.runs.settings import read_toml
 from fedns.runs.spec import Spec
 
@@ -65,6 +67,7 @@ def run(
     """
     from fedns.comparison.sweep import is_sweep
 
+    expect("run", (config, SETTINGS))
     overrides = settings if dataset is None else {"dataset": dataset, **settings}
     if is_sweep(read_toml(config)):
         run_sweep(config, overrides, quiet, cluster, overwrite)
@@ -89,10 +92,11 @@ def reproduce(
     from fedns.paper.command import verdict_table
 
     folder = Path(out) / "quick" if quick else Path(out)
+    if any(part.is_file() for part in (folder, *folder.parents)):
+        raise ConfigError(f"'{out}' is a file: choose another folder with --out")
     reproduction = run_everything(folder, quick, board_for(make_console(stderr=True), quiet), cluster=cluster)
     if reproduction.report is None:
-        typer.echo("fedns: interrupted; the same command goes on from here", err=True)
-        raise typer.Exit(INTERRUPTED_EXIT)
+        raise Interrupted("; the same command goes on from here")
     if not quiet:
         make_console().print(verdict_table(reproduction.verdicts))
         for sentence in reproduction.left_out:
@@ -109,15 +113,14 @@ def run_comparison(spec: Spec, quiet: bool, cluster: str | None, overwrite: bool
 
     comparison = run_all(spec, display_for(make_console(stderr=True), quiet), cluster=cluster, overwrite=overwrite)
     if not comparison.runs:
-        typer.echo("fedns: interrupted before the first round", err=True)
-        raise typer.Exit(INTERRUPTED_EXIT)
+        raise Interrupted(" before the first round")
     outputs = write_outputs(comparison)
     for warning in outputs.warnings:
         typer.echo(f"fedns: {warning}", err=True)
     if not quiet:
         print_outcome(make_console(), comparison, outputs)
     if comparison.interrupted:
-        raise typer.Exit(INTERRUPTED_EXIT)
+        raise Interrupted("; what was finished is in the results")
 
 
 def run_sweep(config: Path, overrides: dict[str, Any], quiet: bool, cluster: str | None, overwrite: bool) -> None:
@@ -133,7 +136,7 @@ def run_sweep(config: Path, overrides: dict[str, Any], quiet: bool, cluster: str
         make_console().print(sweep_table(done))
         typer.echo(f"table and reports: {sweep.folder}")
     if interrupted:
-        raise typer.Exit(INTERRUPTED_EXIT)
+        raise Interrupted("; the same command goes on from here")
 
 
 COMMANDS = (methods, compare, run, reproduce)

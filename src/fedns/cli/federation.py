@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from fedns import __version__
+from fedns.cli.arguments import EXPERIMENT, SITE, STUDY, expect
 from fedns.cli.options import SETTINGS, Overwrite, Quiet, log_to_console, make_console, option
 from fedns.transports import BUILT_IN
 
@@ -29,6 +30,7 @@ def site(
 
     CONFIG is the site's TOML file; `fedns init-federation` writes one. What its limits mean for the rows is said first.
     """
+    expect("site", (config, SITE))
     if not reset_budget:
         log_to_console()
         logging.getLogger("fedns.site").info("fedns %s reads %s", __version__, config)  # what is imported next takes a while
@@ -56,6 +58,7 @@ def coordinate(
     """
     from fedns.cli.federation_commands import run_coordinator
 
+    expect("coordinate", (config, EXPERIMENT))
     os.umask(OWNER_ALONE)
     raise typer.Exit(run_coordinator(config, resume=resume, metrics_port=metrics_port, quiet=quiet, console=make_console()))
 
@@ -63,14 +66,15 @@ def coordinate(
 def doctor(config: Annotated[Path, typer.Argument(hidden=True)]) -> None:
     """Look a site or a coordinator over, before any run: what is in order, and what to do about what is not.
 
-    CONFIG is the site's or the experiment's TOML file.
+    Lines are OK, FIX for what is yours to do, or WAIT for what comes by itself or is somebody else's to do. CONFIG is the
+    site's or the experiment's TOML file.
     """
     from fedns.federation.doctor import examine
 
     findings = examine(config)
     for finding in findings:
-        typer.echo(f"FIX  {finding.what}: {finding.fault}" if finding.fault else f"OK   {finding.what}")
-    raise typer.Exit(int(any(finding.fault for finding in findings)))
+        typer.echo(f"{finding.state:<4} {finding.what}{': ' if finding.fault else ''}{finding.fault}")
+    raise typer.Exit(int(any(finding.state == "FIX" for finding in findings)))
 
 
 def init_federation(
@@ -89,6 +93,7 @@ def init_federation(
 
     text = ""
     if study is not None:
+        expect("init-federation --study", (study, STUDY))
         Study.read(study)  # a study that cannot be is better known before everybody has it
         text = study.read_text(encoding="utf-8")
     write(folder, engine, [name.strip() for name in sites.split(",") if name.strip()], server, text)

@@ -44,7 +44,7 @@ def run_coordinator(path: Path, *, resume: bool, metrics_port: int | None, quiet
     if not quiet:
         console.print(site_table(result.statuses))
         say(console, result.history.stop_reason)
-        for note in (status.note for status in result.statuses if status.note):
+        for note in result.caveats:
             say(console, note)
         for site in result.deciding:
             say(console, f"{site}: it decides this model", "bold red")
@@ -52,7 +52,7 @@ def run_coordinator(path: Path, *, resume: bool, metrics_port: int | None, quiet
             say(console, sentence, "bold")
         say(console, f"report: {report}")
     ending = result.history.ending
-    return EXITS.get(ending, DECIDED if result.deciding else 0 if ending.converged else 1)
+    return EXITS.get(ending, DECIDED if result.deciding else 0 if ending.converged and not result.caveats else 1)
 
 
 def fit_over_sites(study: Study, federation: Path, out: Path, *, resume: bool, overwrite: bool) -> StudyFit:

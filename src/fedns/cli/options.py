@@ -16,6 +16,12 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 INTERRUPTED_EXIT = 130
+
+
+class Interrupted(Exception):
+    """Ctrl-C, of which a command has more to say than that it came."""
+
+
 # By setting; the default is that of the setting, and an option that is not given changes nothing.
 SETTINGS = {
     "methods": "Methods, separated by commas; parameters as name:key=value;key=value.",

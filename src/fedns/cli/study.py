@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedns.cli.arguments import FEDERATION, MODEL, SITE, STUDY, TABLE, TABLES, expect
 from fedns.cli.options import Overwrite, Quiet, option
-from fedns.core.errors import ConfigError
+from fedns.core.errors import ConfigError, unknown
 
 if TYPE_CHECKING:
     from fedns.data.files.frames import Frame
@@ -30,12 +31,14 @@ def init(
     TABLES are files (.csv, .tsv, .parquet, .arrow, .feather), one for each site, or a folder of them. The draft fits as it
     is; its comments say what somebody has to decide.
     """
+    from fedns.core.files import write_whole
     from fedns.studies.draft import draft_study, draft_text
 
+    expect("study init", *((table, TABLES) for table in tables))
     if out.exists():
         raise ConfigError(f"{out} is there already: choose another file with --out")
     draft = draft_study(_frames(tables, site_column), outcome)
-    out.write_text(draft_text(draft), encoding="utf-8")
+    write_whole(out, draft_text(draft), durable=False)
     typer.echo(f"{out}: {draft.study.formula}")
     for name, why in draft.left_out.items():
         typer.echo(f"  left out: {name}: {why}")
@@ -68,6 +71,9 @@ def check(
     from fedns.studies.checking import check_table
     from fedns.studies.study import Study
 
+    expect("check", (study, STUDY), (table, TABLE))
+    if site is not None:
+        expect("check --site", (site, SITE))
     config = None if site is None else SiteConfig.read(site)
     if config is not None:
         found_device(config)
@@ -101,6 +107,7 @@ def fit(
     STUDY is the study's TOML file. TABLES are one file for each site, a folder of them, or one table with --site-column.
     """
     from fedns.studies.fit import fit_study
+    from fedns.studies.inference.estimates import KINDS
     from fedns.studies.outputs import refuse_results, write_fit
     from fedns.studies.study import Study
 
@@ -108,8 +115,12 @@ def fit(
         raise ConfigError("give either tables, or --federation with the folder of a federation")
     if resume and federation is None:
         raise ConfigError("--resume is for fits over real sites: a fit on this machine is started again")
+    expect("fit", (study, STUDY), *((table, TABLES) for table in tables or []))
+    if standard_errors not in KINDS:  # which is better known before a fit over sites than after it
+        raise ConfigError(unknown("kind of standard errors", standard_errors, KINDS))
     refuse_results(out, overwrite=overwrite)
     if federation is not None:
+        expect("fit --federation", (federation, FEDERATION))
         from fedns.cli.federation_commands import fit_over_sites
 
         found = fit_over_sites(Study.read(study), federation, out, resume=resume, overwrite=overwrite)
@@ -121,7 +132,7 @@ def fit(
     if not quiet:
         typer.echo(found.summary(standard_errors))
         typer.echo(f"report: {path}")
-    if not found.converged:
+    if not found.converged or found.caveats:
         raise typer.Exit(1)
 
 
@@ -142,6 +153,7 @@ def predict(
     from fedns.studies.inference.table import reference_pairs
     from fedns.studies.prediction import Model
 
+    expect("predict", (model, MODEL), (table, TABLE))
     results = Results(out.parent, f"prediction {out.name}")
     results.refuse([out.name], overwrite=overwrite)
     loaded = Model.load(model)
@@ -175,6 +187,7 @@ def what_left(
     from fedns.studies.pages.what_left import RESULTS, WHAT_LEFT_FILE, what_left_text, write_what_left
     from fedns.studies.site_lines import read_lines
 
+    expect("what-left", (config, SITE))
     site, results = SiteConfig.read(config), Results(out, RESULTS)
     results.refuse([WHAT_LEFT_FILE], overwrite=overwrite)
     found = read_lines(site.folder / site.state / LEDGER_FILE, site.name)

@@ -19,12 +19,13 @@ from fedns.core.shards import Shards
 from fedns.data.datasets import load
 from fedns.data.partition import split_dataset
 from fedns.data.scaling import scale
-from fedns.federation.config import EXPERIMENT_FILE, SITE_FILE, read_experiment
+from fedns.federation.config import EXPERIMENT_FILE, SITE_FILE, engine_named, read_experiment
 from fedns.federation.coordinator.coordinate import Result, Watcher, coordinate, open_transport
 from fedns.federation.coordinator.report import write_report
 from fedns.federation.processes import end_group, ended_by_sigterm, free_port
 from fedns.federation.provision import AUTHORITY_FOLDER, README_FILE, init_federation
 from fedns.runs.builder import algorithm_of, problem_of
+from fedns.runs.methods import parse_methods
 from fedns.runs.spec import Spec
 from fedns.simulation.simulator import simulate
 
@@ -105,6 +106,9 @@ def run_demo(demo: Demo, watchers: Callable[[str], contextlib.AbstractContextMan
 
 def prepare(demo: Demo) -> Shards:
     """A federation folder with the rows of every site in a file of its own; the same rows for the simulator."""
+    engine_named(demo.engine)  # nothing is made or replaced for what cannot be shown
+    parse_methods(demo.methods, "srht", demo.sketch_size)
+    shards, _ = scale(split_dataset(load(demo.dataset), demo.sites, "iid", 0), "maxabs")
     if demo.folder.exists():
         if not (demo.folder / MARKER).exists():
             raise ConfigError(f"{demo.folder} is there and is no earlier demonstration: choose another --out")
@@ -119,7 +123,6 @@ def prepare(demo: Demo) -> Shards:
     (demo.folder / MARKER).touch()
     names = [f"site-{number + 1}" for number in range(demo.sites)]
     init_federation(demo.folder, demo.engine, names, f"localhost:{free_port()}")
-    shards, _ = scale(split_dataset(load(demo.dataset), demo.sites, "iid", 0), "maxabs")
     for number, name in enumerate(names):
         start, stop = int(shards.starts[number]), int(shards.stops[number])
         folder = demo.folder / "sites" / name

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -55,7 +57,8 @@ def run_tasks(
         for _ in range(count):
             here, there = context.Pipe()
             started = context.Process(target=_serve, args=(there, max(1, cores // count)), daemon=True)
-            started.start()
+            with _ctrl_c_withheld():
+                started.start()
             there.close()
             workers[here] = started
         yield from _share_out(tasks, heard, workers)
@@ -64,6 +67,19 @@ def run_tasks(
             process.terminate()
             process.join()
             connection.close()
+
+
+@contextlib.contextmanager
+def _ctrl_c_withheld() -> Iterator[None]:
+    """Let a process that is started meanwhile never hear of Ctrl-C, which would meet it in its imports; ours comes later."""
+    if sys.platform == "win32":
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def say_nothing(text: str) -> None:

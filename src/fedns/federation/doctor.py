@@ -21,7 +21,7 @@ from fedns.federation.coordinator.state import CHECKPOINT_FILE
 from fedns.federation.processes import refuse_taken_port
 from fedns.federation.protocol.opening import introduction
 from fedns.federation.protocol.transport import Engine
-from fedns.federation.reachable import Contact, expiring, why_unreachable
+from fedns.federation.reachable import Contact, days_left, expiring, nobody_listens, shows, why_unreachable
 from fedns.federation.site.explain import meaning
 from fedns.federation.site.rows import budget_of, read_from_disk, site_shards
 from fedns.federation.site.serve import found_device, limits_of
@@ -38,6 +38,11 @@ class Finding:
 
     what: str
     fault: str = ""
+    waits: bool = False  # the fault goes by itself, or by what somebody else does
+
+    @property
+    def state(self) -> str:
+        return "OK" if not self.fault else "WAIT" if self.waits else "FIX"
 
 
 @dataclass
@@ -46,8 +51,8 @@ class Examination:
 
     findings: list[Finding] = field(default_factory=list)
 
-    def check(self, what: str, fault: str = "") -> bool:
-        self.findings.append(Finding(what, fault))
+    def check(self, what: str, fault: str = "", *, waits: bool = False) -> bool:
+        self.findings.append(Finding(what, fault, waits))
         return not fault
 
     def attempt(self, what: str, action: Callable[[], Any]) -> Any:
@@ -86,11 +91,15 @@ def _examine_site(path: Path, exam: Examination) -> None:
         _examine_rows(exam, config, shards)
     if config.device is not None:
         exam.attempt(f"device {config.device}", lambda: found_device(config))
-    engine, contact = _examine_credentials(exam, config.engine, config.credentials)
+    engine, contact = _examine_credentials(exam, config.engine, config.credentials, renews=False)
     if engine is None or contact is None:
         return
     where = f"coordinator at {contact.host}:{contact.port}"
-    if exam.check(where, why_unreachable(contact)) and engine.admits is not None:
+    fault = why_unreachable(contact)
+    if fault and nobody_listens(contact):
+        fault = "nobody listens there yet: the coordinator is started when its owner starts it"
+        exam.check(where, fault, waits=True)
+    elif exam.check(where, fault) and engine.admits is not None:
         exam.check("the coordinator knows this site, and the clocks agree", engine.admits(config.credentials))
 
 
@@ -117,21 +126,28 @@ def _examine_coordinator(path: Path, exam: Examination) -> None:
     if spec is None:
         return
     _examine_folder(exam, spec.folder)
-    unfinished = (spec.folder / CHECKPOINT_FILE).exists()
-    exam.check(f"{spec.folder} is free", "it holds a run: go on with --resume, or give another 'out'" if unfinished else "")
     free = shutil.disk_usage(spec.home).free
     exam.check(f"disk: {_size(free)} free", "" if free > SPARE_BYTES else f"make room: {_size(SPARE_BYTES)} are wanted")
-    _, contact = _examine_credentials(exam, spec.engine, spec.home / CREDENTIALS_FOLDER)
+    _, contact = _examine_credentials(exam, spec.engine, spec.home / CREDENTIALS_FOLDER, renews=True)
     host, _, port = spec.listen.rpartition(":")
     local = "127.0.0.1" if host in ("0.0.0.0", "") else host
-    exam.attempt(f"port {port} is free", lambda: refuse_taken_port(int(port), local))
+    runs = contact is not None and any(shows(local, int(port), certificate) for certificate in contact.certificates)
+    if runs:
+        exam.check(f"port {port} is free", "this federation's coordinator is running there, until its run ends", waits=True)
+    else:
+        exam.attempt(f"port {port} is free", lambda: refuse_taken_port(int(port), local))
+    held = "it holds the run that is under way" if runs else "it holds a run: go on with --resume, or give another 'out'"
+    exam.check(f"{spec.folder} is free", held if (spec.folder / CHECKPOINT_FILE).exists() else "", waits=runs)
     if contact is not None and contact.known is not None:
         missing = sorted(set(spec.sites) - contact.known)
         fault = f"{', '.join(missing)} have no key here: run `fedns init-federation` again with all names" if missing else ""
         exam.check("every site has a key here", fault)
 
 
-def _examine_credentials(exam: Examination, name: str, folder: Path) -> tuple[Engine | None, Contact | None]:
+def _examine_credentials(
+    exam: Examination, name: str, folder: Path, *, renews: bool
+) -> tuple[Engine | None, Contact | None]:
+    """renews: whoever reads this can renew certificates; elsewhere one that still holds is somebody else's to renew."""
     engine: Engine | None = exam.attempt(f"engine {name}", lambda: engine_named(name))
     if engine is None:
         return None, None
@@ -145,7 +161,7 @@ def _examine_credentials(exam: Examination, name: str, folder: Path) -> tuple[En
     for file in (contact.authority, *contact.certificates):
         problems = exam.attempt(f"certificate {file.name}", lambda file=file: expiring([file]))  # type: ignore[misc]
         if problems:
-            exam.findings[-1] = Finding(f"certificate {file.name}", problems[0])
+            exam.findings[-1] = Finding(f"certificate {file.name}", problems[0], not renews and days_left(file) > 0)
     if contact.key is not None:
         exam.attempt("private key", lambda: _check_key(contact.key))  # type: ignore[arg-type]
     return engine, contact

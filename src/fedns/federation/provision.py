@@ -150,7 +150,8 @@ This folder makes your machine a site of a federation on {engine}. Your rows sta
 1. Install, with Python 3.11 or newer, the version of `fedns` that the coordinator has, from the wheel that you were given:
    `pip install -c constraints.txt 'fedns-{version}-py3-none-any.whl[{engine}]'`.
 2. {look}
-3. Look it over: `fedns doctor site.toml`; each line is OK, or says what to do.
+3. Look it over: `fedns doctor site.toml`; each line is OK, FIX with what to do, or WAIT for
+   what others do, such as starting the coordinator.
 4. Start: `fedns site site.toml`. It connects out to {server}; nothing connects in, no port has to be opened here.
 
 `credentials/` holds this site's private key: keep it to yourself. `state/ledger.jsonl` lists every message that left or

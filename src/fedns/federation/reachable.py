@@ -46,6 +46,29 @@ class DistrustError(FednsError):
     """Whoever answers there and these credentials do not go together: trying again would not help."""
 
 
+def nobody_listens(contact: Contact) -> bool:
+    """Whether the machine is there and the port is closed, as long as no coordinator is started."""
+    try:
+        socket.create_connection((contact.host, contact.port), 1.0).close()
+    except ConnectionRefusedError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def shows(host: str, port: int, certificate: Path) -> bool:
+    """Whether whoever listens there holds this very certificate."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # it is compared, whoever has signed it
+    try:
+        with socket.create_connection((host, port), 1.0) as plain, context.wrap_socket(plain) as secret:
+            shown = secret.getpeercert(binary_form=True)
+        return shown == ssl.PEM_cert_to_DER_cert(certificate.read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return False
+
+
 def why_unreachable(contact: Contact, seconds: float = 5.0) -> str:
     """Why nobody who can be trusted answers there, in a sentence; nothing where somebody does."""
     try:

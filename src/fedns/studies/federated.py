@@ -120,7 +120,7 @@ def _fit(
         )
     except SitesLost as lost:  # within a round it is waited for, or the round is repeated
         raise FederationError(f"the Hessian lacks a site: {lost}") from None
-    return replace(fit, notes=(*fit.notes, *(status.note for status in cohort.link.statuses if status.note)))
+    return replace(fit, caveats=tuple(status.note for status in cohort.link.statuses if status.note))
 
 
 def _look(problem: Problem, design: Design, cohort: NetworkedCohort, folder: Path, resume: bool) -> Look:

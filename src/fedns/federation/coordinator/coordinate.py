@@ -56,6 +56,11 @@ class Result:
     influences: list[SiteInfluence] = field(default_factory=list)
 
     @property
+    def caveats(self) -> list[str]:
+        """Why this is not the answer that all rows in one place would give."""
+        return [status.note for status in self.statuses if status.note]
+
+    @property
     def deciding(self) -> list[SiteInfluence]:
         """The sites, if any, that decide the model."""
         return [site for site in self.influences if site.named]

@@ -74,6 +74,7 @@ class StudyFit:
     prediction: Predictions | str = ""  # how the model predicts, or why that is not known
     site_lines: SiteLines = field(default_factory=SiteLines)  # every message that left a site
     shows_unconverged: bool = False  # somebody has asked for standard errors of a fit that has not converged
+    caveats: tuple[str, ...] = ()  # why this is not the answer that all rows in one place would give
 
     @property
     def converged(self) -> bool:
@@ -212,7 +213,7 @@ class StudyFit:
         if not isinstance(self.prediction, str):
             lines += [*aligned(self.prediction.table()), ""]
         remarks = self.remarks if self.inference is None else tuple(self.inference.remarks(kind))
-        lines += [f"note: {note}" for note in (*remarks, *self.notes, *self.prediction_notes)]
+        lines += [f"note: {note}" for note in (*remarks, *self.caveats, *self.notes, *self.prediction_notes)]
         return "\n".join([*lines, *([f"converged: {self.reason}"] if self.converged else [])])
 
     def to_frame(self, kind: str = "model", level: float = 0.95) -> Any:

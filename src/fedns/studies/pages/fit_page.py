@@ -135,7 +135,8 @@ def _baseline(fit: StudyFit) -> str:
 
 def _notes(fit: StudyFit, kind: str) -> str:
     remarks = fit.remarks if fit.inference is None else tuple(fit.inference.remarks(kind))
-    return "<ul>" + "".join(f"<li>{escape(note)}</li>" for note in (*remarks, *fit.notes, *fit.prediction_notes)) + "</ul>"
+    notes = (*remarks, *fit.caveats, *fit.notes, *fit.prediction_notes)
+    return "<ul>" + "".join(f"<li>{escape(note)}</li>" for note in notes) + "</ul>"
 
 
 def _sites(fit: StudyFit) -> str:
