@@ -25,6 +25,7 @@ from fedns.core.termination import Ending
 from fedns.federation import doctor
 from fedns.federation.coordinator.coordinate import Result
 from fedns.federation.coordinator.influence import SiteInfluence
+from fedns.federation.coordinator.state import DiskError
 from fedns.federation.coordinator.status import SiteStatus
 from fedns.federation.processes import EngineLost
 from fedns.federation.protocol.absence import FederationError, SiteRefuses
@@ -59,11 +60,12 @@ RAISED = {
     FederationError("too few sites"): 5,
     EngineLost("it ended"): 6,
     SiteRefuses("R4"): 7,
+    DiskError("its disk is full"): 8,
 }
 
 
 def test_the_table_of_statuses_is_whole():
-    assert set(PROMISED) == {"0", "1", "2", "3", "4", "5", "6", "7", "130, 143"}
+    assert set(PROMISED) == {"0", "1", "2", "3", "4", "5", "6", "7", "8", "130, 143"}
     assert set(ENDINGS) == set(Ending)
 
 
