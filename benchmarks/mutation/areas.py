@@ -81,9 +81,20 @@ AREAS = {
         ),
     ),
     "command-line": Area(
-        ("cli/*.py", "federation/doctor.py", "federation/site_command.py", "federation/config.py", "studies/outputs.py"),
+        (
+            "cli/*.py",
+            "federation/doctor.py",
+            "federation/site_command.py",
+            "federation/config.py",
+            "studies/outputs.py",
+            "reporting/coefficients.py",
+            "reporting/page.py",
+            "reporting/results.py",
+        ),
         (
             "cli/test_*.py",
+            "reporting/test_escapes.py",
+            "studies/test_reference_levels.py",
             "federation/test_config.py",
             "federation/test_doctor.py",
             "federation/coordinator/test_endings.py",
