@@ -80,7 +80,7 @@ def test_methods(capsys):
     for name, kind in fedns.METHODS.items():
         assert re.search(rf"^{name}  ", out, re.MULTILINE)
         assert kind.uplink in out
-    assert "sketch=srht; sketch_size=16; nonzeros=1 (sjlt only); step_size=1" in out
+    assert "sketch=srht; sketch_size=32; nonzeros=1 (sjlt only); step_size=1" in out
 
 
 def test_compare_prints_the_table_and_says_where_the_report_is(capsys, tmp_path):

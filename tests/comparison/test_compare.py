@@ -5,14 +5,19 @@ import json
 import numpy as np
 import pytest
 
+import fedns
 from fedns.comparison import compare as compare_module
+from fedns.comparison import prepare
 from fedns.comparison.compare import compare
 from fedns.comparison.display import Display
 from fedns.comparison.outputs import write_outputs
 from fedns.comparison.results import read_runs
 from fedns.core.errors import ConfigError, DataError
+from fedns.data.catalogue import BUILT_IN_SHAPES
 from fedns.reporting.results import LIST_FILE
+from fedns.runs.methods import parse_methods
 from fedns.runs.spec import Spec
+from fedns.sketches import DEFAULT_SIZE
 
 KEYS = [
     "method", "trial", "round", "exchanges", "seconds", "uplink_bytes", "downlink_bytes", "objective", "suboptimality",
@@ -188,3 +193,16 @@ def test_the_warm_up_has_as_many_clients_as_the_run_and_few_rows(tmp_path, monke
     warm_up, run = played
     assert warm_up.num_clients == run.num_clients == 20
     assert warm_up.num_samples <= compare_module.WARM_UP_ROWS < run.num_samples
+
+
+@pytest.mark.parametrize("split", ["iid", "sorted"])
+@pytest.mark.parametrize("name", BUILT_IN_SHAPES)
+def test_methods_that_are_named_without_settings_converge_on_every_data_set_that_is_here(name, split):
+    spec = Spec(dataset=name, split=split)
+    assert spec.sketch_size == DEFAULT_SIZE == fedns.FedNS().sketch.size == fedns.FedNDES().sketch.size
+    dataset, problem = prepare.load_data(spec)
+    trial = prepare.prepare_trial(spec, problem, prepare.split_and_scale(spec, dataset, 0), 0)
+    for method in parse_methods(("fedns", "fedndes")):
+        kept = {"rounds": spec.rounds, "tol": spec.tol, "optimum": trial.optimum}
+        history = fedns.simulate(method.algorithm, problem, trial.shards, **kept)
+        assert history.converged, f"{method.label}: {history.stop_reason}"

@@ -110,6 +110,7 @@ def test_never_reached_is_a_dash(folder):
     (summary,) = summarise(read_runs(folder), 2)
     assert cells(summary)[1:5] == ("-", "-", "-", "-")
     assert cells(summary)[-1] == "diverged"
+    assert notes([summary], None) == [f"a: {Ending.DIVERGED.sentence}: ..."]
 
 
 def test_what_left_each_site(folder):

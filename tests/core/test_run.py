@@ -247,3 +247,19 @@ def test_a_method_that_says_it_is_done_has_converged():
     )  # the last round, too: done is more than out of rounds
     assert (history.ending, history.stop_reason) == (fedns.Ending.METHOD, "there is nothing left to do")
     assert history.converged
+
+
+@pytest.mark.parametrize(
+    ("method", "advice"),
+    [
+        (fedns.FedNS(fedns.SRHT(2)), "; try fedns:line_search=aggregate, or more rows of the sketch (--sketch-size N)"),
+        (fedns.FedNewton(step_size=50.0), "; try fednewton:line_search=aggregate"),
+        (fedns.GradientDescent(step_size=1e3), ""),
+    ],
+    ids=lambda part: getattr(part, "name", ""),
+)
+def test_a_run_that_diverged_says_what_to_try(method, advice):
+    shards = make_shards(columns=60, sizes=(100, 100, 100))
+    history = fedns.simulate(method, PROBLEM, shards, rounds=8)
+    assert history.ending is fedns.Ending.DIVERGED
+    assert history.stop_reason.partition("; try ")[2] == advice.removeprefix("; try ")

@@ -47,6 +47,20 @@ def test_an_objective_that_rises_without_bound_has_diverged():
     assert (verdict.ending, verdict.reason) == (Ending.DIVERGED, "diverged in round 1: the objective rose to 2e+08")
 
 
+@pytest.mark.parametrize("gaps", [[1.0] + [9.8e5] * 30, [1.0, 0.5, 1.1], [None, None], [0.0] * 29 + [1e-8]])
+def test_an_objective_that_ends_above_its_start_has_diverged(gaps):
+    """Whatever its trend: on a plateau, up and down, too short to tell, or without a known optimum."""
+    run = records(gaps)
+    run[-1] = replace(run[-1], objective=run[0].objective + (gaps[-1] if gaps[-1] and gaps[-1] > 1 else 3e-9))
+    verdict = Stop(len(run) - 1).verdict(run)
+    assert verdict.ending is Ending.DIVERGED
+    rise = f"used all {len(run) - 1} rounds and diverged: the objective rose from {run[0].objective:.3g} to"
+    assert verdict.reason.startswith(rise)
+    level = [*run[:-1], replace(run[-1], objective=run[0].objective + 0.9e-9)]  # rounding
+    assert Stop(len(run) - 1).verdict(level).ending is not Ending.DIVERGED
+    assert Stop(len(run)).verdict(run) is None  # it may come down again
+
+
 def test_only_tolerances_and_the_method_itself_mean_convergence():
     success = {Ending.GAP, Ending.GRADIENT, Ending.DECREMENT, Ending.METHOD}
     assert {ending for ending in Ending if ending.converged} == success

@@ -9,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from fedns.core.algorithm import Needs
 from fedns.core.clients import Clients, on_client
 from fedns.core.cohort import Cohort
 from fedns.core.errors import MessageError
@@ -121,6 +122,18 @@ def refuse_impossible_hessian(kind: str, packed: FloatArray, num_features: int) 
     # Rounded to float32 on the way, a matrix of this size may have eigenvalues this far below zero.
     if smallest < -1e-6 * max(largest, 0.0):
         raise MessageError(f"field 'packed_hessian' of {kind} has the eigenvalue {smallest:.3g}: no convex loss has that")
+
+
+def sketch_needs(features: int, clients: int, size: int) -> Needs:
+    """Of the sum of all clients' sketches, as root while it has fewer rows than columns, and of one client's."""
+    total = float(clients * size)
+    matrix = 3.0 * total * features + 2.0 * total**2 if total < features else 3.0 * features**2 + 4096.0 * features
+    return Needs(server=matrix + 20.0 * features, client=(3.0 * size + 20.0) * features)
+
+
+def newton_needs(features: int, rows: int) -> float:
+    """Numbers that a client holds for `newton_steps`: its Hessian packed and whole, or the root where that is smaller."""
+    return 2.0 * features * min(features, rows) + 20.0 * features
 
 
 def newton_steps(

@@ -7,8 +7,8 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
-from fedns.algorithms.curvature import FloatArray, Model, newton_steps
-from fedns.core.algorithm import Algorithm, Outcome, State
+from fedns.algorithms.curvature import FloatArray, Model, newton_needs, newton_steps
+from fedns.core.algorithm import Algorithm, Needs, Outcome, State
 from fedns.core.checked import Limit, Positive
 from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
@@ -81,6 +81,9 @@ class DistributedNewton(Algorithm):
     theory: ClassVar[str] = "log 1/δ, to a biased point"
     reports: ClassVar[tuple[str, ...]] = ("step_norm", "trimmed_clients")
     heterogeneous: ClassVar[str] = "no"
+
+    def needs(self, features: int, clients: int, rows: int) -> Needs:
+        return Needs(server=20.0 * features, client=newton_needs(features, rows))
 
     def handlers(self) -> tuple[Handler, ...]:
         return (self.newton_step,)

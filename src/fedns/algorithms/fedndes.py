@@ -7,16 +7,16 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedns.algorithms.curvature import SketchedCurvature, SketchRequest, resized, sketched_curvature
+from fedns.algorithms.curvature import SketchedCurvature, SketchRequest, resized, sketch_needs, sketched_curvature
 from fedns.algorithms.searches import ArmijoSearch, Search, search_handlers, step_along
-from fedns.core.algorithm import Algorithm, Outcome, State
+from fedns.core.algorithm import Algorithm, Needs, Outcome, State
 from fedns.core.checked import CountOrZero, NotNegative
 from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
 from fedns.core.messages import Payload, wire
 from fedns.core.reducers import mean, mean_gram
 from fedns.problems.problem import Problem
-from fedns.sketches import SRHT, Sketch
+from fedns.sketches import DEFAULT_SIZE, SRHT, Sketch
 
 
 class SketchSizeState(State):
@@ -31,14 +31,14 @@ class FedNDES(Algorithm):
 
     Ends by itself when the squared decrement, about twice the gap, falls to `decrement_tolerance`.
 
-    - sketch: fedns.SRHT(16) by default, or SJLT, Gaussian, Rademacher or RowSampling of some size.
+    - sketch: fedns.SRHT(32) by default, or SJLT, Gaussian, Rademacher or RowSampling of some size.
     - second_size: rows of the second sketch; 0 means twice the first.
     - switch_decrement: the Newton decrement below which the second size is used, at least 0.
     - decrement_tolerance: the squared decrement at which the run ends, at least 0.
     - line_search: how the step size is found: fedns.ArmijoSearch(), fedns.LocalSearch(), or None for 1.
     """
 
-    sketch: Sketch = field(default_factory=lambda: SRHT(16))
+    sketch: Sketch = field(default_factory=lambda: SRHT(DEFAULT_SIZE))
     second_size: CountOrZero = 0  # 0 means twice the first
     switch_decrement: NotNegative = 0.05
     decrement_tolerance: NotNegative = 1e-20
@@ -53,6 +53,9 @@ class FedNDES(Algorithm):
     ends_by_decrement: ClassVar[bool] = True
     heterogeneous: ClassVar[str] = "yes"
     draws_random_numbers: ClassVar[bool] = True
+
+    def needs(self, features: int, clients: int, rows: int) -> Needs:
+        return sketch_needs(features, clients, self.second_size or 2 * self.sketch.size)
 
     def handlers(self) -> tuple[Handler, ...]:
         return (self.curvature, *search_handlers(self.line_search))

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.linalg import lapack
 
 from fedns.algorithms.curvature import FloatArray, Model
-from fedns.core.algorithm import Algorithm, Outcome, State
+from fedns.core.algorithm import Algorithm, Needs, Outcome, State
 from fedns.core.checked import CountOrZero, Limit, NotNegative, Positive
 from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
@@ -66,6 +66,10 @@ class ADMMDirections(Algorithm):
     scale: Literal["mean", "sum"] = "mean"
 
     reports: ClassVar[tuple[str, ...]] = ("direction_norm", "step_size")
+
+    def needs(self, features: int, clients: int, rows: int) -> Needs:
+        square = float(features) ** 2  # a client's matrix and its factor, which is kept between refreshes
+        return Needs(server=20.0 * features, client=3.0 * square + 20.0 * features, kept=0.5 * square + 4.0 * features)
 
     def init(self, problem: Problem, cohort: Cohort) -> FedNewState:
         return FedNewState(cohort.start, np.zeros(cohort.num_features), np.int64(0), np.float64(self._weights(cohort).sum()))

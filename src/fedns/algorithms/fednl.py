@@ -18,7 +18,7 @@ from fedns.algorithms.compressors import (
 )
 from fedns.algorithms.curvature import Model, local_gradient, refuse_impossible_hessian
 from fedns.algorithms.searches import ArmijoSearch, search_handlers, step_along
-from fedns.core.algorithm import Algorithm, Outcome, State
+from fedns.core.algorithm import Algorithm, Needs, Outcome, State
 from fedns.core.checked import Limit
 from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
@@ -140,6 +140,14 @@ class FedNL(Algorithm):
     theory: ClassVar[str] = "log 1/δ, super-linear locally"
     reports: ClassVar[tuple[str, ...]] = ("step_size",)
     heterogeneous: ClassVar[str] = "yes"
+
+    @property
+    def way_out(self) -> str:
+        return "" if self.line_search else f"{self.name}:line_search=aggregate"
+
+    def needs(self, features: int, clients: int, rows: int) -> Needs:
+        square = float(features) ** 2
+        return Needs(server=3.0 * square + 20.0 * features, client=3.0 * square + 20.0 * features, kept=0.5 * square)
 
     def __post_init__(self) -> None:
         parse_compressor(self.compressor)
@@ -305,6 +313,10 @@ class NewtonZero(Algorithm):
     theory: ClassVar[str] = "log 1/δ, locally"
     reports: ClassVar[tuple[str, ...]] = ("newton_decrement", "step_size")
     sees_partition: ClassVar[bool] = False
+
+    @property
+    def way_out(self) -> str:
+        return "" if self.line_search else f"{self.name}:line_search=aggregate"
 
     def handlers(self) -> tuple[Handler, ...]:
         return (self.start, local_gradient, *search_handlers(self.line_search))

@@ -16,10 +16,11 @@ from fedns.algorithms.curvature import (
     SketchRequest,
     leverage_sample,
     resized,
+    sketch_needs,
     sketched_curvature,
 )
 from fedns.algorithms.searches import ArmijoSearch, Search, search_handlers, step_along
-from fedns.core.algorithm import Algorithm, Outcome, State
+from fedns.core.algorithm import Algorithm, Needs, Outcome, State
 from fedns.core.checked import Positive
 from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort, Replies
@@ -27,7 +28,7 @@ from fedns.core.messages import Payload, wire
 from fedns.core.reducers import mean, mean_gram, root_weighted_sum
 from fedns.numerics.linalg import LowRank, gram
 from fedns.problems.problem import Problem
-from fedns.sketches import SRHT, Sketch
+from fedns.sketches import DEFAULT_SIZE, SRHT, Sketch
 
 _POOR = 0.25  # a sketch under which squared decrements fall by less is too small
 
@@ -53,7 +54,7 @@ class FedNS(Algorithm):
     rows="leverage" sends, in place of a sketch, k rows of A_j drawn with probabilities p_i in proportion to their ridge
     leverage scores and divided by sqrt(k p_i): a site that keeps its rows to itself refuses it.
 
-    - sketch: fedns.SRHT(16) by default, or SJLT, Gaussian, Rademacher or RowSampling of some size.
+    - sketch: fedns.SRHT(32) by default, or SJLT, Gaussian, Rademacher or RowSampling of some size.
     - step_size: mu, above 0; used without a line search.
     - aggregation: "gram" or "sum", see above.
     - line_search: how the step size is found: fedns.ArmijoSearch(), fedns.LocalSearch(), or None for `step_size`.
@@ -61,7 +62,7 @@ class FedNS(Algorithm):
     - rows: "mixed" by the sketch, or "leverage", see above.
     """
 
-    sketch: Sketch = field(default_factory=lambda: SRHT(16))
+    sketch: Sketch = field(default_factory=lambda: SRHT(DEFAULT_SIZE))
     step_size: Positive = 1.0
     aggregation: Literal["gram", "sum"] = "gram"
     line_search: Search | None = None
@@ -79,6 +80,14 @@ class FedNS(Algorithm):
     ends_by_decrement: ClassVar[bool] = True
     heterogeneous: ClassVar[str] = "yes"
     draws_random_numbers: ClassVar[bool] = True
+
+    @property
+    def way_out(self) -> str:
+        return "" if self.line_search else f"{self.name}:line_search=aggregate, or more rows of the sketch (--sketch-size N)"
+
+    def needs(self, features: int, clients: int, rows: int) -> Needs:
+        size = self.sketch.size
+        return sketch_needs(features, 1 if self.aggregation == "sum" else clients, size)
 
     def handlers(self) -> tuple[Handler, ...]:
         return (self._curvature, *search_handlers(self.line_search))
@@ -144,7 +153,7 @@ class NewtonSketch(FedNS):
     One sketch of size k has to do what m sketches do in FedNS: below a few times the effective dimension a unit step cycles,
     so the line search is on unless it is turned off.
 
-    - sketch: kind and size of the sketch; SRHT(16) by default.
+    - sketch: kind and size of the sketch; SRHT(32) by default.
     - step_size: mu, above 0; used without a line search.
     - aggregation: "gram" or "sum", the same with one client.
     - line_search: how the step size is found: fedns.ArmijoSearch(), fedns.LocalSearch(), or None for `step_size`.

@@ -7,9 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedns.algorithms.curvature import Model, ask_gradient, local_gradient, newton_steps
+from fedns.algorithms.curvature import Model, ask_gradient, local_gradient, newton_needs, newton_steps
 from fedns.algorithms.searches import ArmijoSearch, StepState, search_handlers
-from fedns.core.algorithm import Algorithm, Outcome
+from fedns.core.algorithm import Algorithm, Needs, Outcome
 from fedns.core.checked import Positive
 from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
@@ -64,6 +64,9 @@ class GIANT(Algorithm):
     uplink: ClassVar[str] = "2 M + 13"
     theory: ClassVar[str] = "log 1/δ"
     reports: ClassVar[tuple[str, ...]] = ("newton_decrement", "step_size")
+
+    def needs(self, features: int, clients: int, rows: int) -> Needs:
+        return Needs(server=20.0 * features, client=newton_needs(features, rows))
 
     def handlers(self) -> tuple[Handler, ...]:
         return (local_gradient, local_direction, *search_handlers(self.line_search))

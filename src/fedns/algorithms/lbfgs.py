@@ -10,7 +10,7 @@ import numpy as np
 
 from fedns.algorithms.curvature import FloatArray, ask_gradient, local_gradient
 from fedns.algorithms.searches import ArmijoSearch, search_repeatedly
-from fedns.core.algorithm import Algorithm, Outcome, State
+from fedns.core.algorithm import Algorithm, Needs, Outcome, State
 from fedns.core.checked import Count
 from fedns.core.clients import Handler
 from fedns.core.cohort import Cohort
@@ -51,10 +51,14 @@ class LBFGS(Algorithm):
     name: ClassVar[str] = "lbfgs"
     summary: ClassVar[str] = "quasi-Newton steps learnt by the server from gradients alone; few bytes, tens of rounds"
     paper: ClassVar[str] = "Liu and Nocedal, On the limited memory BFGS method, Mathematical Programming 1989"
+    takes_any_width: ClassVar[bool] = True
     uplink: ClassVar[str] = "M + 13"
     theory: ClassVar[str] = "linear; no better bound than gradient descent"
     reports: ClassVar[tuple[str, ...]] = ("pairs", "step_size")
     sees_partition: ClassVar[bool] = False
+
+    def needs(self, features: int, clients: int, rows: int) -> Needs:
+        return Needs(server=(4.0 * self.memory + 20.0) * features, client=20.0 * features)
 
     def handlers(self) -> tuple[Handler, ...]:
         return (local_gradient, *self.line_search.handlers())

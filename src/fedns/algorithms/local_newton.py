@@ -7,10 +7,10 @@ from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
-from fedns.algorithms.curvature import FloatArray, Model, newton_steps
+from fedns.algorithms.curvature import FloatArray, Model, newton_needs, newton_steps
 from fedns.algorithms.giant import GIANT
 from fedns.algorithms.searches import ArmijoSearch, StepState
-from fedns.core.algorithm import Algorithm, Outcome, State
+from fedns.core.algorithm import Algorithm, Needs, Outcome, State
 from fedns.core.checked import Count, CountOrZero, Limit
 from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
@@ -94,6 +94,9 @@ class LocalNewton(Algorithm):
     @property
     def _giant(self) -> GIANT:
         return GIANT(self.line_search)
+
+    def needs(self, features: int, clients: int, rows: int) -> Needs:
+        return Needs(server=20.0 * features, client=newton_needs(features, rows))
 
     def handlers(self) -> tuple[Handler, ...]:
         if self.finish == "none":

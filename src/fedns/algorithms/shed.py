@@ -10,7 +10,7 @@ import numpy as np
 
 from fedns.algorithms.curvature import Model, gradients_and_roots
 from fedns.algorithms.searches import ArmijoSearch, search_handlers, step_along
-from fedns.core.algorithm import Algorithm, Outcome, State
+from fedns.core.algorithm import Algorithm, Needs, Outcome, State
 from fedns.core.checked import Count
 from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
@@ -97,6 +97,12 @@ class SHED(Algorithm):
     theory: ClassVar[str] = "log 1/δ, super-linear once all eigenpairs are sent"
     reports: ClassVar[tuple[str, ...]] = ("eigenpairs_known", "newton_decrement", "step_size")
     heterogeneous: ClassVar[str] = "yes"
+
+    def needs(self, features: int, clients: int, rows: int) -> Needs:
+        pairs = float(min(features, rows))  # the most that a client can send, all of which the server keeps
+        known = clients * pairs
+        matrix = 2.0 * known * features if known < features else 3.0 * features**2 + known * features
+        return Needs(matrix + 20.0 * features, client=4.0 * pairs * features + 20.0 * features, kept=pairs * features)
 
     def __post_init__(self) -> None:
         if any(count < 1 for count in self.eigenpairs_per_client):

@@ -16,7 +16,7 @@ from fedns.runs.spec import Spec
 
 def methods(
     features: Annotated[int | None, option("Count bytes for so many coefficients, M.")] = None,
-    sketch_size: Annotated[int, option("And this many rows of the sketch, k.", 16)] = 16,
+    sketch_size: Annotated[int, option("And this many rows of the sketch, k.", 32)] = 32,
     clients: Annotated[int, option("And this many clients, m.", 1)] = 1,
     wire: Annotated[str, option("And this precision of real numbers.", "float64")] = "float64",
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the documentation page instead.")] = False,

@@ -12,6 +12,7 @@ from typing import Any
 from fedns.comparison.results import LedgerLine, Run, add_up
 from fedns.core.files import write_csv
 from fedns.core.history import Record
+from fedns.core.termination import Ending
 from fedns.reporting.grouping import grouped
 
 TARGETS = (1e-6, 1e-10)  # the gaps that tables look for
@@ -59,6 +60,7 @@ class Summary:
     targets: dict[float, Spreads]  # what it took to bring the gap down to each of TARGETS
     endings: dict[str, int]  # how many trials ended how
     stop_reason: str  # of the first trial, in words
+    diverged: str  # the same of the first trial that diverged; nothing where none did
 
     @property
     def sends_nothing(self) -> bool:
@@ -82,6 +84,7 @@ def _summary(method: str, runs: list[Run], num_clients: int) -> Summary:
         targets={gap: _spreads(records, num_clients) for gap, records in hits.items()},
         endings=dict(Counter(run.ending.label for run in runs)),
         stop_reason=runs[0].stop_reason,
+        diverged=next((run.stop_reason for run in runs if run.ending is Ending.DIVERGED), ""),
     )
 
 

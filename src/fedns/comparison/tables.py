@@ -67,6 +67,7 @@ def comparison_table(title: str, summaries: Sequence[Summary]) -> Table:
 def notes(summaries: Sequence[Summary], tol: float | None) -> list[str]:
     """What the table's dashes and brackets mean where it has any."""
     sentences = [f"{summary.method}: data pooled: nothing is sent" for summary in summaries if summary.sends_nothing]
+    sentences += [f"{summary.method}: {summary.diverged}" for summary in summaries if summary.diverged]
     if tol is not None and tol > min(TARGETS):
         sentences.append(f"every run stops at a gap of {tol:g} (tol): smaller gaps were not looked for")
     if any(spreads and spreads["rounds"].count < s.trials for s in summaries for spreads in s.targets.values()):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from fedns.core.checked import Checked
-from fedns.core.clients import Handler
+from fedns.core.clients import Handler, messages_of
 from fedns.core.cohort import Cohort
 from fedns.core.messages import Message, Payload, wire
 
@@ -17,6 +17,20 @@ class State(Message):
     """The server's state between rounds. It is a message so that it can be written to disk and read back."""
 
     coefficients: Payload = wire("features", dtype="float64")
+
+
+@dataclass(frozen=True)
+class Needs:
+    """How many numbers of eight bytes a method holds at a time, beside the rows.
+
+    - server: at the server, within a round.
+    - client: at a client, while it answers.
+    - kept: what a client remembers between rounds.
+    """
+
+    server: float
+    client: float
+    kept: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -60,6 +74,23 @@ class Algorithm(Checked, ABC):
     sees_partition: ClassVar[bool] = True  # False where moving rows between clients does not change the iterates
     asks_for_all: ClassVar[bool] = True  # False where the data decide which of its handlers a run needs
     draws_random_numbers: ClassVar[bool] = False  # True where the seed decides the iterates, with the default parameters
+    takes_any_width: ClassVar[bool] = False  # True where it reaches the pooled answer, and needs grow with the columns alone
+
+    @property
+    def way_out(self) -> str:
+        """What to try where a run of it has diverged, as the end of a sentence; nothing where there is no advice."""
+        return ""
+
+    def needs(self, features: int, clients: int, rows: int) -> Needs:
+        """What it holds with so many coefficients and clients, of which the largest has so many rows; an estimate.
+
+        Here as the messages tell: whoever sends Hessians holds them whole, and the server solves with one.
+        A method that holds more than it sends, or less, says so itself.
+        """
+        messages = [message for handler in self.handlers() for message in messages_of(handler)]
+        hessians = any("entries" in spec.dimensions for message in messages for spec in message.specs().values())
+        square = float(features) ** 2 if hessians else 0.0
+        return Needs(server=20.0 * features + 2.0 * square, client=20.0 * features + square)
 
     def init(self, problem: Any, cohort: Cohort) -> Any:
         """The state before the first round: the coefficients to start from, unless a method needs more."""

@@ -6,7 +6,7 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,9 @@ from fedns.core.messages import WIRE_PRECISIONS, Message, Payload, batch_on_wire
 from fedns.core.meter import LedgerEntry, Meter
 from fedns.core.reducers import Reducer, mean, mean_gram
 from fedns.numerics.rng import generator
+
+if TYPE_CHECKING:
+    from fedns.core.algorithm import Algorithm
 
 FloatArray = NDArray[np.float64]
 T = TypeVar("T")
@@ -94,6 +97,16 @@ class Cohort(ABC):
     @property
     def num_features(self) -> int:
         return self.session.num_features
+
+    def bytes_needed(self, algorithm: Algorithm) -> float:
+        """What a run takes in this process beside the rows, about; where clients are elsewhere, the server's part of it."""
+        needs = algorithm.needs(self.num_features, self.num_clients, self.largest_rows)
+        return 8.0 * (needs.server + needs.client)  # one client's reply as bytes and as numbers
+
+    @property
+    def largest_rows(self) -> int:
+        """Rows of the largest client, as the weights tell."""
+        return int(np.ceil(self.total_weights.max(initial=0.0)))
 
     @property
     def number_bytes(self) -> np.uint8:

@@ -87,9 +87,19 @@ def _prefix(cls: type[Message], envelope: Envelope) -> bytes:
     if not cls.compact:
         return _PREFIX.pack(MAGIC, VERSION, envelope.round, envelope.client)
     client = _SHORT_EVERYONE if envelope.client == EVERYONE else envelope.client
-    if envelope.round > 0xFFFF or (envelope.client != EVERYONE and client >= _SHORT_EVERYONE):
-        raise ConfigError(f"{cls.kind} messages are for up to 65535 rounds and clients")
+    if envelope.round > most_rounds(compact=True) or (envelope.client != EVERYONE and client >= _SHORT_EVERYONE):
+        raise ConfigError(f"{cls.kind} messages are for up to {_SHORT_EVERYONE} rounds and clients")
     return _COMPACT_PREFIX.pack(MAGIC, COMPACT_VERSION, envelope.round, client)
+
+
+def most_rounds(compact: bool) -> int:
+    """How many rounds a header can number; the start is round 0."""
+    return 0xFFFF if compact else 0xFFFFFFFF
+
+
+def most_clients(compact: bool) -> int:
+    """How many clients a header can number, beside the number of all of them."""
+    return _SHORT_EVERYONE if compact else EVERYONE
 
 
 def layout_checksum(cls: type[Message]) -> bytes:

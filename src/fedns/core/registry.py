@@ -13,6 +13,12 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 T = TypeVar("T")
+_REGISTRIES: dict[type[Any], Registry[Any]] = {}
+
+
+def registered(kind: type[Any]) -> list[Any]:
+    """All of this kind that can be used, in the order they are listed."""
+    return list(_REGISTRIES[kind].values()) if kind in _REGISTRIES else []
 
 
 class Registry(Mapping[str, T]):
@@ -30,6 +36,7 @@ class Registry(Mapping[str, T]):
         self._own: dict[str, T] = {thing.name: thing for thing in own}  # type: ignore[attr-defined]
         self._loaded: dict[str, T] = {}
         self._broken: dict[str, str] = {}
+        _REGISTRIES[kind] = self
 
     @cached_property
     def _outside(self) -> dict[str, EntryPoint]:

@@ -11,10 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedns.core.algorithm import Algorithm, Outcome
+from fedns.core.clients import messages_of
 from fedns.core.cohort import Cohort
+from fedns.core.encoding import most_clients, most_rounds
 from fedns.core.errors import ConfigError, NonFiniteError
 from fedns.core.history import History, Observer, Record
+from fedns.core.registry import registered
 from fedns.core.termination import Ending, Stop, Verdict, diverged
+from fedns.numerics import memory
 
 FloatArray = NDArray[np.float64]
 
@@ -35,6 +39,37 @@ class Progress:
     records: Sequence[Record]
 
 
+def refuse_too_large(algorithm: Algorithm, bytes_of: Callable[[Algorithm], float], features: int) -> None:
+    """Raise where a method needs more memory than there is, before any of it is taken."""
+    needed, most = bytes_of(algorithm), memory.machine()
+    if needed <= most:
+        return
+    fitting = next((other for other in _of_any_width() if bytes_of(other) <= most), None)
+    instead = f"take {fitting.name}, which needs {bytes_of(fitting) / 1e9:.2g} GB" if fitting else "take fewer columns"
+    raise ConfigError(
+        f"{algorithm.name} needs about {needed / 1e9:.3g} GB of memory for {features} coefficients, "
+        f"and there are {most / 1e9:.3g} GB: {instead}"
+    )
+
+
+def refuse_too_many(algorithm: Algorithm, rounds: int, clients: int) -> None:
+    """Raise where a method's headers have no room for so many rounds or clients, before the first round."""
+    compact = _has_short_headers(algorithm)
+    for what, number, most in (("rounds", rounds, most_rounds(compact)), ("clients", clients, most_clients(compact))):
+        if number > most:
+            fitting = next((f": take {other.name}" for other in _of_any_width() if not _has_short_headers(other)), "")
+            raise ConfigError(f"the messages of {algorithm.name} are for up to {most} {what}, not {number}{fitting}")
+
+
+def _of_any_width() -> list[Algorithm]:
+    """What can be recommended where a method does not fit, with its default parameters, the best first."""
+    return [kind() for kind in reversed(registered(Algorithm)) if kind.takes_any_width]
+
+
+def _has_short_headers(algorithm: Algorithm) -> bool:
+    return any(message.compact for handler in algorithm.handlers() for message in messages_of(handler))
+
+
 def run(
     algorithm: Algorithm,
     problem: Any,
@@ -51,6 +86,8 @@ def run(
 
     resume: go on from here instead of starting; the cohort's session must stand where it stood then.
     """
+    refuse_too_large(algorithm, cohort.bytes_needed, cohort.num_features)
+    refuse_too_many(algorithm, stop.rounds, int(cohort.ids[-1]) + 1)
     session = cohort.session
     records: list[Record] = [] if resume is None else list(resume.records)
     seconds = records[-1].seconds if records else 0.0
@@ -118,6 +155,8 @@ def run(
         if outcome.finished and not (ended and ended.ending.converged):
             ended = Verdict(Ending.METHOD, outcome.finished)
         ended = ended or stopped
+    if ended.ending is Ending.DIVERGED and algorithm.way_out:
+        ended = Verdict(ended.ending, f"{ended.reason}; try {algorithm.way_out}")
     coefficients, ledger = np.array(state.coefficients), list(session.meter.ledger)
     history = History(algorithm.name, records, coefficients, ended.ending, ended.reason, ledger)
     for observer in observers:

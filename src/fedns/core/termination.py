@@ -28,7 +28,7 @@ class Ending(Enum):
     IMPROVING = ("still improving", "all rounds were used, and the gap was still falling")
     PLATEAU = ("plateau", "all rounds were used, and the gap had stopped falling")
     UNSETTLED = ("not settling", "all rounds were used, and the gap went up and down")
-    DIVERGED = ("diverged", "the objective or the coefficients grew beyond all bounds")
+    DIVERGED = ("diverged", "the objective ended above where it began, or it or the coefficients grew beyond all bounds")
     STOPPED = ("stopped", "an observer asked for the end")
     REFUSED = ("refused", "a site refuses, or sends what cannot be used")
     SITES_LOST = ("sites lost", "too few sites answered for too long")
@@ -92,10 +92,18 @@ class Stop(Checked):
                 return Verdict(ending, f"{name} {value:.1e} reached the tolerance {tolerance:.2g} in round {last.round}")
         if last.objective > records[0].objective + DIVERGED_GAP:
             return diverged(last.round, f"the objective rose to {last.objective:.3g}")
+        if last.round >= self.rounds and _is_above(last.objective, records[0].objective):
+            rise = f"the objective rose from {records[0].objective:.3g} to {last.objective:.3g}"
+            return Verdict(Ending.DIVERGED, f"used all {self.rounds} rounds and diverged: {rise}")
         if last.round >= self.rounds:
             ending, trend = _trend(records)
             return Verdict(ending, f"used all {self.rounds} rounds{trend}")
         return None
+
+
+def _is_above(objective: float, start: float) -> bool:
+    """By more than rounding, where a run began at the optimum."""
+    return objective > start + 1e-9 * max(1.0, abs(start))
 
 
 def diverged(number: int, why: str) -> Verdict:

@@ -24,6 +24,11 @@ def room() -> int:
     return _room
 
 
+def machine() -> int:
+    """Bytes that this process may have at all; so many that nothing is refused where a system does not say."""
+    return min(_limits())
+
+
 @contextlib.contextmanager
 def limited(count: int | None) -> Iterator[None]:
     """So many bytes of rows inside the block; None finds out anew."""

@@ -15,6 +15,8 @@ from fedns.problems.problem import FloatArray, Problem
 _ROUNDS = 200
 _SMALL_STEP = 1e-6
 _HALVINGS = 2.0 ** -np.arange(30.0)
+_WIDE = 4096  # columns beyond which no Hessian is written out: it would take 134 MB, and grow with the square
+_MOST_PRODUCTS, _LEAST_LEFT = 2000, 1e-8  # of conjugate gradients, in a step
 
 
 @dataclass(frozen=True)
@@ -50,13 +52,16 @@ def pooled_optimum(problem: Problem, shards: Shards, tolerance: float = 1e-12) -
     best: tuple[float, FloatArray, float] | None = None
     rounds = 0
     while rounds < _ROUNDS:
-        data_gradient, packed = problem.gradient_and_hessian(w, pooled)
-        hessian = unpack_symmetric(packed[0], w.size)
-        step, slope = problem.newton_step(w, data_gradient[0], hessian)
-        # The unit of coordinate c is the root of its curvature at the start: it does not depend on the column's scale.
-        if scale is None:
-            scale = np.sqrt(np.diag(hessian) + diagonal)
-            scale[scale == 0] = 1.0
+        if w.size <= _WIDE:
+            data_gradient, packed = problem.gradient_and_hessian(w, pooled)
+            hessian = unpack_symmetric(packed[0], w.size)
+            step, slope = problem.newton_step(w, data_gradient[0], hessian)
+            # The unit of coordinate c is the root of its curvature at the start: it does not depend on the column's scale.
+            scale = _units(np.diag(hessian) + diagonal) if scale is None else scale
+        else:
+            data_gradient = problem.gradient(w, pooled)
+            scale = _units(_mean_squares(problem, pooled) + diagonal) if scale is None else scale
+            step, slope = _step_without_hessian(problem, pooled, w, data_gradient[0] + diagonal * w, scale)
         relative = float(np.linalg.norm((data_gradient[0] + diagonal * w) / scale))
         improved = best is None or relative < 0.5 * best[0]
         if best is None or relative < best[0]:
@@ -74,6 +79,40 @@ def pooled_optimum(problem: Problem, shards: Shards, tolerance: float = 1e-12) -
             "the classes may be separable without a penalty, use strength > 0"
         )
     return Optimum(w, _value(problem, pooled, w), relative, rounds)
+
+
+def _units(curvatures: FloatArray) -> FloatArray:
+    return np.where(curvatures > 0, np.sqrt(curvatures), 1.0)
+
+
+def _mean_squares(problem: Problem, pooled: Shards) -> FloatArray:
+    """Of every column, which its curvature at 0 is a multiple of: as good a unit."""
+    squares = pooled.mean_squares()[0]
+    squares = np.concatenate([squares[:-1] if problem.offset else squares, [1.0] if problem.intercept else []])
+    return np.tile(squares, problem.loss.outputs)
+
+
+def _step_without_hessian(
+    problem: Problem, pooled: Shards, w: FloatArray, gradient: FloatArray, scale: FloatArray
+) -> tuple[FloatArray, float]:
+    """The Newton step by conjugate gradients in units of the columns, from products with the Hessian, and its slope."""
+    diagonal = problem.penalty_diagonal(w.size)
+    step, left = np.zeros_like(w), -gradient / scale
+    direction, squared = left, float(left @ left)
+    enough = squared * _LEAST_LEFT**2
+    for _ in range(_MOST_PRODUCTS):
+        if squared <= enough:
+            break
+        move = direction / scale
+        product = (problem.hessian_times(w, move[None, None], pooled)[0, 0] + diagonal * move) / scale
+        curvature = float(direction @ product)
+        if curvature <= 0.0:  # rounding: nothing is left that could be told
+            break
+        length = squared / curvature
+        step, left = step + length * move, left - length * product
+        before, squared = squared, float(left @ left)
+        direction = left + squared / before * direction
+    return step, float(gradient @ step)
 
 
 def _value(problem: Problem, pooled: Shards, w: FloatArray) -> float:

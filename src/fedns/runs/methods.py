@@ -12,7 +12,7 @@ from fedns.algorithms.searches import SEARCHES, Search
 from fedns.core.algorithm import Algorithm
 from fedns.core.checked import alternatives_of, parsed
 from fedns.core.errors import ConfigError, unknown
-from fedns.sketches import SKETCHES, Sketch
+from fedns.sketches import DEFAULT_SIZE, SKETCHES, Sketch
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Parameter:
         return f"{self.name}={self.default}{only}" if self.default else self.name
 
 
-def parse_methods(texts: Iterable[str], sketch: str = "srht", sketch_size: int = 16) -> list[Method]:
+def parse_methods(texts: Iterable[str], sketch: str = "srht", sketch_size: int = DEFAULT_SIZE) -> list[Method]:
     """The methods these texts ask for; a sketch that a text leaves open is the one given here."""
     methods = [parse_method(text, sketch, sketch_size) for text in texts]
     if not methods:
@@ -48,7 +48,7 @@ def parse_methods(texts: Iterable[str], sketch: str = "srht", sketch_size: int =
     return methods
 
 
-def parse_method(text: str, sketch: str = "srht", sketch_size: int = 16) -> Method:
+def parse_method(text: str, sketch: str = "srht", sketch_size: int = DEFAULT_SIZE) -> Method:
     """One method."""
     name, _, rest = text.strip().partition(":")
     if name not in METHODS:

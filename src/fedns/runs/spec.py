@@ -81,7 +81,7 @@ class Spec(Checked):
     strength: NotNegative = 1e-3
     intercept: bool = False
     sketch: str = "srht"
-    sketch_size: Count = 16
+    sketch_size: Count = 32  # fedns.sketches.DEFAULT_SIZE, which numpy comes with
     rounds: Count = 30
     tol: NotNegative | None = 1e-10
     trials: Count = 5

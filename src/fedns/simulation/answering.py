@@ -54,12 +54,17 @@ class LocalClients:
             return self._chunk_clients
         known = self._reply_bytes.get(handler.__name__)
         if known is None:  # as many as could send a Hessian each: a few tell what others will need
-            entries = int(problem.num_features(self.shards.num_columns)) ** 2
-            return max(16, min(self._budget, 2 * _IN_CACHE_BYTES) // (16 * entries))
+            return self.at_first(int(problem.num_features(self.shards.num_columns)))
         most = self._budget // max(1, known)
         if handler.__name__ not in self._ragged:  # rows would have to be put together again, for a product of many
             most = min(most, max(_IN_CACHE_BYTES // max(1, known), _CLIENTS_PER_THREAD * parallel.thread_count()))
         return max(1, most)
+
+    def at_first(self, features: int) -> int:
+        """Clients that are asked at once before the size of an answer is known: as many as could send a Hessian each."""
+        hessian = 8 * features**2
+        fewest = 16 if 16 * hessian <= 16 * self._budget else 1
+        return max(fewest, min(self._budget, 2 * _IN_CACHE_BYTES) // (2 * hessian))
 
     def _note_size(self, handler: Handler, batch: Message, clients: int) -> None:
         size, name = 0, handler.__name__

@@ -17,7 +17,7 @@ from fedns.core.cohort import Cohort, Session
 from fedns.core.errors import ConfigError
 from fedns.core.history import History, Observer
 from fedns.core.messages import Message
-from fedns.core.run import Evaluation, run
+from fedns.core.run import Evaluation, refuse_too_large, run
 from fedns.core.shards import Shards
 from fedns.core.termination import Stop
 from fedns.numerics import parallel
@@ -45,6 +45,16 @@ class SimulatedCohort(Cohort):
         self._clients = LocalClients(shards, self.ids, chunk_clients, memory_budget_bytes)
         self.memory = self._clients.memory
         self.register_clients()
+
+    def bytes_needed(self, algorithm: Algorithm) -> float:
+        """The clients' part too: of those that are asked at once, and of all what they keep."""
+        needs = algorithm.needs(self.num_features, self.num_clients, self.largest_rows)
+        at_once = min(self.num_clients, self._clients.at_first(self.num_features))
+        return 8.0 * (needs.server + at_once * needs.client + self.num_clients * needs.kept)
+
+    @property
+    def largest_rows(self) -> int:
+        return int(self.shards.sizes.max())
 
     def _deliver(self, handler: Handler, frame: bytes, ids: Ids) -> Iterator[tuple[Ids, Message]]:
         return self._clients.answer(self.session.problem, self.session.seed, handler, frame, ids)
@@ -116,7 +126,6 @@ def simulate(
         problem, shards = problem.linearised(shards)
         shards = shards.packed
         first = None if start is None else _checked_start(start, problem.num_features(shards.num_columns))
-        best = _optimum(optimum, tol is not None, problem, shards)
         visible = shards.pooled() if algorithm.pooled else shards
         session = Session(problem, seed, wire, metered=not algorithm.pooled, start=first)
         chunks: Any = {"chunk_clients": chunk_clients, "memory_budget_bytes": memory_budget_bytes}
@@ -128,6 +137,8 @@ def simulate(
             else:
                 cohort = stack.enter_context(contextlib.closing(ClusterCohort(shards, session, cluster, **chunks)))
                 evaluate = cohort.evaluate
+            refuse_too_large(algorithm, cohort.bytes_needed, cohort.num_features)
+            best = _optimum(optimum, tol is not None, problem, shards)
             return run(
                 algorithm,
                 problem,

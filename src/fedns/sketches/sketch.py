@@ -19,6 +19,11 @@ FloatArray = NDArray[np.float64]
 Keys = NDArray[np.uint64]
 
 
+# Where none is said. Sixteen rows, of ten clients, are too few for unit steps on the 64 columns of digits; with these FedNS
+# converges on every data set that comes with scikit-learn, whether rows are dealt out or sorted.
+DEFAULT_SIZE = 32
+
+
 @dataclass(frozen=True)
 class Sketch(Checked, Formulas, ABC):
     """Kind and size. The matrix S is drawn from a key and never formed: passes over rows apply it while they read them.

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from fedns.algorithms.auto.rounding import FloatArray, eighths
+from fedns.algorithms.auto.rules import WIDE
 from fedns.core.messages import Ragged
 from fedns.core.reducers import GramSum
 from fedns.numerics.linalg import LowRank, add_weighted_rows, pack_symmetric
@@ -76,7 +77,10 @@ class mean_of_squares:
 
 
 class sketched_gram:
-    """sum_j p_j Y_j' Y_j, packed, of sketches that travel as integers in units of their rows and of the columns."""
+    """sum_j p_j Y_j' Y_j of sketches that travel as integers in units of their rows and of the columns.
+
+    Packed, or its root where there are too many columns for a matrix and fewer rows.
+    """
 
     def __init__(self, scales: FloatArray) -> None:
         self._scales, self._gram = scales, GramSum("ChangeAndSketch", "sketched_root")
@@ -85,6 +89,8 @@ class sketched_gram:
         rows = batch.sketched_root.values * eighths(batch.row_units.values)[:, None] * self._scales
         self._gram.add(Ragged(rows, batch.sketched_root.offsets), weights)
 
-    def result(self) -> FloatArray:
+    def result(self) -> FloatArray | LowRank:
         gram = self._gram.result()
-        return pack_symmetric(gram.dense() if isinstance(gram, LowRank) else gram)
+        if isinstance(gram, LowRank):
+            return gram if self._scales.size > WIDE else pack_symmetric(gram.dense())
+        return pack_symmetric(gram)

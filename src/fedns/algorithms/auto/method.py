@@ -9,7 +9,7 @@ from fedns.algorithms.auto.exchanges import ClientHalf
 from fedns.algorithms.auto.rules import Rules
 from fedns.algorithms.auto.state import AutoState, first_state
 from fedns.algorithms.auto.turn import Turn
-from fedns.core.algorithm import Algorithm, Outcome
+from fedns.core.algorithm import Algorithm, Needs, Outcome
 from fedns.core.clients import Handler
 from fedns.core.cohort import Cohort
 from fedns.core.errors import ConfigError
@@ -63,6 +63,7 @@ class Auto(Algorithm):
     ends_by_decrement: ClassVar[bool] = True
     heterogeneous: ClassVar[str] = "-"
     asks_for_all: ClassVar[bool] = False
+    takes_any_width: ClassVar[bool] = True
     draws_random_numbers: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -85,6 +86,9 @@ class Auto(Algorithm):
     @property
     def rules(self) -> Rules:
         return Rules(self.prefer, self.gradient_bits, self.hessian_bits, *self.bits)
+
+    def needs(self, features: int, clients: int, rows: int) -> Needs:
+        return self.rules.needs(features, clients)
 
     def handlers(self) -> tuple[Handler, ...]:
         return self.client.handlers()

@@ -11,9 +11,11 @@ import scipy.linalg
 
 from fedns.algorithms.auto.roots import SINGULAR
 from fedns.algorithms.auto.rounding import FloatArray, products_of
-from fedns.numerics.linalg import pack_symmetric, unpack_symmetric
+from fedns.numerics.linalg import LowRank, pack_symmetric, solve_shifted, unpack_symmetric
 
 FORGETTING = 0.5  # the weight of the last sketch beside a new one
+OLDER = 2  # sketches beside the newest that a root holds: what is older has an eighth of its weight
+UNKNOWN = 1e-3  # of the mean curvature, where neither penalty nor sketch tells of a direction
 Solver = Callable[[FloatArray], FloatArray]
 
 
@@ -29,10 +31,20 @@ class Metric(NamedTuple):
     packed: FloatArray = np.zeros(0)
     weight: float = 0.0
     noise: float = 0.0  # curvature below this, in scaled columns, may be rounding
+    rows: FloatArray = np.zeros((0, 0))  # the root of the Hessian, where there are too many columns for the matrix
 
-    def averaged_with(self, sketched: FloatArray) -> Metric:
+    @property
+    def known(self) -> bool:
+        return bool(self.packed.size or self.rows.size)
+
+    def averaged_with(self, sketched: FloatArray | LowRank) -> Metric:
+        weight = FORGETTING * self.weight + 1.0
+        if isinstance(sketched, LowRank):
+            older = [np.sqrt(FORGETTING) * self.rows[-OLDER * len(sketched.rows) :]] if self.rows.size else []
+            rows = np.concatenate([*older, sketched.rows])
+            return Metric(self.packed, weight, self.noise, rows)
         kept = FORGETTING * self.packed if self.packed.size else 0.0
-        return Metric(kept + sketched, FORGETTING * self.weight + 1.0, self.noise)
+        return Metric(kept + sketched, weight, self.noise)
 
     @classmethod
     def of_roots(cls, gram: FloatArray, penalty: FloatArray, scales: FloatArray) -> Metric:
@@ -48,6 +60,11 @@ class Metric(NamedTuple):
 
     def solver(self, scales: FloatArray, penalty: FloatArray, sketched: bool) -> Solver:
         """The inverse of the Hessian, penalty included."""
+        if self.rows.size:
+            low_rank, diagonal = LowRank(self.rows / np.sqrt(self.weight) / scales), penalty / scales**2
+            if np.count_nonzero(diagonal == 0) > len(self.rows) // 2:  # more than the rows can tell apart
+                diagonal = np.maximum(diagonal, UNKNOWN * float((low_rank.rows**2).sum()) / scales.size)
+            return lambda vector: solve_shifted(low_rank, diagonal, vector / scales) / scales
         hessian = unpack_symmetric(self.packed / self.weight, scales.size) / np.outer(scales, scales)
         hessian[np.diag_indices(scales.size)] += penalty / scales**2
         if not sketched:  # no direction is believed to have less curvature than rounding may have left

@@ -10,12 +10,17 @@ from numpy.typing import NDArray
 
 from fedns.algorithms.auto.rounding import FloatArray
 from fedns.algorithms.auto.state import AutoState, Source
+from fedns.core.algorithm import Needs
 
 FEW_SITES = 16  # up to here half of the sites solve with their own Hessians, above a few send roots of theirs
 # Up to so many columns the Hessian itself; in full and once where it is the same everywhere. Each is where the least of
 # bytes + price x exchanges lies, with a price of 256 bytes for "balanced" and of none for "bytes".
 FEW_COLUMNS = {"bytes": 16, "balanced": 24}
 FEW_QUADRATIC = {"bytes": 16, "balanced": 40}
+# Beyond so many columns nothing of the size of their square is made, neither at the server nor at a client: sketches and
+# pairs are all there is. A whole matrix would take 134 MB here and grow with the square.
+WIDE = 4096
+MOST_SKETCHED_ROWS = 240  # of all sites together, where columns are more than that
 SKETCHED_ROWS = 120  # of all sites together, in one sketch
 FEWEST_ROWS, MOST_ROWS = 3, 16  # of one site, at first
 # A decrement that falls by less than this factor in a round: a third curvature is asked for, another one, another source.
@@ -47,6 +52,7 @@ MOST_LEFT = 0.9  # by two directions, where a prediction is made from it
 SOLVERS = 0.5  # of the sites, by weight, solve with their own Hessians
 SOMES = 4  # roots of some before sketches take over, where a new one still contracts by more than SLOW
 ROOTS = 6  # before Hessians take over, where a new one still contracts by more than SLOW
+PAIRS = 30  # of moves and gradient changes that the server keeps
 GOLDEN = 0.618  # multiples of it, modulo one, lie as far apart as they can
 Positions = NDArray[np.int64]
 
@@ -97,6 +103,8 @@ class Rules:
         """Where the metric comes from at first."""
         if self._few(features, quadratic):
             return Source.EXACT if quadratic else Source.HESSIAN
+        if features > WIDE:
+            return Source.SKETCH
         few = weights.size <= FEW_SITES
         if few and features > ROOT_COLUMNS.get(self.prefer, 0):
             return Source.LOCAL
@@ -104,6 +112,18 @@ class Rules:
         if rows < FEWEST_ROWS_OF_SENDERS * features:
             return Source.LOCAL if few else Source.SKETCH
         return Source.SOME
+
+    def needs(self, features: int, clients: int) -> Needs:
+        """What a run holds: matrices, or their roots where there are too many columns for those."""
+        square, vectors = float(features) ** 2, (4.0 * PAIRS + 40.0) * features
+        if self._few(features):
+            return Needs(5.0 * square + vectors, client=4.0 * square + vectors, kept=0.5 * square + 4.0 * features)
+        if features <= WIDE:
+            return Needs(5.0 * square + vectors, client=3.0 * square + vectors, kept=4.0 * features)
+        rows = float(self.rows(clients))
+        total = max(rows * clients, MOST_SKETCHED_ROWS)
+        matrix = 12.0 * total * features + 3.0 * total**2 if total < features else 5.0 * square
+        return Needs(matrix + vectors, client=32.0 * rows * features + vectors, kept=4.0 * features)
 
     def bits_of_gradients(self, features: int, clients: int, source: Source) -> int:
         """Few bits are noise: it needs many clients to average out, and beside good Hessians it is what is left."""
@@ -186,7 +206,7 @@ class Rules:
         spends more than about twice the cheaper of the two.
         """
         dear = self.prefer != "rounds" and seen.spent > seen.hessians and seen.to_go > AWAY
-        taken = dear and not self._few(state.coefficients.size)
+        taken = dear and not self._few(state.coefficients.size) and state.coefficients.size <= WIDE
         words = f"{seen.spent:.0f} bytes a client are spent, as many as Hessians in every round would have cost"
         return Choice(taken, f"Hessians in every round from the next one on, because {words}")
 
@@ -214,6 +234,11 @@ class Rules:
         if source == Source.LOCAL and slow and state.slow_rounds + 1 >= SLOW_ROUNDS:
             return Source.SOME, rows, f"{words_of_some} {SLOW_ROUNDS} rounds in turn contracted by more than {SLOW}"
         if source == Source.SKETCH and asked and state.curvatures >= 3 and slow:
+            if features > WIDE:
+                most = max(rows, MOST_SKETCHED_ROWS // int(state.clients))
+                grown = min(2 * rows, most)
+                said = f"sketches of {grown} rows from the next round on, because {words}" if grown > rows else ""
+                return source, grown, said
             return self._cheaper(source, 2 * rows, features, words)
         return source, rows, ""
 

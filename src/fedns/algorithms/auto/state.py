@@ -37,6 +37,7 @@ class AutoState(Message):
     moves: Payload = wire("pairs", "features", dtype="float64")
     changes: Payload = wire("pairs", "features", dtype="float64")
     metric: Payload = wire("entries", dtype="float64")  # packed; none where the clients' own Hessians serve
+    metric_rows: Payload = wire("rank", "features", dtype="float64")  # its root, where there are too many columns for it
     metric_weight: Payload = wire(dtype="float64")
     metric_noise: Payload = wire(dtype="float64")  # curvature below this, in scaled columns, may be rounding
     source: Payload = wire(dtype="int32")
@@ -73,6 +74,7 @@ def first_state(cohort: Cohort, source: Source, rows: int) -> AutoState:
         moves=none,
         changes=none,
         metric=np.zeros(0),
+        metric_rows=none,
         metric_weight=zero,
         metric_noise=zero,
         source=np.int32(source),

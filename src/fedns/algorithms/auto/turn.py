@@ -13,13 +13,14 @@ from fedns.algorithms.auto.messages import BackRequest, Move, RootRequest, Scale
 from fedns.algorithms.auto.metric import Metric, Solver
 from fedns.algorithms.auto.roots import ROOT_BITS, mean_of_roots
 from fedns.algorithms.auto.rounding import FINE_BITS, MOST_EXPONENT, FloatArray, exponents_of, round_to_nearest
-from fedns.algorithms.auto.rules import PRODUCT_BITS, SLOW, Rules, Seen
+from fedns.algorithms.auto.rules import PAIRS, PRODUCT_BITS, SLOW, Rules, Seen
 from fedns.algorithms.auto.state import AutoState, Source
 from fedns.algorithms.lbfgs import inverse_times
 from fedns.core.algorithm import Outcome
 from fedns.core.clients import Handler
 from fedns.core.cohort import Cohort
 from fedns.core.reducers import Reducer, mean
+from fedns.numerics.linalg import LowRank
 from fedns.problems.problem import Problem
 
 ARMIJO = 0.1
@@ -28,7 +29,6 @@ ENOUGH = 0.3  # of the decrement left by a direction: no further product
 ASTRAY = 0.1  # a step that was shortened to less
 SURPRISE = 100.0  # times the last round's promise
 PRECISION = 1e-10  # of the objective: as far as a run is thought to go
-MEMORY = 30  # pairs of moves and gradient changes
 BACK = 0.5 ** np.arange(1.0, 12.0)  # fractions of a step that went too far
 
 
@@ -44,7 +44,7 @@ class Turn:
         self.w, self.gradient, self.loss = state.coefficients, state.gradient, float(state.loss)
         self.exponents = state.exponents
         self.moves, self.changes = state.moves, state.changes
-        self.metric = Metric(state.metric, float(state.metric_weight), float(state.metric_noise))
+        self.metric = Metric(state.metric, float(state.metric_weight), float(state.metric_noise), state.metric_rows)
         self.diagonal = problem.penalty_diagonal(self.w.size)
         self.missed, self.step_size, self.shortened = bool(state.missed), 1.0, 1.0
         self.looks, self.vectors, self.left = 0, 0, 0.0
@@ -94,7 +94,7 @@ class Turn:
         self.loss += share * float(loss)
         self.missed = count < self.state.clients
         if asks:
-            self._learn_curvature([share * part for part in found], share, present)
+            self._learn_curvature(found, share, present)
 
     def _spent(self) -> float:
         """Bytes that the mean client has sent, this round's included."""
@@ -127,10 +127,14 @@ class Turn:
 
     def _learn_curvature(self, found: list[Any], share: float, present: float) -> None:
         if self.source == Source.SKETCH:
-            self.metric = self.metric.averaged_with(found[0] / (share * present))
+            gram = found[0]
+            if isinstance(gram, LowRank):
+                self.metric = self.metric.averaged_with(LowRank(gram.rows / np.sqrt(present)))
+            else:
+                self.metric = self.metric.averaged_with(share * gram / (share * present))
         elif found:
-            noise = share * found[1] if self.source == Source.HESSIAN else 0.0
-            self.metric = self.metric.moved_by(found[0], noise, self.scales)
+            noise = share * (share * found[1]) if self.source == Source.HESSIAN else 0.0
+            self.metric = self.metric.moved_by(share * found[0], noise, self.scales)
 
     def learn_roots(self) -> None:
         """The roots of all clients' Hessians, or those of some, averaged with what others have sent before."""
@@ -175,8 +179,8 @@ class Turn:
         """Whether the pair has positive curvature, and so was kept."""
         kept = float(s @ y) > 1e-10 * float(np.linalg.norm(s) * np.linalg.norm(y))
         if kept:
-            self.moves = np.concatenate([self.moves, s[None]])[-MEMORY:]
-            self.changes = np.concatenate([self.changes, y[None]])[-MEMORY:]
+            self.moves = np.concatenate([self.moves, s[None]])[-PAIRS:]
+            self.changes = np.concatenate([self.changes, y[None]])[-PAIRS:]
         return kept
 
     def next_step(self) -> Outcome:
@@ -213,6 +217,7 @@ class Turn:
             moves=self.moves,
             changes=self.changes,
             metric=self.metric.packed,
+            metric_rows=self.metric.rows,
             metric_weight=np.float64(self.metric.weight),
             metric_noise=np.float64(self.metric.noise),
             source=np.int32(source),
@@ -303,7 +308,7 @@ class Turn:
 
     def _start(self) -> Solver:
         """The metric's inverse, applied by the server or by the clients."""
-        if self.source == Source.LOCAL or not self.metric.packed.size:
+        if self.source == Source.LOCAL or not self.metric.known:
             return self._solved_by_clients
         return self.metric.solver(self.scales, self.diagonal, sketched=self.source == Source.SKETCH)
 

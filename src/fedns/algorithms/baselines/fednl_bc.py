@@ -9,7 +9,7 @@ import numpy as np
 
 from fedns.algorithms.compressors import Compressed, Identity, RankR, add_compressed, mean_compressed, parse_compressor
 from fedns.algorithms.fednl import InitialHessian, LearnRequest
-from fedns.core.algorithm import Algorithm, Outcome, State
+from fedns.core.algorithm import Algorithm, Needs, Outcome, State
 from fedns.core.checked import Fraction
 from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
@@ -82,6 +82,10 @@ class FedNLBC(Algorithm):
     theory: ClassVar[str] = "log 1/δ locally"
     reports: ClassVar[tuple[str, ...]] = ("gradients", "newton_decrement")
     draws_random_numbers: ClassVar[bool] = True
+
+    def needs(self, features: int, clients: int, rows: int) -> Needs:
+        square = float(features) ** 2
+        return Needs(server=3.0 * square + 20.0 * features, client=3.0 * square + 20.0 * features, kept=0.5 * square)
 
     def __post_init__(self) -> None:
         if not isinstance(parse_compressor(self.compressor), RankR | Identity):

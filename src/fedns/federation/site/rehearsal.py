@@ -17,7 +17,7 @@ from fedns.core.clients import ClientMemory, Clients, Handler, Ids, messages_of
 from fedns.core.cohort import Cohort, Session
 from fedns.core.encoding import decode
 from fedns.core.messages import Message
-from fedns.core.run import run
+from fedns.core.run import refuse_too_large, run
 from fedns.core.shards import Shards
 from fedns.core.termination import Stop
 from fedns.federation.site.guard import Guard
@@ -72,6 +72,15 @@ class _Alone(Cohort):
 
 def rehearse(algorithm: Algorithm, problem: Problem, guard: Guard, spec: Spec) -> None:
     """Play a run on a few rows, which compiles all it calls; in a thread of its own, so that signals are honoured."""
+    features = problem.num_features(guard.shards.num_columns)
+    sites, rows = len(spec.sites), guard.shards.num_samples
+
+    def here(method: Algorithm) -> float:
+        """Bytes that a site takes, beside its rows."""
+        needs = method.needs(features, sites, rows)
+        return 8.0 * (needs.client + needs.kept)
+
+    refuse_too_large(algorithm, here, features)
     started = time.monotonic()
     work = threading.Thread(target=_play, args=(algorithm, problem, guard, spec), name=COMPILING, daemon=True)
     work.start()
