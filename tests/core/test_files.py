@@ -1,5 +1,6 @@
 """Files that survive being killed in mid-write, and folders with one process at a time."""
 
+import errno
 import os
 import stat
 import subprocess
@@ -13,7 +14,7 @@ import pytest
 
 from fedns.core import files
 from fedns.core.errors import ConfigError
-from fedns.core.files import LOCK_FILE, alone_in, checked_name, write_whole
+from fedns.core.files import LOCK_FILE, alone_in, append_line, checked_name, disk_trouble, write_whole, written_beside
 
 
 def test_a_file_is_replaced_as_a_whole(tmp_path):
@@ -91,23 +92,68 @@ def test_only_one_is_in_a_folder_at_a_time(tmp_path):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits as Linux has them")
-def test_a_file_that_does_not_fit_leaves_the_old_one_and_says_which(tmp_path):
-    path = tmp_path / "state"
+def test_what_does_not_fit_leaves_what_was_there_and_says_which_file(tmp_path):
+    path, lines = tmp_path / "state", tmp_path / "lines"
     write_whole(path, b"old")
+    append_line(lines, "x" * 900)
     code = """
         import resource, signal, sys
         from pathlib import Path
-        from fedns.core.files import write_whole
+        from fedns.core.files import append_line, write_whole
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
         try:
             write_whole(Path(sys.argv[1]), bytes(10_000))
         except OSError as error:
             print(error.filename, error.strerror)
+        append_line(Path(sys.argv[2]), "there is room for this")
+        try:
+            append_line(Path(sys.argv[2]), "y" * 200)  # of which there is room for a part
+        except OSError as error:
+            print(error.filename, error.strerror)
+        append_line(Path(sys.argv[2]), "and for this")
     """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code), path], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == f"{path} File too large"
+    command = [sys.executable, "-c", textwrap.dedent(code), path, lines]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [f"{path} File too large", f"{lines} No space left on device"]
+    assert path.read_bytes() == b"old" and sorted(tmp_path.iterdir()) == [lines, path]
+    assert lines.read_text().splitlines() == ["x" * 900, "there is room for this", "and for this"]
+
+
+def test_what_is_done_while_a_file_is_ready_beside_decides_whether_it_takes_its_place(tmp_path):
+    path = tmp_path / "state"
+    write_whole(path, b"old")
+    with pytest.raises(ZeroDivisionError), written_beside(path, b"new"):
+        assert path.read_bytes() == b"old" and len(list(tmp_path.iterdir())) == 2
+        raise ZeroDivisionError
     assert path.read_bytes() == b"old" and list(tmp_path.iterdir()) == [path]
+    with pytest.raises(OSError, match="of something else") as other, written_beside(path, b"new"):
+        raise OSError(errno.EIO, "of something else", "elsewhere")
+    assert other.value.filename == "elsewhere"
+    with written_beside(path, b"new"):
+        pass
+    assert path.read_bytes() == b"new" and list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (OSError(errno.ENOSPC, "x"), "no space left on device"),
+        (OSError(errno.EDQUOT, "x"), "disk quota exceeded"),
+        (OSError(errno.EFBIG, "x"), "file too large"),
+        (OSError(errno.EIO, "x"), "input/output error"),
+        (OSError(errno.EROFS, "x"), "read-only file system"),
+        (PermissionError(errno.EACCES, "x"), "permission denied"),
+        (PermissionError(errno.EPERM, "x"), "operation not permitted"),
+        (FileNotFoundError(errno.ENOENT, "x"), ""),
+        (ConnectionResetError(errno.ECONNRESET, "x"), ""),
+        (OSError("no number"), ""),
+        (ValueError("no space left on device"), ""),
+    ],
+)
+@pytest.mark.skipif(sys.platform != "linux", reason="words as Linux has them")
+def test_trouble_with_a_disk_is_told_from_other_troubles_in_words_without_data(error, words):
+    assert disk_trouble(error) == words
 
 
 @pytest.mark.parametrize("name", ["north", "site-0", "A.b_c-9", "x" * 63])
