@@ -41,10 +41,14 @@ def can_mount():
     return shutil.which("unshare") and not subprocess.run([*OWN_MOUNTS, "true"], capture_output=True, check=False).returncode
 
 
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    return federation(tmp_path_factory.mktemp("undisturbed")).start()
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="limits and capabilities as Linux has them")
 @pytest.mark.parametrize("trouble", [*TROUBLES, *FILE_SYSTEMS])
-def test_trouble_with_the_disk_stops_a_run_with_a_sentence_and_loses_nothing(tmp_path, trouble):
-    undisturbed = federation(tmp_path / "undisturbed").start()
+def test_trouble_with_the_disk_stops_a_run_with_a_sentence_and_loses_nothing(tmp_path, trouble, undisturbed):
     folder = tmp_path / "run"
     command = [sys.executable, "-m", "tests.federation.troubled_disk", str(folder), trouble]
     if trouble in FILE_SYSTEMS:
@@ -195,7 +199,7 @@ def over_sites(folder, policy=PATIENT, method="fednl"):
 
 
 @on_linux
-def test_a_site_whose_disk_stays_full_ends_the_run_with_its_reason_and_it_can_go_on(tmp_path):
+def test_a_site_whose_disk_stays_full_ends_the_run_with_its_reason_and_it_can_go_on(tmp_path, quiet):
     spec, transport = over_sites(tmp_path, Policy(patience_seconds=0.0))
     honest = transport.services["site-1"]
 
@@ -209,22 +213,35 @@ def test_a_site_whose_disk_stays_full_ends_the_run_with_its_reason_and_it_can_go
     assert ends_with(spec, transport) == 5
     assert WORDS_OF_SITE in (tmp_path / "run" / REPORT_FILE).read_text()
     transport.services["site-1"] = honest
-    same_as_a_quiet_run(spec, transport, tmp_path)
+    same_as_a_quiet_run(spec, transport, quiet)
 
 
-def same_as_a_quiet_run(spec, transport, folder):
+@pytest.fixture(scope="module")
+def quiet(tmp_path_factory):
+    """The same runs, whose disks are well."""
+    histories = {}
+    for method in ("fednl", "fednewton"):
+        spec, transport = over_sites(tmp_path_factory.mktemp(method), method=method)
+        assert ends_with(spec, transport) == 1
+        histories[method] = History.load(spec.folder / "history.jsonl")
+    return histories
+
+
+def same_as_a_quiet_run(spec, transport, quiet):
     assert ends_with(spec, transport, "--resume") == 1  # all rounds are used
-    quiet, untroubled = over_sites(folder / "quiet", method=spec.method)
-    assert ends_with(quiet, untroubled) == 1
-    there, here = (History.load(one.folder / "history.jsonl") for one in (spec, quiet))
+    there, here = History.load(spec.folder / "history.jsonl"), quiet[spec.method]
     assert there.coefficients.tobytes() == here.coefficients.tobytes() and there.ledger == here.ledger
     for name in ("log.jsonl", "ledger.jsonl", "rounds.jsonl"):
         assert all(json.loads(line) for line in (spec.folder / name).read_text().splitlines())
 
 
 @on_linux
-@pytest.mark.parametrize("name", ["checkpoint", "log.jsonl", "ledger.jsonl", "rounds.jsonl", "epoch", "history.jsonl"])
-def test_a_coordinator_whose_disk_is_full_says_so_and_goes_on_once_there_is_room(name, tmp_path, capsys):
+@pytest.mark.parametrize(
+    "name",
+    ["checkpoint", "epoch", "ledger.jsonl"]
+    + [pytest.param(name, marks=pytest.mark.nightly) for name in ("log.jsonl", "rounds.jsonl", "history.jsonl")],
+)
+def test_a_coordinator_whose_disk_is_full_says_so_and_goes_on_once_there_is_room(name, tmp_path, capsys, quiet):
     spec, transport = over_sites(tmp_path, replace(PATIENT, absent="renormalise"), "fednewton")
     path, held = spec.folder / name, contextlib.ExitStack()
 
@@ -244,7 +261,7 @@ def test_a_coordinator_whose_disk_is_full_says_so_and_goes_on_once_there_is_room
     )
     transport.before = lambda site, exchange: ""
     if name != "epoch":  # where a round was made without a site
-        same_as_a_quiet_run(spec, transport, tmp_path)
+        same_as_a_quiet_run(spec, transport, quiet)
 
 
 @on_linux
