@@ -47,3 +47,17 @@ def test_every_public_name_has_a_page_of_the_reference(tmp_path, monkeypatch):
     pages = "".join(page.read_text(encoding="utf-8") for page in (tmp_path / "reference").glob("*.rst"))
     missing = [name for name in fedns.__all__ if f"fedns.{name}\n" not in pages and name != "reducers"]
     assert not missing and "fedns.core.reducers" in pages
+
+
+ROOT = DOCS.parent
+WRITTEN = [*PAGES, *ROOT.glob("*.md")]
+FOLDERS = "|".join(path.name for path in ROOT.iterdir() if path.is_dir() and not path.name.startswith((".", "runs")))
+NAMED = re.compile(rf"`(?:[a-z]+ )*(?!docs/_build)((?:{FOLDERS})/[\w./*-]+|[\w-]+(?:/[\w-]+)+\.py)[ `]")
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=lambda page: page.stem)
+def test_a_file_or_folder_of_this_tree_that_is_named_is_there(page):
+    """From the root, or from anywhere above it: `tests/stranger`, `numerics/coding.py`."""
+    for named in NAMED.findall(page.read_text(encoding="utf-8")):
+        inside = [] if named.endswith("/") else ROOT.glob(f"src/**/{named}")
+        assert any(ROOT.glob(named.rstrip("/"))) or any(inside), f"{page.name}: {named}"

@@ -20,6 +20,7 @@ from fedns.core.history import Observer, Record
 from fedns.data.datasets import Dataset, load
 from fedns.data.partition import split_dataset
 from fedns.data.scaling import scale
+from fedns.paper import STRENGTH
 from fedns.paper.part import Check, Part, claim, judged, table_of
 from fedns.problems.penalties import Ridge
 from fedns.problems.problem import Problem
@@ -71,17 +72,21 @@ def tasks(folder: Path, quick: bool, there: Sequence[str]) -> list[Task]:
     trials = 2 if quick else 10
     found = []
     for setting in SETTINGS:
-        path = folder / f"{setting.dataset}-{trials}.json"
+        path = folder / f"{setting.dataset}-{_mark(trials)}"
         if setting.dataset in there and (setting.test is None or setting.test in there) and not path.is_file():
             found.append(Task(f"held-out accuracy on {setting.dataset}", measure, (setting, trials, path)))
     return found
+
+
+def _mark(trials: int) -> str:
+    return f"{trials}-{STRENGTH:g}.json"
 
 
 def measure(setting: Setting, trials: int, path: Path, say: Say) -> None:
     """Train with each method and sketch size, and keep the accuracies."""
     train, test = _parts(setting)
     rows = test.num_samples
-    problem = Problem(penalty=Ridge(1e-3))
+    problem = Problem(penalty=Ridge(STRENGTH))
     scores: dict[tuple[str, int], list[tuple[float, float]]] = {}
     for trial in range(trials):
         shards, scaling = scale(split_dataset(train, setting.clients, "iid", trial), setting.scale)
@@ -135,7 +140,7 @@ def _rows(dataset: Dataset, keep: NDArray[np.bool_]) -> Dataset:
 
 def read(folder: Path, quick: bool) -> list[Point]:
     """Every accuracy that was measured."""
-    found = sorted(folder.glob(f"*-{2 if quick else 10}.json"))
+    found = sorted(folder.glob(f"*-{_mark(2 if quick else 10)}"))
     return [Point(**values) for path in found for values in json.loads(path.read_text(encoding="utf-8"))]
 
 

@@ -15,12 +15,12 @@ from fedns.data.datasets import load
 from fedns.data.missing import treat_missing
 from fedns.data.partition import split_dataset
 from fedns.data.scaling import scale
+from fedns.paper import STRENGTH
 from fedns.problems.effective_dimension import effective_dimension
 from fedns.problems.losses import LOSSES
 from fedns.problems.penalties import Ridge
 from fedns.problems.problem import Problem
 
-STRENGTH = 1e-3
 BADLY_SCALED = ("cod_rna", "cod_rna_t", "covtype", "cal_housing", "heart_4sites_raw", "fed_heart_disease", "mnist")
 LARGE = 1e9  # multiplications in a Hessian, from which on a set is a task of its own
 CUT = 16  # clients that the rows are given to; the sum over them does not depend on it
@@ -79,8 +79,10 @@ def measure(name: str, how: str, path: Path, say: Say) -> None:
 
 
 def read(folder: Path) -> list[Dimension]:
-    """Every dimension that was computed, in the order of the data sets' names."""
-    return [Dimension(**json.loads(path.read_text(encoding="utf-8"))) for path in sorted(folder.glob("*.json"))]
+    """Every dimension that was computed with this penalty, in the order of the data sets' names."""
+    return [
+        Dimension(**json.loads(path.read_text(encoding="utf-8"))) for path in sorted(folder.glob(f"*-{STRENGTH:g}.json"))
+    ]
 
 
 def find(known: Iterable[Dimension], dataset: str, how: str) -> float | None:
@@ -90,4 +92,4 @@ def find(known: Iterable[Dimension], dataset: str, how: str) -> float | None:
 
 def _path(folder: Path, name: str, how: str) -> Path:
     stem = "".join(letter if letter.isalnum() else "_" for letter in name)
-    return folder / f"{stem}-{how}.json"
+    return folder / f"{stem}-{how}-{STRENGTH:g}.json"

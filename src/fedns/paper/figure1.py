@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from math import log10
 
 from fedns.data.catalogue import shape_of
+from fedns.paper import PENALTY
 from fedns.paper.measured import GAPS, CaseRuns, Measured, as_in_the_paper, reached_text, rounds_or_more
 from fedns.paper.part import Check, Part, Table, Verdict, claim, judge, judged
 from fedns.paper.rates import SUPERLINEAR_ORDER, rate
@@ -215,7 +216,7 @@ def _table(cases: Sequence[CaseRuns]) -> Table:
 def _words(cases: Sequence[CaseRuns]) -> list[str]:
     trials = ", ".join(f"{case.label} {case.spec.trials}" for case in cases)
     words = [
-        f"Trials: {trials}. The start is zero, the penalty 0.0005 |w|², the data are given to clients at random.",
+        f"Trials: {trials}. The start is zero, the penalty {PENALTY:g} |w|², the data are given to clients at random.",
         "FedNL is run with the Rank-1 compressor; Newton-Zero, the Hessian of the start for ever, is what the released code "
         "draws under FedNL's name. FedNew has the (rho, alpha) of the paper's Table 2, which belong to sums of losses.",
     ]

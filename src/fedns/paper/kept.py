@@ -9,6 +9,7 @@ from typing import Any
 
 from fedns.comparison.workers import Say, Task
 from fedns.core.files import write_whole
+from fedns.paper import STRENGTH
 from fedns.paper.part import Part, Verdict
 from fedns.paper.theorems import theorem1, theorem2, theorem3
 from fedns.reporting.charts import Chart, Line, Scale
@@ -36,7 +37,7 @@ def read(folder: Path, quick: bool) -> list[Part]:
 
 
 def _path(folder: Path, name: str, quick: bool) -> Path:
-    return folder / f"{name.lower().replace(' ', '')}{'_quick' if quick else ''}.json"
+    return folder / f"{name.lower().replace(' ', '')}{'_quick' if quick else ''}-{STRENGTH:g}.json"
 
 
 def _part(values: dict[str, Any]) -> Part:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from fedns.paper.dimensions import STRENGTH, Dimension, find
+from fedns.paper import PENALTY, STRENGTH
+from fedns.paper.dimensions import Dimension, find
 from fedns.paper.measured import CaseRuns, as_in_the_paper
 from fedns.paper.part import Check, Part, Verdict, claim, judge, judged, table_of
 
@@ -17,8 +18,8 @@ def build(cases: Sequence[CaseRuns], known: Sequence[Dimension]) -> Part:
     return Part(
         "Table 2: data, effective dimensions and what is sent",
         [
-            f"d_λ is exact, at λ = {STRENGTH:g}, the strength of (λ/2)|w|². A sketch is kM + M numbers a round, the packed "
-            "Hessian M(M+1)/2 + M.",
+            f"d_λ is exact, with the curvature {STRENGTH:g} that the penalty {PENALTY:g} |w|² adds to every direction. A "
+            "sketch is kM + M numbers a round, the packed Hessian M(M+1)/2 + M.",
         ],
         tables=[
             table_of("The paper's data sets", _paper_rows(cases, known)),

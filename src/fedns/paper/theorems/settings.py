@@ -14,6 +14,7 @@ from fedns.data.catalogue import archives
 from fedns.data.datasets import load
 from fedns.data.partition import split
 from fedns.numerics.rng import generator
+from fedns.paper import STRENGTH
 from fedns.problems.effective_dimension import effective_dimension
 from fedns.problems.losses import Squared
 from fedns.problems.penalties import Ridge
@@ -23,7 +24,6 @@ from fedns.sketches.srht import next_power_of_two
 
 FloatArray = NDArray[np.float64]
 ROUNDING = 1e-12  # of the first distance: nearer to the optimum than that, factors measure rounding
-STRENGTH = 1e-3
 RIDGE_STRENGTH = 1e-2
 _LARGEST_THIRD_DERIVATIVE = 1 / (6 * np.sqrt(3))  # of log(1 + exp(-z))
 
@@ -108,7 +108,7 @@ def has_phishing() -> bool:
 
 
 def logistic_setting(clients: int, seed: int = 0) -> Setting:
-    """Phishing with the paper's strength of 1e-3, or the embedded digits where phishing is not at hand."""
+    """Phishing with the paper's penalty, or the embedded digits where phishing is not at hand."""
     name = "phishing" if has_phishing() else "digits"
     features, targets = load(name)
     dense = features.toarray() if scipy.sparse.issparse(features) else features
