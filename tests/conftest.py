@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import random
 import secrets
+import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,6 +23,49 @@ pytest_plugins = ["tests.browser.visiting"]
 # No example has a time limit: the first one may have to compile a kernel, and machines are busy.
 settings.register_profile("fedns", deadline=None)
 settings.load_profile("fedns")
+
+
+HOME = pytest.StashKey[Path]()
+_FOLDERS_OF_TOOLS = ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Tests have a home of their own, which stays empty.
+
+    What other people's programs keep for an account, as browsers and matplotlib do, goes beside it. It is set before
+    anything is imported, and in the environment, because processes that tests start have homes too.
+    """
+    place = Path(tempfile.mkdtemp(prefix="fedns-tests-"))
+    config.stash[HOME] = place / "home"
+    config.stash[HOME].mkdir()
+    patch = pytest.MonkeyPatch()
+    config.add_cleanup(lambda: shutil.rmtree(place, ignore_errors=True))
+    config.add_cleanup(patch.undo)
+    patch.setenv("HOME", str(config.stash[HOME]))
+    for variable in _FOLDERS_OF_TOOLS:
+        patch.setenv(variable, str(place / "tools"))
+
+
+def left_at(home: Path) -> list[str]:
+    """What is in a home, and is then taken out of it, so that one test answers for it."""
+    left = sorted(path.relative_to(home).as_posix() for path in home.rglob("*"))
+    if left:
+        shutil.rmtree(home, ignore_errors=True)
+        home.mkdir(exist_ok=True)
+    return left
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left_at_home(request: pytest.FixtureRequest) -> Iterator[None]:
+    yield
+    assert not left_at(request.config.stash[HOME]), "left in the home: what a test writes belongs into tmp_path"
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """What a process of a module's fixture left after the last test."""
+    if left := left_at(session.config.stash[HOME]):
+        print(f"\nleft in the home after the last test: {', '.join(left)}")
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 def pytest_report_header() -> str:
