@@ -19,8 +19,7 @@ FACTORS = (
     (10.0, "ten, as between mm and cm, or g/L and g/dL"),
     (18.0182, "18.0182, as between mmol/L and mg/dL of glucose"),
     (38.67, "38.67, as between mmol/L and mg/dL of cholesterol"),
-    (88.57, "88.57, as between mmol/L and mg/dL of triglycerides"),
-    (88.42, "88.42, as between mg/dL and µmol/L of creatinine"),
+    (88.5, "88.5, as between mg/dL and µmol/L of creatinine (88.42), or mmol/L and mg/dL of triglycerides (88.57)"),
     (2.54, "2.54, as between inches and centimetres"),
     (2.2046, "2.2046, as between kilograms and pounds"),
     (365.25, "365.25, as between years and days"),
@@ -41,7 +40,9 @@ def far_apart(study: Study, sites: Sequence[Summary]) -> list[str]:
         # Between columns of two values there is no unit; how they are coded is compared elsewhere.
         if len(known) < 2 or _is_pair(name, sites):
             continue
-        middle_site, middle = sorted(known, key=lambda entry: entry[1].mean)[(len(known) - 1) // 2]
+        # A column that is one value at a site says nothing of where it usually lies.
+        varied = [entry for entry in known if entry[1].deviation > 0.0] or known
+        middle_site, middle = sorted(varied, key=lambda entry: entry[1].mean)[(len(varied) - 1) // 2]
         for site, moments in known:
             if site in study.rule(name).differs_at:
                 continue
@@ -87,5 +88,9 @@ def likely_factor(here: Moments, there: Moments) -> str:
     if not (wide.deviation > 0 and narrow.deviation > 0):
         return ""
     spread = wide.deviation / narrow.deviation
-    fitting = (w for f, w in FACTORS if abs(ratio / f - 1) <= _CLOSE and abs(math.log(spread / f)) <= _CLOSE_SPREAD)
-    return next(fitting, "")
+    fitting = [
+        (abs(math.log(ratio / factor)), words)
+        for factor, words in FACTORS
+        if abs(ratio / factor - 1) <= _CLOSE and abs(math.log(spread / factor)) <= _CLOSE_SPREAD
+    ]
+    return min(fitting)[1] if fitting else ""  # the nearest: 88.5 is within reach of a hundred
