@@ -44,7 +44,8 @@ class Covered:
         """The tests that run its line. What runs on import is in every test's way: those that use the file come first."""
         span = set(range(mutant.line, mutant.last_line + 1)) | {mutant.line}
         if mutant.on_import:
-            return self.in_order([test for test in self.passed if self._lines[test].get(mutant.file)] or self.passed)
+            users = self.in_order([test for test in self.passed if self._lines[test].get(mutant.file)])
+            return users + self.in_order([test for test in self.passed if test not in set(users)])
         return self.in_order([test for test in self.passed if span & self._lines[test].get(mutant.file, set())])
 
     def in_order(self, tests: Sequence[str]) -> list[str]:
