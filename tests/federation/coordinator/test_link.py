@@ -190,6 +190,25 @@ def test_an_inability_of_another_question_is_no_answer_to_this_one(change, tmp_p
     assert {event for event, _ in troubles(there)} == {"rejected"}
 
 
+@pytest.mark.parametrize(
+    ("kind", "error", "words"),
+    [(REFUSAL, SiteRefuses, "refuses: it is cut short"), (UNABLE, FederationError, "cannot answer now: it is cut short")],
+)
+def test_a_site_may_speak_of_a_request_that_it_could_not_read(kind, error, words, tmp_path, clock):
+    """It knows neither run nor exchange then; of another run it may not speak so."""
+    there = federation(tmp_path, Policy(patience_seconds=0.0))
+    said = Packet(kind, bytes(16), 0, 0, 0, 0, b"it is cut short")
+    there.transport.after = lambda site, payload: said.encode() if site == "site-1" else payload
+    with pytest.raises(error, match=f"site 'site-1': {words}"):
+        there.start()
+    for change in ({"run": bytes(15) + b"1"}, {"epoch": 1}, {"exchange": 2}, {"site": 2}):
+        other = replace(said, **change)
+        there = federation(tmp_path / str(change), Policy(patience_seconds=0.0))
+        there.transport.after = lambda site, payload, other=other: other.encode() if site == "site-1" else payload
+        with pytest.raises(FederationError, match=r"site 'site-1': the .* came where that of .*: a replay"):
+            there.start()
+
+
 def test_a_sentence_of_a_site_has_a_length(tmp_path, clock):
     there = federation(tmp_path, Policy(patience_seconds=0.0, absent="renormalise"))
     there.transport.after = answering(UNABLE, b"x" * 5000, at=5)

@@ -306,15 +306,6 @@ def test_a_taken_port_is_named(tmp_path: Path) -> None:
             pass
 
 
-def test_provisioning_again_keeps_keys_and_adds_sites(tmp_path: Path) -> None:
-    provision(tmp_path, ["north"], "example.org:9000")
-    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.suffix in (".key", ".crt", ".pub")}
-    provision(tmp_path, ["north", "south"], "example.org:9000")
-    assert all(path.read_bytes() == content for path, content in before.items())
-    assert list(CoordinatorCredentials.load(tmp_path / "coordinator").sites) == ["north", "south"]
-    assert all(path.stat().st_mode & 0o077 == 0 for path in tmp_path.rglob("*.key"))
-
-
 @pytest.mark.parametrize(("sites", "address"), [(["../up"], "host:1"), (["north"], "host"), (["a b"], "host:1")])
 def test_names_and_addresses_that_do_not_do(tmp_path: Path, sites: list[str], address: str) -> None:
     with pytest.raises(ConfigError):
