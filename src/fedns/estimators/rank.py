@@ -81,8 +81,9 @@ class Rank:
         names = [self.names[column] for column, _ in self.found]
         more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
         return (
-            f"{', '.join(names[:_MOST_NAMED])}{more} can be made of the columns before: of all coefficients that fit the "
-            "rows equally well the smallest are given, without standard errors; leave columns out, or set a penalty"
+            f"nothing is told by {', '.join(names[:_MOST_NAMED])}{more} that columns before do not tell: of all "
+            "coefficients that fit the rows equally well the smallest are given, without standard errors; leave them out, "
+            "or set a penalty"
         )
 
     def separating(self, end: FloatArray, rows: float) -> tuple[str, ...]:

@@ -55,6 +55,8 @@ def faded(start: FloatArray, end: FloatArray, rows: float, curvature: float) -> 
     - start, end: Hessians of the objective where the run began, and where it ended.
     - curvature: of a row where the run began.
     """
+    if not len(start):
+        return None
     gram = start / curvature
     values, vectors = scipy.linalg.eigh(end, gram)
     if rows * values[0] >= NO_INFORMATION:
