@@ -13,7 +13,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
-from fedns.core.errors import FednsError
+from fedns.core.errors import DataError, FednsError
 from fedns.estimators import FederatedGLM, FederatedLogisticRegression, FederatedRidge
 
 RANDOM = np.random.default_rng(0)
@@ -105,3 +105,14 @@ def test_what_cannot_be_fitted_is_refused():
         FederatedGLM("cox").fit(X, NUMBERS)
     with pytest.raises(FednsError, match="C must be above 0"):
         FederatedLogisticRegression(C=0.0).fit(X, EVENTS)
+
+
+@pytest.mark.parametrize("sum_of_weights", [1.0, 119.0])
+def test_weights_that_count_no_rows_have_coefficients_and_no_standard_errors(sum_of_weights):
+    random = np.random.default_rng(0)
+    X, y, w = random.normal(size=(120, 2)), random.normal(size=120), random.uniform(0.5, 2.0, 120)
+    normalised = FederatedRidge(alpha=0.0).fit(X, y, sample_weight=w * sum_of_weights / w.sum())
+    counted = FederatedRidge(alpha=0.0).fit(X, y, sample_weight=w * 120 / w.sum())
+    assert np.allclose(normalised.coef_, counted.coef_, rtol=1e-9) and counted.summary()
+    with pytest.raises(DataError, match=rf"weights sum to {sum_of_weights:.4g} over 120 rows.*weights_are"):
+        normalised.summary()

@@ -113,8 +113,19 @@ def fit_cohort(settings: Settings, cohort: Cohort, evaluate: Callable[[FloatArra
     undetermined = "" if rank is None else rank.sentence
     if rank is not None:
         history.coefficients = rank.smallest(w)
-    told = undetermined or inferred(settings, names, cohort, w, curvature)
+    told = undetermined or uncounted(cohort) or inferred(settings, names, cohort, w, curvature)
     return put_together(settings, own, history, ended, told, undetermined, cohort.session.meter)
+
+
+def uncounted(cohort: Cohort) -> str:
+    """Why weights say nothing of standard errors, where they sum to less than the rows; "" where they may count some."""
+    weight, rows = float(cohort.total_weights.sum()), float(cohort.rows.sum())
+    if weight >= rows * (1.0 - 1e-9):
+        return ""
+    return (
+        f"a weight of 2 is taken for two rows, and the weights sum to {weight:.4g} over {rows:.10g} rows: scale them to "
+        'what they count, or fit a fedns.Study with weights_are = "precision" or "sampling"'
+    )
 
 
 def put_together(
