@@ -25,7 +25,7 @@ FAMILIES = {
     "binomial": ("ill ~ 1", CASE, sm.families.Binomial()),
     "poisson": ("falls ~ offset(log(time))", {}, sm.families.Poisson()),
     "gamma": ("dose ~ 1", {}, sm.families.Gamma(sm.families.links.Log())),
-    "negative_binomial": ("falls ~ 1", {}, sm.families.NegativeBinomial(alpha=1.0)),
+    "negative_binomial": ("falls ~ 1", {"parameters": {"dispersion": 1.0}}, sm.families.NegativeBinomial(alpha=1.0)),
 }
 
 

@@ -89,7 +89,13 @@ def model(fit: StudyFit) -> dict[str, Any]:
         "ending": fit.ending.key,
         "reason": fit.reason,
         "newton_decrement": _plain(fit.newton_decrement),
-        "notes": [*fit.remarks, *fit.caveats, *fit.notes, *fit.prediction_notes],
+        "notes": [
+            *(f"question: {one}" for one in fit.questions),
+            *fit.remarks,
+            *fit.caveats,
+            *fit.notes,
+            *fit.prediction_notes,
+        ],
         "provenance": {
             "method": fit.method,
             "rounds": last.round,

@@ -17,9 +17,11 @@ from fedns.core.meter import LedgerEntry, Meter
 from fedns.core.termination import Ending
 from fedns.reporting.page import html_table, pairs
 from fedns.studies.diagnostics.diagnosed import Predictions
+from fedns.studies.inference.asking import kept_places
 from fedns.studies.inference.baseline import SiteHazard
 from fedns.studies.inference.estimates import Inference
 from fedns.studies.inference.goodness import Goodness, goodness
+from fedns.studies.inference.opposite import UNTOLD, opposites, orders_of, questions
 from fedns.studies.inference.sites import Heterogeneity, SiteEstimates, heterogeneity, site_estimates
 from fedns.studies.inference.table import (
     Row,
@@ -151,6 +153,20 @@ class StudyFit:
         """Cochran's Q and I² of every coefficient over sites."""
         return heterogeneity(self._known(), self.site_estimates)
 
+    @cached_property
+    def questions(self) -> tuple[str, ...]:
+        """What to ask before believing the fit: whether a site's outcome is coded the other way."""
+        if self.inference is None or self.inference.sums is None or self.without is None:
+            return ()
+        orders = orders_of(self.study.distribution.outcomes, self.prediction, [site.site for site in self.sites])
+        design = self.agreed.design
+        if orders is UNTOLD or design.feature_map is not None:
+            return ()
+        kept = [design.names[design.places[fitted]] for fitted in kept_places(design, self.aliased)]
+        slopes = [place for place, name in enumerate(kept) if not design.is_intercept(name)]
+        names = [site.site for site in self.sites]
+        return questions(opposites(self.inference, self.without, names, slopes, orders), names)
+
     @property
     def diagnostics(self) -> Any:
         """How the model predicts, at every site, in all, and held out.
@@ -201,7 +217,8 @@ class StudyFit:
         ratio = "" if self.inference is None else self.inference.family.ratio
         statistic = "z" if self.inference is None else self.inference.statistic_name(kind)
         rest = f"{self.study.family}, {self.num_rows} rows of {len(self.sites)} sites, {self.method}"
-        lines = [*([] if self.converged else [self.first_line, ""]), f"{self.study.formula}   {rest}"]
+        first = [f"question: {one}" for one in self.questions] if self.converged else [self.first_line, ""]
+        lines = [*first, f"{self.study.formula}   {rest}"]
         for one, part in by_class(self.agreed.design, rows):
             lines += ["", *([class_title(self.agreed.design, one)] if one else [])]
             lines += coefficient_text(part, statistic, level, ratio)

@@ -39,7 +39,8 @@ def report(fit: StudyFit, kind: str = "model") -> str:
         ("Study", folded(pairs([("digest", study.digest), *_settings(study.as_dict())]))),
         ("Versions", folded(pairs(versions().items()))),
     ]
-    warned = [] if fit.converged else [f'<p class="lead"><strong>{escape(fit.first_line)}</strong></p>']
+    first = [f"Question: {one}" for one in fit.questions] if fit.converged else [fit.first_line]
+    warned = [f'<p class="lead"><strong>{escape(one)}</strong></p>' for one in first]
     title = title if fit.converged else f"Not converged: {title}"
     head = [*warned, f"<h1>{escape(title)}</h1>", f'<p class="lead">{escape(_lead(fit))}</p>', _board(fit)]
     return page(title, "\n".join([*head, *(section(heading, content) for heading, content in parts if content)]))
