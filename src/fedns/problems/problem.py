@@ -153,6 +153,9 @@ class Problem(Checked):
         for block in self.coded_blocks(w, shards):
             yield self.loss.row_scores(*block), block.weights
 
+    def before_rows_are_read(self) -> None:
+        """Handlers call it before they read rows other than by a pass of this class; a site's guard may refuse here."""
+
     def before_counts_leave(self, counts: NDArray[np.int64]) -> None:
         """Handlers call it with the rows in every cell of their tables, (tables, ...); a site's guard may refuse here."""
 

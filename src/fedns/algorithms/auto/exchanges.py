@@ -175,6 +175,7 @@ class ClientHalf:
 
 @on_client(ScalesRequest, ColumnScales)
 def column_scales(problem: Problem, clients: Clients, request: ScalesRequest) -> ColumnScales:
+    problem.before_rows_are_read()
     squares = clients.shards.mean_squares()
     if problem.offset:
         squares = squares[:, :-1]

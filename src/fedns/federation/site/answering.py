@@ -199,6 +199,9 @@ class WatchedProblem(Problem):
         self.answering.before_pass(self, w, 8 * packed_size(w.shape[-1]))
         yield from super().coded_blocks(w, shards)
 
+    def before_rows_are_read(self) -> None:
+        self.answering.count_pass(0)
+
     def before_counts_leave(self, counts: NDArray[np.int64]) -> None:
         self.answering.before_tables(counts)
 

@@ -76,6 +76,7 @@ class DistanceHistogram(Message):
 @on_client(LandmarkRequest, GroupMeans)
 def group_means(problem: Any, clients: Clients, request: LandmarkRequest) -> GroupMeans:
     smallest = max(SMALLEST_GROUP, int(request.smallest_group))
+    problem.before_rows_are_read()
     totals, seed = clients.shards.total_weights, clients.seed_for("landmarks", int(request.seed))
 
     def groups(client: int) -> tuple[FloatArray, IntArray]:
@@ -94,6 +95,7 @@ def group_means(problem: Any, clients: Clients, request: LandmarkRequest) -> Gro
 
 @on_client(LandmarkRequest, ColumnMoments)
 def column_moments(problem: Any, clients: Clients, request: LandmarkRequest) -> ColumnMoments:
+    problem.before_rows_are_read()
     smallest = max(SMALLEST_GROUP, int(request.smallest_group))
 
     def moments(client: int) -> FloatArray:
@@ -108,6 +110,7 @@ def column_moments(problem: Any, clients: Clients, request: LandmarkRequest) -> 
 
 @on_client(WidthRequest, DistanceHistogram)
 def distance_histogram(problem: Any, clients: Clients, request: WidthRequest) -> DistanceHistogram:
+    problem.before_rows_are_read()
     metric, seed = ("euclidean", "cityblock")[int(request.kernel)], clients.seed_for("kernel width", int(request.seed))
 
     def histogram(client: int) -> tuple[NDArray[np.int32], IntArray]:

@@ -153,6 +153,7 @@ class Questions:
     @on_client(Point, ClassShares)
     def look_at_classes(self, problem: Problem, clients: Clients, request: Point) -> ClassShares:
         """What a model without any column is made of, where the outcome has classes."""
+        problem.before_rows_are_read()
         shards, found = clients.shards, []
         for start, stop in zip(shards.starts, shards.stops, strict=True):
             weights = None if shards.sample_weights is None else shards.sample_weights[start:stop]

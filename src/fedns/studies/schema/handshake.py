@@ -102,6 +102,7 @@ class TableShards(Shards):
 @on_client(TableQuestion, TableDescription)
 def describe_table(problem: Any, clients: Clients, request: TableQuestion) -> TableDescription:
     """What a site says of its table."""
+    problem.before_rows_are_read()
     found = []
     for table in _tables(clients):
         if bytes(request.study).decode(errors="replace") != table.study.digest:
@@ -114,6 +115,7 @@ def describe_table(problem: Any, clients: Clients, request: TableQuestion) -> Ta
 @on_client(TermQuestion, TermFacts)
 def describe_terms(problem: Any, clients: Clients, request: TermQuestion) -> TermFacts:
     """What a site adds for splines and polynomials."""
+    problem.before_rows_are_read()
     agreement = Agreement.from_json(bytes(request.agreement).decode(errors="replace"))
     found = []
     for site, table in zip(clients.shards.names or (), _tables(clients), strict=True):
@@ -128,6 +130,7 @@ def describe_terms(problem: Any, clients: Clients, request: TermQuestion) -> Ter
 @on_client(MapQuestion, DistanceHistogram)
 def describe_distances(problem: Any, clients: Clients, request: MapQuestion) -> DistanceHistogram:
     """How far apart a site's coded rows are, for the width of a kernel."""
+    problem.before_rows_are_read()
     rule, _, coded = _coded(clients, request)
     return distance_histogram(problem, coded, WidthRequest(np.int32(KERNELS.index(rule.kernel)), np.int64(rule.seed)))
 
@@ -135,6 +138,7 @@ def describe_distances(problem: Any, clients: Clients, request: MapQuestion) -> 
 @on_client(MapQuestion, GroupMeans)
 def describe_groups(problem: Any, clients: Clients, request: MapQuestion) -> GroupMeans:
     """Means over groups of a site's coded rows, for landmarks; no group is smaller than its owner's limit."""
+    problem.before_rows_are_read()
     rule, smallest, coded = _coded(clients, request)
     return group_means(problem, coded, LandmarkRequest(request.groups_per_weight, np.int64(smallest), np.int64(rule.seed)))
 
