@@ -10,7 +10,9 @@ from tests.attacks.study_site import COLUMNS, StudySite
 
 from fedns.algorithms.fedavg import Candidates, LocalModels
 from fedns.core.encoding import WIRE_PRECISIONS, Envelope, decode, encode
+from fedns.data.files.frames import read_frame
 from fedns.federation.protocol.packets import ASK
+from fedns.studies.checking import check_table
 from fedns.studies.schema.agreement import Agreement
 from fedns.studies.study import Study
 
@@ -78,3 +80,14 @@ def test_hands_are_shaken_about_a_study_that_is_pinned_and_about_no_other(pin, t
     site.open(text)
     with pytest.raises(Refused, match="R1"):
         site.open(text.replace("~ age", "~ age:age"))
+
+
+def test_a_check_of_the_table_prints_the_line_that_agrees(tmp_path):
+    """For a method that the study names, and for the one that is taken by default, which the last word on is the log's."""
+    site, text, _ = site_and_study(tmp_path / "a")
+    frame = read_frame(site.folder / "rows.csv")
+    heading = "to agree to this study with this method, and to no other, in [permit] of site.toml"
+    by_default = check_table(Study.from_json(text), frame).sections[heading]
+    assert by_default[0] == f'digests = ["{Study.from_json(text).digest}+fednewton"]' and "the site's log" in by_default[1]
+    named = replace(Study.from_json(text), method=METHOD)
+    assert check_table(named, frame).sections[heading] == [f'digests = ["{named.digest}+{METHOD}"]']

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
+import json
+import math
 
 import numpy as np
 import pytest
@@ -59,10 +60,17 @@ def test_any_part_replaced_by_anything(path, junk):
 
 
 @settings(max_examples=200)
-@given(st.binary(max_size=200))
+@given(st.binary(max_size=200) | JUNK.map(lambda value: packed(value).tobytes()) | st.text(max_size=20).map(str.encode))
 def test_any_bytes(data):
-    with contextlib.suppress(MessageError):
-        unpacked(np.frombuffer(data, dtype=np.uint8))
+    """What is JSON comes out as it is, and anything else is refused in a sentence."""
+    letters = np.frombuffer(data, dtype=np.uint8)
+    try:
+        expected = json.loads(data)
+    except ValueError:
+        with pytest.raises(MessageError, match=r"^a description is not JSON$"):
+            unpacked(letters)
+    else:
+        assert repr(unpacked(letters)) == repr(expected)
 
 
 def test_what_is_too_long_too_short_or_negative():
@@ -78,11 +86,42 @@ def test_what_is_too_long_too_short_or_negative():
         summary_of(STUDY, "north", Description({**HONEST.schema, "study": "x"}, HONEST.counts, HONEST.moments))
 
 
-@settings(max_examples=200)
-@given(st.text(max_size=100) | st.builds(lambda value: __import__("json").dumps(value), JUNK))
-def test_any_agreement(text):
-    with contextlib.suppress(MessageError):
+AGREED = Agreement(
+    STUDY.digest, {"arm": ("high", "low")}, {"age": (50.0, 10.0)}, {"age": 51.0}, {"bs(age)": (0.0, 50.0, 99.0)},
+    {"poly(age)": ((0.0, 1.0), (1.0, 0.0, 1.0))}, 2.0, ((1.0, 2.0), (3.0, 4.0)),
+)  # fmt: skip
+
+
+def numbers_in(value):
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, tuple) else ()
+    return [value] if isinstance(value, float) else [number for one in inner for number in numbers_in(one)]
+
+
+@settings(max_examples=300)
+@given(st.sampled_from(list(paths(json.loads(AGREED.to_json())))[1:]), JUNK)
+def test_any_agreement(path, junk):
+    """It is refused, or means something: numbers that are finite, and the same again from its own text."""
+    values = inside = json.loads(AGREED.to_json())
+    for key in path[:-1]:
+        inside = inside[key]
+    inside[path[-1]] = junk
+    try:
+        found = Agreement.from_json(json.dumps(values))
+    except MessageError as error:
+        assert str(error).startswith("the agreement of the sites cannot be read: ")
+        return
+    assert all(map(math.isfinite, numbers_in(vars(found))))
+    assert Agreement.from_json(found.to_json()) == found
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[1]", "[" * 10**6, '{"study": 1}', AGREED.to_json()[:-1]])
+def test_what_is_no_agreement_is_refused(text):
+    with pytest.raises(MessageError, match=r"^the agreement of the sites cannot be read"):
         Agreement.from_json(text)
+
+
+def test_an_agreement_survives_its_text():
+    assert Agreement.from_json(AGREED.to_json()) == AGREED
 
 
 def test_small_groups_are_neither_named_nor_counted():
