@@ -21,6 +21,7 @@ from fedns.comparison.federation_demo import Demo, Shown
 from fedns.core.errors import DataError
 from fedns.core.files import write_whole
 from fedns.core.history import Record
+from fedns.core.shards import Shards
 from fedns.core.termination import Ending
 from fedns.federation import doctor, site_command
 from fedns.federation.coordinator.coordinate import Result
@@ -56,7 +57,8 @@ def demonstrated(monkeypatch, tmp_path, fedns_command):
 def test_a_demonstration_is_of_what_was_asked_for(demonstrated, tmp_path):
     (code, out, _), demo, watchers = demonstrated()
     assert code == 0 and demo.folder.as_posix() == "runs/federation-flower" and watchers == 1
-    assert (demo.engine, demo.sites, demo.methods, demo.dataset) == ("flower", 3, ("fedns",), "digits")
+    assert (demo.engine, demo.sites, demo.methods, demo.dataset) == ("flower", 3, ("auto",), "digits")
+    assert demo.sketch_size is None
     assert (demo.rounds, demo.wire, demo.overwrite) == (30, "float64", False)
     row = next(line for line in out.splitlines() if line.split()[:2] == ["gd", "7"])
     assert row.split()[:4] == ["gd", "7", "1.5e-03", "0.10"] and row.split()[4:6] == ["same", "same"]
@@ -80,6 +82,19 @@ def test_a_demonstration_is_of_what_was_asked_for(demonstrated, tmp_path):
     assert demo == expected
     federated = {name for name, kind in METHODS.items() if not kind.pooled}
     assert set(demonstrated("--methods", "all")[1].methods) == federated and "newton" not in federated
+
+
+def test_sketches_of_a_demonstration_have_the_rows_that_the_rule_chooses():
+    """Four effective dimensions over all sites, found from eigenvalues here, and never more than a Hessian has columns."""
+    from fedns.comparison.federation_demo import advised_size
+
+    random, problem = np.random.default_rng(0), fedns.Problem(penalty=fedns.Ridge(1e-3))
+    rows = random.normal(size=(600, 40)) * np.geomspace(1.0, 1e-3, 40)
+    eigenvalues = np.linalg.eigvalsh(rows.T @ rows / 600 / 4)  # the logistic loss curves by a quarter at 0
+    for sites in (1, 3, 12):
+        shards = Shards.from_arrays(rows, random.choice([-1.0, 1.0], 600), [600 // sites] * sites)
+        dimension = float((eigenvalues / (eigenvalues + 1e-3)).sum())
+        assert abs(advised_size(problem, shards) - min(40, 4 * dimension / sites)) < 1.5
 
 
 def test_a_demonstration_replaces_what_it_made_and_nothing_else(tmp_path, monkeypatch):

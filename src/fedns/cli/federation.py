@@ -123,10 +123,10 @@ def revoke(
 def demo_federation(
     engine: Engine = DEFAULT_ENGINE,
     sites: Annotated[int, option("Sites, each a process of its own.", 3)] = 3,
-    methods: Annotated[str, option("Methods, separated by commas, or all.", "fedns")] = "fedns",
+    methods: Annotated[str, option("Methods, separated by commas, or all.", "auto")] = "auto",
     dataset: Annotated[str, option("Data to give to the sites.", "digits")] = "digits",
     rounds: Annotated[int, option(SETTINGS["rounds"], 30)] = 30,
-    sketch_size: Annotated[int, option(SETTINGS["sketch_size"], 64)] = 64,
+    sketch_size: Annotated[int | None, option(SETTINGS["sketch_size"], "by the effective dimension")] = None,
     wire: Annotated[str, option(SETTINGS["wire"], "float64")] = "float64",
     out: Annotated[Path | None, option("Folder of the federation.", "runs/federation-ENGINE")] = None,
     overwrite: Overwrite = False,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import re
 import shutil
 import subprocess
@@ -24,10 +25,13 @@ from fedns.federation.coordinator.coordinate import Result, Watcher, coordinate,
 from fedns.federation.coordinator.report import write_report
 from fedns.federation.processes import end_group, ended_by_sigterm, free_port
 from fedns.federation.provision import AUTHORITY_FOLDER, README_FILE, init_federation
+from fedns.problems.effective_dimension import effective_dimension
+from fedns.problems.problem import Problem
 from fedns.runs.builder import algorithm_of, problem_of
 from fedns.runs.methods import parse_methods
 from fedns.runs.spec import Spec
 from fedns.simulation.simulator import simulate
+from fedns.sketches import DEFAULT_SIZE
 
 MARKER = "made-by-demo-federation"
 GIVE_UP_SECONDS = 10.0
@@ -75,7 +79,7 @@ class Demo:
     dataset: str = "digits"
     rounds: int = 30
     wire: str = "float64"
-    sketch_size: int = 16
+    sketch_size: int | None = 16  # None: as docs/choosing.md has it, four effective dimensions over all sites
     overwrite: bool = False  # an earlier demonstration
 
 
@@ -86,9 +90,9 @@ def run_demo(demo: Demo, watchers: Callable[[str], contextlib.AbstractContextMan
         read_experiment(demo.folder / "coordinator" / EXPERIMENT_FILE),
         rounds=demo.rounds,
         wire=demo.wire,
-        sketch_size=demo.sketch_size,
         gradient_tol=1e-9,
     )
+    experiment = replace(experiment, sketch_size=demo.sketch_size or advised_size(problem_of(experiment), shards))
     with (
         ended_by_sigterm(),
         site_processes(demo.folder),
@@ -104,10 +108,16 @@ def run_demo(demo: Demo, watchers: Callable[[str], contextlib.AbstractContextMan
             yield Shown(method, result, report, same_bits, same_bytes=there.ledger == here.ledger)
 
 
+def advised_size(problem: Problem, shards: Shards) -> int:
+    """Rows of every site's sketch: together four times the effective dimension, and no more than there are columns."""
+    wanted = math.ceil(4.0 * effective_dimension(problem, shards) / shards.num_clients)
+    return min(wanted, problem.num_features(shards.num_columns))
+
+
 def prepare(demo: Demo) -> Shards:
     """A federation folder with the rows of every site in a file of its own; the same rows for the simulator."""
     engine_named(demo.engine)  # nothing is made or replaced for what cannot be shown
-    parse_methods(demo.methods, "srht", demo.sketch_size)
+    parse_methods(demo.methods, "srht", demo.sketch_size or DEFAULT_SIZE)
     shards, _ = scale(split_dataset(load(demo.dataset), demo.sites, "iid", 0), "maxabs")
     if demo.folder.exists():
         if not (demo.folder / MARKER).exists():
