@@ -306,3 +306,13 @@ def test_ctrl_c_while_the_command_line_itself_is_imported():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "fedns: interrupted\n")
+
+
+def test_ctrl_c_in_the_middle_of_code_that_was_made_as_a_text_is_status_130_too(tmp_path):
+    """As where a dataclass is made: Python would end by the signal, which a shell tells as no status of ours."""
+    (tmp_path / "pressed.py").write_text(
+        "from fedns.cli import app\napp.app = lambda *words, **settings: exec('raise KeyboardInterrupt')\napp.main([])\n",
+        encoding="utf-8",
+    )
+    done = subprocess.run([sys.executable, "-m", "pressed"], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (130, "fedns: interrupted\n")

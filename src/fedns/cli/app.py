@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -10,7 +9,7 @@ import click
 import typer
 
 from fedns import __version__
-from fedns.cli import comparison, data, federation, study
+from fedns.cli import comparison, data, federation, leave, study
 from fedns.cli.options import INTERRUPTED_EXIT, Interrupted
 from fedns.core.errors import FednsError
 
@@ -53,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except (Interrupted, KeyboardInterrupt, click.Abort) as error:
         typer.echo(f"fedns: interrupted{error if isinstance(error, Interrupted) else ''}", err=True)
         code = INTERRUPTED_EXIT
-    sys.exit(code)
+    leave(code)
 
 
 def _fail(sentence: str) -> int:
