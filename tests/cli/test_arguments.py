@@ -69,6 +69,7 @@ REFUSED = {
     "demo-federation --sites 0 --out new": "0",
     "data fetch nope": "unknown set of the collection 'nope'",
     "methods --features 0": "features must be a whole number >= 1, got 0",
+    "methods --wire x --features 3": "wire precision must be float64 or float32, got 'x'",
     "nope": "No such command 'nope'",
 }
 

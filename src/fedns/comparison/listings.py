@@ -37,12 +37,12 @@ def print_datasets(console: Console) -> None:
 
 def print_methods(console: Console, size: Size | None = None) -> None:
     """Every method with what a user needs in order to choose and to set it, then all of them side by side."""
+    headings, rows = comparison_of_methods(size, short=True)  # first, since a size that cannot be is refused
     for name, kind in METHODS.items():
         console.print(Text.assemble((name, "bold"), "  ", kind.summary))
         console.print(Padding(_about(kind), (0, 0, 1, 2)))
     say(console, "What is sent is counted in numbers per client; M is the number of coefficients, k the rows of the sketch.")
     say(console, "Set parameters behind a colon: --methods 'fedns:line_search=aggregate;sketch=sjlt;sketch_size=8'")
-    headings, rows = comparison_of_methods(size, short=True)
     console.print(text_table(headings, rows, left=headings))
     for note in notes_on_methods(size):
         say(console, note)
