@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 
 import pytest
 
@@ -72,7 +73,13 @@ def test_what_we_did_not_write_is_not_overwritten_either(flag, two_hospitals, fe
     assert (out / "report.html").read_text() == "mine" and files(out) == {"report.html"}
 
 
-def test_a_comparison_too(tmp_path, fedns_command):
+@pytest.fixture
+def without_figures(monkeypatch):
+    """They are most of the time of a small comparison; that they are replaced too is tried in tests/comparison."""
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+
+
+def test_a_comparison_too(tmp_path, fedns_command, without_figures):
     out = tmp_path / "out"
     (out / "figures").mkdir(parents=True)
     (out / "gap_notes.png").write_text("mine")
@@ -90,7 +97,7 @@ def test_a_comparison_too(tmp_path, fedns_command):
     assert "\nnewton," in (out / "summary.csv").read_text()
 
 
-def test_a_sweep_goes_on_and_with_other_settings_asks(tmp_path, fedns_command):
+def test_a_sweep_goes_on_and_with_other_settings_asks(tmp_path, fedns_command, without_figures):
     config = tmp_path / "c.toml"
     text = 'dataset = "breast_cancer"\nmethods = ["newton"]\nclients = [3]\ntrials = 1\nrounds = {}\n'
     config.write_text(text.format(2))
