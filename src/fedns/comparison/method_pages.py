@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -25,7 +26,9 @@ class Size(Checked):
     wire: str
 
 
-def comparison_of_methods(size: Size | None = None, *, short: bool = False) -> tuple[list[str], list[list[str]]]:
+def comparison_of_methods(
+    size: Size | None = None, *, short: bool = False, names: Iterable[str] | None = None
+) -> tuple[list[str], list[list[str]]]:
     """Headings and rows: the paper's comparison table, and what a stated run measured; in short, on two kinds of split."""
     measured = read_measured()
     if short:
@@ -33,7 +36,7 @@ def comparison_of_methods(size: Size | None = None, *, short: bool = False) -> t
     headings = ["method", "unlike clients", "sends per round", "rounds in theory", *measured.cases]
     if size is not None:
         headings[3:3] = ["bytes a round", "of all clients"]
-    return headings, [_row(kind, measured, size) for kind in METHODS.values()]
+    return headings, [_row(METHODS[name], measured, size) for name in (METHODS if names is None else names)]
 
 
 def _row(kind: type[Algorithm], measured: Measured, size: Size | None) -> list[str]:
@@ -61,9 +64,10 @@ def notes_on_methods(size: Size | None = None) -> list[str]:
     return notes
 
 
-def methods_page() -> str:
-    """docs/methods.md."""
-    headings, rows = comparison_of_methods()
+def methods_page(names: Iterable[str] | None = None) -> str:
+    """docs/methods.md, of every method or of some."""
+    shown = list(METHODS if names is None else names)
+    headings, rows = comparison_of_methods(names=shown)
     lines = [
         "# Methods",
         "",
@@ -76,7 +80,8 @@ def methods_page() -> str:
         "",
         *(f"- {note}" for note in notes_on_methods()),
     ]
-    for name, kind in METHODS.items():
+    for name in shown:
+        kind = METHODS[name]
         lines += ["", f"## {name}", "", inspect.cleandoc(kind.__doc__ or ""), ""]
         settings = ", ".join(f"`{parameter}`" for parameter in parameters(kind))
         lines += [f"- sends per round: {kind.uplink}", f"- parameters: {settings or 'none'}", f"- paper: {kind.paper}"]

@@ -66,6 +66,9 @@ def test_every_round_with_what_was_sent_received_and_spent_on_watching(tmp_path)
     assert rows[3] == ["3", "0.125", "1.00e-03", "1.02 kB", "209 B", "120 B", "0.75", "2"]
     assert [row[5] for row in rows] == ["0 B", "40 B", "80 B", "120 B", "160 B"]
     assert [row[7] for row in rows] == ["all", "all", "2", "2", "all"]
+    (drawn,) = json.loads(re.findall(r'<script type="application/json">(.*?)</script>', text)[0])["lines"]
+    assert drawn["y"] == [1, 0.1, 0.01, 0.001, 0.0001] and drawn["x"]["bytes"] == [1000, 1007, 1014, 1021, 1028]
+    assert drawn["x"]["seconds"] == [0, 0.25, 0.5, 0.75, 1] and drawn["x"]["rounds"] == [0, 1, 2, 3, 4]
     assert "<li>round 1: &lt;note 1&gt;</li>" in text and "<note" not in text
     assert "Converged after 4 rounds on flower: it is &lt;done&gt;. All sites together sent 1.03 kB." in text
     assert "Ended after 4 rounds" in report_of(tmp_path, ending=Ending.OUT_OF_ROUNDS)

@@ -9,9 +9,10 @@ import pytest
 from fedns.core.errors import ConfigError, MessageError
 from fedns.data.files.frames import read_frame
 from fedns.studies.column_rule import ColumnRule
+from fedns.studies.fit import fit_study
 from fedns.studies.schema.agreement import first_agreement
-from fedns.studies.schema.conflicts import conflicts, notes
-from fedns.studies.schema.recognition import MOST_LEVELS, SENTENCES
+from fedns.studies.schema.conflicts import StudyConflict, conflicts, notes
+from fedns.studies.schema.recognition import SENTENCES
 from fedns.studies.schema.site_table import HIDDEN, Description, SiteTable, numeric_expressions
 from fedns.studies.schema.spread import FACTORS
 from fedns.studies.schema.summary import LONGEST_SCHEMA, packed, summary_of, unpacked
@@ -84,6 +85,45 @@ def test_neither_count_of_an_outcome_tells_the_other(limit, rare):
         assert counts == ({rare: count, other: ROWS - count} if seen else {"yes": HIDDEN, "no": HIDDEN})
 
 
+def test_without_an_outcome_there_are_no_events_to_tell():
+    summary = told(study(), frame().drop(columns="ill"))
+    assert (summary.events, summary.non_events) == (HIDDEN, HIDDEN)
+
+
+def test_an_outcome_that_is_labelled_otherwise_is_told_beside_a_site_that_fits():
+    strange, fitting = frame(ill=["ja", "nein"] * 30), frame()
+    (sentence,) = (text for text in reasons(study(), strange, fitting) if "takes" in text)
+    assert "the outcome 'ill' at site 's1' holds 'ja', 'nein'; the study takes 'yes' for the event and 'no'" in sentence
+    assert "for its absence, as site 's2' does" in sentence
+    (sentence,) = (text for text in reasons(study(), frame(ill=["YES", "no"] * 30)) if "takes" in text)
+    assert sentence.endswith("'no' for its absence: 'YES' is likely the same as 'yes'")
+    table = frame(ill=first(4, "perhaps", "no"))  # too rare to be named, so it is no example to others either
+    found = reasons(study(), strange, table)
+    assert any("site 's2' has values, too rare to be named" in text for text in found)
+    assert not any("as site 's2' does" in text for text in found)
+    assert any("no site has an event ('yes') often enough to be told: is 'ill' coded otherwise?" in text for text in found)
+
+
+def test_classes_are_those_of_the_study_where_it_lists_them():
+    one = frame(ill=["yes"] * ROWS)
+    rules = {"ill": ColumnRule(levels=("yes", "no", "perhaps"))}
+    assert not any("fewer than two" in text for text in reasons(Study("ill ~ age", "multinomial", columns=rules), one))
+    assert any("'ill' has fewer than two classes" in text for text in reasons(Study("ill ~ age", "multinomial"), one))
+    assert not any("fewer than two" in text for text in reasons(Study("ill ~ age", "multinomial"), frame()))
+
+
+def test_tables_that_do_not_fit_are_not_fitted():
+    tables = {"north": frame(), "south": frame().drop(columns="age")}
+    with pytest.raises(
+        StudyConflict, match=r"^the study cannot be fitted: site 'south' does not have the column 'age'"
+    ) as one:
+        fit_study(study(), tables)
+    assert len(one.value.reasons) == 1
+    tables["north"] = tables["south"]
+    with pytest.raises(StudyConflict, match=r"^the study cannot be fitted \(and 1 more\): site 'north'.*; site 'south'"):
+        fit_study(study(), tables)
+
+
 def test_rare_levels_that_the_study_lists_are_no_surprise():
     table = frame(arm=first(4, "b", "a"))
     assert told(study("ill ~ arm"), table).columns["arm"].rare
@@ -153,7 +193,7 @@ def test_what_is_no_measurement():
     assert looked(numbers, [*np.arange(20.0), 21.0]).looks_like == ""  # a gap
     assert looked(numbers, np.arange(20) + 0.5).looks_like == ""
     assert looked(texts, [f"p{n}" for n in range(20)] + ["p0"]).looks_like == ""
-    for levels, text in ((MOST_LEVELS, ""), (MOST_LEVELS + 1, "text")):
+    for levels, text in ((100, ""), (101, "text")):
         assert looked(texts, [f"p{n}" for n in range(levels)] * 2).looks_like == text
     assert looked(numbers, pd.to_datetime(["2020-01-01", "2021-01-01"] * 10)).looks_like == "date"
     assert looked(numbers, [None] * 20).looks_like == "empty"

@@ -45,6 +45,7 @@ class HeavyBall(fedns.Algorithm):
     uplink: ClassVar[str] = "M"
     theory: ClassVar[str] = "sqrt(κ) log 1/δ"
     heterogeneous: ClassVar[str] = "-"
+    reports: ClassVar[tuple[str, ...]] = ("step_size",)
     sees_partition: ClassVar[bool] = False
 
     def handlers(self) -> tuple[fedns.Handler, ...]:
