@@ -28,7 +28,7 @@ def test_toml_round_trip(tmp_path):
 @pytest.mark.parametrize("spec", [FULL, Spec("digits"), Spec("digits", split="group")])
 def test_the_command_gives_the_same_spec(spec, monkeypatch):
     asked = []
-    monkeypatch.setattr(comparison, "run_comparison", lambda spec, quiet, cluster: asked.append(spec))
+    monkeypatch.setattr(comparison, "run_comparison", lambda spec, quiet, cluster, overwrite: asked.append(spec))
     with pytest.raises(SystemExit) as end:
         cli.main(shlex.split(spec.to_command())[1:])
     assert end.value.code in (None, 0)
