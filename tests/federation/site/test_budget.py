@@ -186,3 +186,14 @@ def test_a_table_of_scores_is_on_the_disk_by_itself(tmp_path, disk):
     budget.settle()
     disk.cut_power()
     assert Budget(tmp_path, "x").spent().tables == [[3, 4]]
+
+
+@pytest.mark.parametrize(("refused", "seconds"), [(False, 60.0), (True, 3600.0)])
+def test_times_are_kept_for_as_long_as_they_count(refused, seconds):
+    spent = budgets.Spent()
+    for moment in (0.0, seconds / 2, seconds, seconds + 1.0):
+        spent.add(Line([], "", 0, 0, "run", 1, moment, refused=refused))
+    assert (spent.refusals if refused else spent.times) == [seconds / 2, seconds, seconds + 1.0]
+    assert (spent.times if refused else spent.refusals) == []
+    since = spent.refused_since if refused else spent.asked_since
+    assert [since(moment) for moment in (0.0, seconds / 2, seconds + 1.0)] == [3, 2, 0]

@@ -13,6 +13,7 @@ from tests.federation.in_process import Federation, run_of
 from fedns.core.errors import ConfigError
 from fedns.core.shards import Shards
 from fedns.federation.protocol.packets import Packet
+from fedns.federation.site import metrics
 from fedns.federation.site.metrics import COORDINATOR, Counted, watched
 
 HEAD_BYTES = len(Packet(1, bytes(16), 0, 0, 0).encode())
@@ -86,3 +87,14 @@ def test_they_are_served_where_a_port_is_named_and_a_taken_one_is_said_to_be():
         assert read(answer.read().decode())["fedns_requests_refused_total", "north"] == 1.0
     with pytest.raises(ConfigError, match=f"metrics cannot be served on port {port}"):
         watched("north", bytes, port)
+
+
+def test_the_coordinator_was_last_heard_when_it_was_there(monkeypatch):
+    now = [123.0]
+    monkeypatch.setattr(metrics.time, "time", lambda: now[0])
+    presence, seen = metrics.Presence(), []
+    for moment, connected in ((123.0, False), (124.0, True), (125.0, False), (126.0, True)):
+        now[0] = moment
+        presence.note(connected)
+        seen.append((presence.connected, presence.heard))
+    assert seen == [(False, 0.0), (True, 124.0), (False, 124.0), (True, 126.0)]
