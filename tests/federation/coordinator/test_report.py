@@ -13,6 +13,7 @@ import pytest
 from tests.conftest import make_shards
 from tests.federation.in_process import Federation, run_of
 
+from fedns.core.cohort import Registration
 from fedns.core.errors import NonFiniteError
 from fedns.core.history import History, Record
 from fedns.core.meter import Meter
@@ -206,3 +207,19 @@ def test_a_round_goes_on_with_a_quorum_and_not_below_it(tmp_path, monkeypatch, q
         needed = max(quorum, present + 1)
         with pytest.raises(FederationError, match=rf"round 2 has {present} of 3 sites and needs {needed}: .*is off"):
             here.cohort.with_retries(ask)
+
+
+@pytest.mark.parametrize(
+    ("rows", "weight", "ends"), [(150, 150.0, False), (151, 50.0, True), (50, 151.0, True), (50, 50.0, False)]
+)
+def test_a_site_that_states_more_rows_or_weight_than_was_agreed_on_ends_the_run(tmp_path, monkeypatch, rows, weight, ends):
+    here = Watched(tmp_path, monkeypatch, largest_rows=150)
+    stated = Registration(np.int64(rows), np.float64(weight), np.int64(13))
+    monkeypatch.setattr(here.cohort.link, "ask", lambda *given: (dict.fromkeys(range(3), stated), {}))
+    if ends:
+        said = f"site 'site-0' states {rows} rows with a weight of {weight:g}, and at most 150 were agreed on"
+        with pytest.raises(FederationError, match=said):
+            here.cohort.register_clients()
+    else:
+        here.cohort.register_clients()
+        assert here.cohort.total_weights.tolist() == [weight] * 3

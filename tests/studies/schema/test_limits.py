@@ -8,6 +8,7 @@ import pytest
 
 from fedns.core.errors import ConfigError, MessageError
 from fedns.data.files.frames import read_frame
+from fedns.studies.checking import check_table
 from fedns.studies.column_rule import ColumnRule
 from fedns.studies.fit import fit_study
 from fedns.studies.schema.agreement import first_agreement
@@ -474,3 +475,44 @@ def test_rules_of_columns_that_cannot_be_meant(rule, said):
 def test_rules_of_columns_at_their_limits():
     for rule in ({"range": (1.0, 1.5)}, {"levels": tuple(map(str, range(1000)))}, {"levels": ("a", "b"), "reference": "b"}):
         assert study(age=rule).rule("age").as_dict() == {k: list(v) if isinstance(v, tuple) else v for k, v in rule.items()}
+
+
+def test_units_of_headers_are_compared_with_the_study_and_with_each_other():
+    mine, other = (frame().rename(columns={"age": f"age [{unit}]"}) for unit in ("years", "Months"))
+    told_by_study = reasons(study(age={"unit": "Years"}), mine, other)
+    assert told_by_study[0] == ("column 'age' is in Months at site 's2', and in Years according to the study: convert one")
+    (sentence,) = reasons(study(), mine, other)
+    assert sentence == "column 'age' is in Months at site 's2', and in years according to site 's1': convert one"
+    assert reasons(study(), mine, frame(), mine) == []
+
+
+def test_rules_of_columns_as_a_file_writes_them():
+    rule = ColumnRule.from_dict("age", {"range": [0, 120], "missing_codes": -9, "unit": "years"})
+    assert (rule.range, rule.missing_codes, rule.unit) == ((0.0, 120.0), (-9.0,), "years")
+    assert {type(value) for value in (*rule.range, *rule.missing_codes)} == {float}
+    with pytest.raises(ConfigError, match="range of column 'age'"):
+        ColumnRule.from_dict("age", {"range": ["young", "old"]})
+    with pytest.raises(ConfigError, match="column 'age': unit must be a text, got 5"):
+        ColumnRule.from_dict("age", {"unit": 5})
+
+
+def test_what_a_look_at_a_table_says_of_it():
+    asked = study("ill ~ age + arm", age={"unit": "years"})
+    table = frame(arm=["a", "b", "b"] * 20, age=[40.0, 50.0, 60.0] * 20, more=1)
+    table.loc[:5, "age"] = np.nan
+    check = check_table(asked, read_frame(table))
+    assert check.reasons == [] and check.sections["rows"][-3:] == [
+        "60 rows, 54 of them used", "'age' is missing in 6 rows: those rows are left out", "27 events, 27 non-events",
+    ]  # fmt: skip
+    assert check.sections["columns"] == [
+        "'ill' category: no (30), yes (30)", "'age' number: 40 to 60 years, mean 50", "'arm' category: a (20), b (40)",
+        "ignored: 'more'",
+    ]  # fmt: skip
+    leaving = check.sections["what would leave"]
+    assert leaving[1] == "groups of fewer than 5 rows are neither named nor counted in it"
+    assert leaving[2].startswith(
+        "each round, at most 50: what fednewton sends for 3 coefficients, gradient and Hessian (72 B)"
+    )
+    dates = check_table(study("ill ~ x + y"), read_frame(frame(x=pd.to_datetime(["2020-01-01", "2021-01-01"] * 30))))
+    assert dates.sections["columns"][1:3] == ["'x' date", "'y' is not there"]
+    assert len(dates.reasons) == 1 and "does not have the column 'y'" in dates.reasons[0]
