@@ -60,6 +60,7 @@ AREAS = {
             "studies/test_fit.py",
             "studies/test_draft.py",
             "studies/test_federated.py",
+            "cli/test_study_commands.py",
             "studies/model/test_*.py",
             "studies/pages/test_what_left.py",
             "attacks/test_opening.py",
@@ -117,6 +118,7 @@ AREAS = {
         (
             "core/test_*.py",
             "simulation/test_simulator.py",
+            "federation/coordinator/test_report.py",
             "federation/coordinator/test_cohort.py",
             "federation/coordinator/test_absence.py",
             "federation/coordinator/test_endings.py",
