@@ -2,10 +2,12 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from tests.conftest import make_shards
 from tests.federation.in_process import Federation, run_of
 
+from fedns.algorithms.searches import LossesAlong
 from fedns.core.errors import MessageError
 from fedns.federation.coordinator import cohort, link
 from fedns.federation.coordinator.link import LONGEST_SENTENCE, Link
@@ -284,3 +286,11 @@ def test_failures_have_the_same_words_over_every_engine():
     assert not_connected("a visitor has no certificate").startswith(
         "it is not connected, and a visitor has no certificate: "
     )
+
+
+def test_replies_that_cannot_be_true_beside_the_others_are_taken_out(tmp_path):
+    opened = link_of(federation(tmp_path))
+    for lie in (np.zeros(5), np.full(13, 1e12)):
+        replies = {0: LossesAlong(np.ones(13)), 1: LossesAlong(lie), 2: LossesAlong(np.ones(13))}
+        assert list(opened._compared(replies)) == [1] and sorted(replies) == [0, 2]
+    assert (opened.statuses[1].state, opened.statuses[1].rejected) == ("rejected", 2)
