@@ -79,7 +79,7 @@ class FedNDES(Algorithm):
         if decrement**2 <= self.decrement_tolerance:
             reason = f"squared Newton decrement {decrement**2:.1e} reached the tolerance {self.decrement_tolerance:g}"
             return Outcome(state, diagnostics, finished=reason)
-        after, taken = step_along(newton, self.line_search, 1.0, problem, w, cohort)
+        along = step_along(newton, self.line_search, 1.0, problem, w, cohort)
         # Deviation (FedNS, Alg. 2 line 6): the paper tests g' Delta w > eta, which is never true since it is negative.
         next_size = self.sketch.size if decrement > self.switch_decrement else self.second_size or 2 * self.sketch.size
-        return Outcome(SketchSizeState(after, np.int64(next_size)), diagnostics | taken)
+        return Outcome(SketchSizeState(along.after, np.int64(next_size)), diagnostics | along.diagnostics, note=along.note)

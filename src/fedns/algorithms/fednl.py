@@ -234,12 +234,13 @@ class FedNL(Algorithm):
         hessian = unpack_symmetric(state.packed_hessian, w.size)
         hessian = hessian + shift[0] * np.eye(w.size) if self.shifts else positive_part(hessian)
         newton = problem.newton_step(w, gradient, hessian)
-        after, diagnostics = step_along(newton, self.line_search, 1.0, problem, w, cohort)
+        along = step_along(newton, self.line_search, 1.0, problem, w, cohort)
         if self.shifts:
-            diagnostics["hessian_error"] = float(shift[0])
+            along.diagnostics["hessian_error"] = float(shift[0])
         share = self._rate(w.size) * _share(cohort, state)
         learned = state.packed_hessian + share * correction
-        return Outcome(LearnedHessian(after, learned, state.total_weight), diagnostics)
+        after = LearnedHessian(along.after, learned, state.total_weight)
+        return Outcome(after, along.diagnostics, note=along.note)  # the next Hessian is nearer to that of the clients
 
     def _partial_round(self, problem: Problem, state: PartialModel, cohort: Cohort) -> Outcome:
         features = state.coefficients.size
@@ -334,8 +335,9 @@ class NewtonZero(Algorithm):
         w = state.coefficients
         (gradient,) = cohort.ask(local_gradient, Model(w)).fold(mean("gradient"))
         newton = problem.newton_step(w, gradient, state.packed_hessian)
-        after, diagnostics = step_along(newton, self.line_search, 1.0, problem, w, cohort)
-        return Outcome(LearnedHessian(after, state.packed_hessian, state.total_weight), diagnostics)
+        along = step_along(newton, self.line_search, 1.0, problem, w, cohort)
+        after = LearnedHessian(along.after, state.packed_hessian, state.total_weight)
+        return Outcome(after, along.diagnostics, along.finished, stuck=along.stuck)
 
 
 def _share(cohort: Cohort, state: LearnedHessian | PartialModel) -> float:

@@ -127,11 +127,12 @@ class FedNS(Algorithm):
         request = Model(w) if self._curvature == self.curvature else SketchRequest(w, np.int32(size))
         gradient, hessian = self._fold(cohort.ask(self._curvature, request), size)
         newton = problem.newton_step(w, gradient, hessian)
-        after, diagnostics = step_along(newton, self.line_search, self.step_size, problem, w, cohort)
+        along = step_along(newton, self.line_search, self.step_size, problem, w, cohort)
         if isinstance(state, SizedState):
             grown, squared = self._grown(state, newton.newton_decrement**2)
-            return Outcome(SizedState(after, grown, squared), diagnostics | {"sketch_size": float(size)})
-        return Outcome(State(after), diagnostics)
+            diagnostics = along.diagnostics | {"sketch_size": float(size)}
+            return Outcome(SizedState(along.after, grown, squared), diagnostics, note=along.note)
+        return Outcome(State(along.after), along.diagnostics, note=along.note)  # the next sketch is another one
 
     def _grown(self, state: SizedState, squared: float) -> tuple[np.int64, np.float64]:
         """The size of the next sketch, twice this one's where the last step has brought too little."""

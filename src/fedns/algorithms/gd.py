@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from fedns.algorithms.curvature import ask_gradient, local_gradient
-from fedns.algorithms.searches import ArmijoSearch, StepState, search_repeatedly
+from fedns.algorithms.searches import ArmijoSearch, StepState, no_step, search_repeatedly
 from fedns.core.algorithm import Algorithm, Outcome
 from fedns.core.checked import NotNegative
 from fedns.core.clients import Handler
@@ -56,8 +56,8 @@ class GradientDescent(Algorithm):
         if self.step_size == 0:
             longest = _GROWTH * step_size
             descent = NewtonStep(-longest * gradient, -longest * float(gradient @ gradient))
-            fraction, found = search_repeatedly(self.line_search, problem, w, descent, cohort, 1 / _GROWTH)
-            if not found:
-                return Outcome(state, {"step_size": 0.0}, "no step along the gradient decreases the objective any more")
-            step_size = fraction * longest
+            found = search_repeatedly(self.line_search, problem, w, descent, cohort, 1 / _GROWTH)
+            if not found.passed:
+                return Outcome(state, {"step_size": 0.0}, **no_step(found))
+            step_size = found.step_size * longest
         return Outcome(StepState(w - step_size * gradient, np.float64(step_size)), {"step_size": step_size})

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from fedns.algorithms.curvature import Model, ask_gradient, local_gradient, newton_needs, newton_steps
-from fedns.algorithms.searches import ArmijoSearch, StepState, search_handlers
+from fedns.algorithms.searches import ArmijoSearch, StepState, search_handlers, step_along
 from fedns.core.algorithm import Algorithm, Needs, Outcome
 from fedns.core.checked import Positive
 from fedns.core.clients import Clients, Handler, on_client
@@ -79,8 +79,7 @@ class GIANT(Algorithm):
         gradient = ask_gradient(problem, w, cohort)
         (direction,) = cohort.ask(local_direction, GlobalGradient(w, gradient)).fold(mean("direction"))
         newton = NewtonStep(direction, float(gradient @ direction))
-        step_size = float(state.step_size)
-        if self.line_search is not None:
-            step_size, _ = self.line_search.step_size(problem, w, newton, cohort, unresolved=step_size)
-        diagnostics = {"newton_decrement": newton.newton_decrement, "step_size": step_size}
-        return Outcome(StepState(w + step_size * direction, np.float64(step_size)), diagnostics)
+        last = float(state.step_size)
+        along = step_along(newton, self.line_search, last, problem, w, cohort, unresolved=last)
+        step_size = np.float64(along.diagnostics["step_size"] or last)
+        return Outcome(StepState(along.after, step_size), along.diagnostics, along.finished, stuck=along.stuck)

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from fedns.algorithms.curvature import FloatArray, ask_gradient, local_gradient
-from fedns.algorithms.searches import ArmijoSearch, search_repeatedly
+from fedns.algorithms.searches import ArmijoSearch, no_step, search_repeatedly
 from fedns.core.algorithm import Algorithm, Needs, Outcome, State
 from fedns.core.checked import Count
 from fedns.core.clients import Handler
@@ -75,13 +75,13 @@ class LBFGS(Algorithm):
         if len(moves) == 0:
             step /= max(float(np.linalg.norm(gradient)), np.finfo(np.float64).tiny)
         slope = float(gradient @ step)
-        step_size, found = search_repeatedly(self.line_search, problem, w, NewtonStep(step, slope), cohort, 1.0)
-        diagnostics = {"step_size": step_size, "pairs": float(len(moves))}
-        if not found:
+        found = search_repeatedly(self.line_search, problem, w, NewtonStep(step, slope), cohort, 1.0)
+        diagnostics = {"step_size": found.step_size, "pairs": float(len(moves))}
+        if not found.passed:
             none = moves[:0]
-            finished = "" if len(moves) else "no step along the gradient decreases the objective any more"
-            return Outcome(QuasiNewtonState(w, none, none, none, none), diagnostics, finished)
-        return Outcome(QuasiNewtonState(w + step_size * step, w[None], gradient[None], moves, changes), diagnostics)
+            ending = {} if len(moves) else no_step(found)  # without pairs the next direction is the gradient's
+            return Outcome(QuasiNewtonState(w, none, none, none, none), diagnostics, **ending)
+        return Outcome(QuasiNewtonState(w + found.step_size * step, w[None], gradient[None], moves, changes), diagnostics)
 
     def _pairs(self, state: QuasiNewtonState, gradient: FloatArray) -> tuple[FloatArray, FloatArray]:
         """The pairs kept so far and the one of the last round, if its curvature is positive."""

@@ -140,7 +140,7 @@ class LocalNewton(Algorithm):
         after: StepState = outcome.state
         rounds = np.int64(state.rounds + 1)
         ended = LocalNewtonState(after.coefficients, state.local_steps, rounds, after.step_size, state.objectives)
-        return Outcome(ended, {"local_steps": 0.0, **outcome.diagnostics})
+        return Outcome(ended, {"local_steps": 0.0, **outcome.diagnostics}, outcome.finished, stuck=outcome.stuck)
 
     def _stalled(self, objectives: FloatArray, now: float) -> bool:
         return bool(objectives.size and objectives[1] - now <= self.stall_fraction * (objectives[0] - now))
@@ -172,5 +172,5 @@ class LocalNewton(Algorithm):
         # The same slack for rounding as in the aggregate search.
         allowed = values[:, :1] + self.line_search.armijo_slope * steps[1:] * slopes[:, None]
         passing = values[:, 1:] <= allowed + 1e-14 * np.maximum(1.0, np.abs(values[:, :1]))
-        first = np.where(passing.any(axis=1), passing.argmax(axis=1), steps.size - 2)
-        return steps[1 + first], losses[:, 0]
+        # A client that finds no step stays where it is.
+        return np.where(passing.any(axis=1), steps[1 + passing.argmax(axis=1)], 0.0), losses[:, 0]

@@ -64,8 +64,8 @@ class FedNewton(Algorithm):
         w = state.coefficients
         gradient, packed = cohort.ask(self.curvature, Model(w)).fold(mean("gradient"), mean("packed_hessian"))
         newton = problem.newton_step(w, gradient, packed)
-        after, diagnostics = step_along(newton, self.line_search, self.step_size, problem, w, cohort)
-        return Outcome(State(after), diagnostics)
+        along = step_along(newton, self.line_search, self.step_size, problem, w, cohort)
+        return Outcome(State(along.after), along.diagnostics, along.finished, stuck=along.stuck)
 
 
 @dataclass(frozen=True)

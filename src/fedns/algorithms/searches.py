@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -16,8 +16,8 @@ from fedns.core.messages import Message, Payload, wire
 from fedns.core.reducers import mean, minimum
 from fedns.problems.problem import FloatArray, NewtonStep, Problem
 
-_SEARCHES = 4
-
+_ROUNDING = 1e-14  # of the objective: its rounding error
+_UNRESOLVED = 100.0  # times that: a decrease that losses do not tell from none
 _OVERFLOWED = 1e90  # more than any search accepts; numbers that are not finite cannot travel
 
 
@@ -51,6 +51,16 @@ class LocalStep(Message):
     step_size: Payload = wire(dtype="float64", discloses="step")
 
 
+class Found(NamedTuple):
+    """What a search has found."""
+
+    step_size: float  # 0 where no step passed: then none is taken
+    passed: bool
+    resolved: bool = True  # whether losses could tell the promised decrease from none
+    # Whether the shortest trial was told from no step at all: there a loss overflows, or says something else than the slope.
+    uphill: bool = True
+
+
 @dataclass(frozen=True)
 class Search(Checked, ABC):
     """Backtracking from a unit step until the decrease is at least `armijo_slope` times what the slope promises.
@@ -63,14 +73,25 @@ class Search(Checked, ABC):
     backtrack_factor: Annotated[float, Limit("> 0 and < 1", lambda factor: 0 < factor < 1)] = 0.5
     example: ClassVar[str] = "fedns.ArmijoSearch()"
     name: ClassVar[str]  # what it is called where methods are written as text
+    attempts: ClassVar[int]  # how often it is taken up again, below its shortest step
 
     @abstractmethod
     def handlers(self) -> tuple[Handler, ...]:
         """What it asks clients for."""
 
+    @property
     @abstractmethod
-    def step_size(self, problem: Problem, w: FloatArray, newton: NewtonStep, cohort: Cohort) -> tuple[float, bool]:
-        """A step size, and whether its decrease is enough."""
+    def shortest(self) -> float:
+        """The shortest step that is tried."""
+
+    @abstractmethod
+    def step_size(
+        self, problem: Problem, w: FloatArray, newton: NewtonStep, cohort: Cohort, unresolved: float | None = None
+    ) -> Found:
+        """The largest trial step with enough decrease, if there is one.
+
+        `unresolved` is the step to take where the decrease is too small for the losses to tell steps apart.
+        """
 
 
 def refusable(losses: FloatArray) -> FloatArray:
@@ -90,6 +111,11 @@ class ArmijoSearch(Search):
     trials: Count = 12
 
     name: ClassVar[str] = "aggregate"
+    attempts: ClassVar[int] = 4
+
+    @property
+    def shortest(self) -> float:
+        return float(self.steps[-1])
 
     @property
     def steps(self) -> FloatArray:
@@ -106,22 +132,21 @@ class ArmijoSearch(Search):
 
     def step_size(
         self, problem: Problem, w: FloatArray, newton: NewtonStep, cohort: Cohort, unresolved: float | None = None
-    ) -> tuple[float, bool]:
-        """The largest trial step with enough decrease, and whether there was one; the smallest otherwise.
-
-        `unresolved` is the step to take where the decrease is too small for the losses to tell steps apart.
-        """
+    ) -> Found:
         ray = Ray(coefficients=w, direction=newton.step, slope=np.float64(newton.directional_derivative))
         (losses,) = cohort.ask(self.losses_along, ray).fold(mean("losses"))
         steps = self.steps
-        values = losses + np.array([problem.penalty_value(w + t * newton.step) for t in steps])
+        with np.errstate(over="ignore", invalid="ignore"):  # a point that is too far is only not taken
+            values = losses + np.array([problem.penalty_value(w + t * newton.step) for t in steps])
         # Near the optimum the decrease falls below the losses' rounding error: without slack the search would cut steps.
-        slack = 1e-14 * max(1.0, abs(values[0]))
-        if unresolved is not None and -newton.directional_derivative < 100 * slack:
-            return unresolved, True
+        slack = _ROUNDING * max(1.0, abs(values[0]))
+        resolved = -newton.directional_derivative >= _UNRESOLVED * slack
+        if unresolved is not None and not resolved:
+            return Found(unresolved, True, resolved)
         passing = values[1:] <= values[0] + self.armijo_slope * steps[1:] * newton.directional_derivative + slack
-        found = bool(passing.any())
-        return float(steps[1 + int(np.argmax(passing))] if found else steps[-1]), found
+        if not passing.any():
+            return Found(0.0, False, resolved, not values[-1] <= values[0] + _UNRESOLVED * slack)
+        return Found(float(steps[1 + int(np.argmax(passing))]), True, resolved)
 
 
 @dataclass(frozen=True)
@@ -138,6 +163,11 @@ class LocalSearch(Search):
     max_backtracks: CountOrZero = 40  # without a cap the printed loop does not end
 
     name: ClassVar[str] = "local"
+    attempts: ClassVar[int] = 1  # its shortest step is nothing
+
+    @property
+    def shortest(self) -> float:
+        return float(self.backtrack_factor**self.max_backtracks)
 
     def handlers(self) -> tuple[Handler, ...]:
         return (self.local_step,)
@@ -149,13 +179,14 @@ class LocalSearch(Search):
         losses = problem.losses_along(w, direction, steps, clients.shards)
         losses = losses + np.array([problem.penalty_value(w + t * direction) for t in steps])
         passing = losses[:, 1:] <= losses[:, :1] + self.armijo_slope * steps[1:] * float(request.slope)
-        first = np.where(passing.any(axis=1), passing.argmax(axis=1), self.max_backtracks)
-        return LocalStep(step_size=steps[1 + first])
+        return LocalStep(step_size=np.where(passing.any(axis=1), steps[1 + passing.argmax(axis=1)], 0.0))
 
-    def step_size(self, problem: Problem, w: FloatArray, newton: NewtonStep, cohort: Cohort) -> tuple[float, bool]:
+    def step_size(
+        self, problem: Problem, w: FloatArray, newton: NewtonStep, cohort: Cohort, unresolved: float | None = None
+    ) -> Found:
         ray = Ray(coefficients=w, direction=newton.step, slope=np.float64(newton.directional_derivative))
         (smallest,) = cohort.ask(self.local_step, ray).fold(minimum("step_size"))
-        return smallest, smallest > self.backtrack_factor**self.max_backtracks
+        return Found(float(smallest), bool(smallest > 0.0))
 
 
 SEARCHES: dict[str, type[Search]] = {search.name: search for search in (ArmijoSearch, LocalSearch)}
@@ -166,23 +197,63 @@ def search_handlers(search: Search | None) -> tuple[Handler, ...]:
     return () if search is None else search.handlers()
 
 
+class Along(NamedTuple):
+    """Where a step has led."""
+
+    after: FloatArray
+    diagnostics: dict[str, float]
+    stuck: str = ""  # why no step was taken, where the same search would find none in the next round either
+    finished: str = ""  # the same where what the step promised is rounding: the method is done
+
+    @property
+    def note(self) -> str:
+        """For methods whose next direction is another one: they go on."""
+        return self.stuck or self.finished
+
+
 def step_along(
-    newton: NewtonStep, search: Search | None, otherwise: float, problem: Problem, w: FloatArray, cohort: Cohort
-) -> tuple[FloatArray, dict[str, float]]:
-    """The coefficients after a step of the size that the search finds, `otherwise` where there is none; and diagnostics."""
-    step_size = otherwise if search is None else search.step_size(problem, w, newton, cohort)[0]
-    return w + step_size * newton.step, {"newton_decrement": newton.newton_decrement, "step_size": step_size}
+    newton: NewtonStep,
+    search: Search | None,
+    otherwise: float,
+    problem: Problem,
+    w: FloatArray,
+    cohort: Cohort,
+    unresolved: float | None = None,
+) -> Along:
+    """The coefficients after a step of the size that the search finds, `otherwise` where there is none.
+
+    Where it finds none the coefficients stay: a step that does not decrease the objective is not taken.
+    """
+    found = Found(otherwise, True)
+    if search is not None:
+        found = search_repeatedly(search, problem, w, newton, cohort, unresolved)
+    diagnostics = {"newton_decrement": newton.newton_decrement, "step_size": found.step_size}
+    if found.passed:
+        return Along(w + found.step_size * newton.step, diagnostics)
+    promised = f"which promised {-newton.directional_derivative:.1e}"
+    if not found.resolved:
+        return Along(
+            w, diagnostics, finished=f"no step decreases the objective any more, and the next, {promised}, is rounding"
+        )
+    return Along(w, diagnostics, stuck=f"no step along the direction, {promised}, decreases the objective")
 
 
 def search_repeatedly(
-    search: ArmijoSearch, problem: Problem, w: FloatArray, newton: NewtonStep, cohort: Cohort, unresolved: float
-) -> tuple[float, bool]:
-    """The search, taken up again below its smallest step where none has passed: for directions of unknown length."""
-    reach = 1.0
-    for attempt in range(_SEARCHES):
+    search: Search, problem: Problem, w: FloatArray, newton: NewtonStep, cohort: Cohort, unresolved: float | None = None
+) -> Found:
+    """The search, taken up again below its shortest step where none has passed: for directions of unknown length."""
+    reach, resolved, uphill = 1.0, True, True
+    for attempt in range(search.attempts):
         shorter = NewtonStep(reach * newton.step, reach * newton.directional_derivative)
-        step_size, found = search.step_size(problem, w, shorter, cohort, unresolved if attempt == 0 else None)
-        if found:
-            return reach * step_size, True
-        reach *= step_size * search.backtrack_factor
-    return 0.0, False
+        found = search.step_size(problem, w, shorter, cohort, unresolved if attempt == 0 else None)
+        if found.passed:
+            return found._replace(step_size=reach * found.step_size)
+        resolved, uphill = found.resolved if attempt == 0 else resolved, found.uphill
+        reach *= search.shortest * search.backtrack_factor
+    return Found(0.0, False, resolved, uphill)
+
+
+def no_step(found: Found) -> dict[str, str]:
+    """How a round along the gradient ends that has found no step: done where all trials are the same but for rounding."""
+    words = "no step along the gradient decreases the objective"
+    return {"stuck": words} if found.uphill else {"finished": f"{words} any more"}

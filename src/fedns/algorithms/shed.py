@@ -142,9 +142,9 @@ class SHED(Algorithm):
             received.append(batch)
         known = self._received(state, cohort, joined(received), generation)
         newton = problem.newton_step(w, gradient_mean.result(), hessian_estimate(known))
-        after, diagnostics = step_along(newton, self.line_search, 1.0, problem, w, cohort)
-        diagnostics["eigenpairs_known"] = float(known.counts.mean())
-        return Outcome(EigenState(**vars(known) | {"coefficients": after}), diagnostics)
+        along = step_along(newton, self.line_search, 1.0, problem, w, cohort)
+        diagnostics = along.diagnostics | {"eigenpairs_known": float(known.counts.mean())}
+        return Outcome(EigenState(**vars(known) | {"coefficients": along.after}), diagnostics, note=along.note)
 
     def _next_pairs(self, problem: Problem, clients: Clients, request: EigenRequest) -> EigenUpdate:
         w = request.coefficients

@@ -40,6 +40,7 @@ class Outcome:
     - state: the next state, a message with coefficients.
     - diagnostics: numbers worth recording.
     - finished: a reason if the method itself is done.
+    - stuck: why the method cannot go on though it is not done; the coefficients are those of the round before.
     - note: what the method chose in this round and why, in words; nothing where it has no choice.
     """
 
@@ -47,6 +48,7 @@ class Outcome:
     diagnostics: Mapping[str, float] = field(default_factory=dict)
     finished: str = ""
     note: str = ""
+    stuck: str = ""
 
 
 def smallest_batch(rows: int, batch_size: int, steps: int) -> int:

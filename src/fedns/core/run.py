@@ -154,6 +154,8 @@ def run(
         ended = stop.verdict(records)
         if outcome.finished and not (ended and ended.ending.converged):
             ended = Verdict(Ending.METHOD, outcome.finished)
+        if outcome.stuck and ended is None and participation == 1.0:  # other clients may know a way
+            ended = Verdict(Ending.STUCK, f"stuck in round {session.round}: {outcome.stuck}")
         ended = ended or stopped
     if ended.ending is Ending.DIVERGED and algorithm.way_out:
         ended = Verdict(ended.ending, f"{ended.reason}; try {algorithm.way_out}")

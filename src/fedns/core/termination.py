@@ -28,6 +28,7 @@ class Ending(Enum):
     IMPROVING = ("still improving", "all rounds were used, and the gap was still falling")
     PLATEAU = ("plateau", "all rounds were used, and the gap had stopped falling")
     UNSETTLED = ("not settling", "all rounds were used, and the gap went up and down")
+    STUCK = ("stuck", "the method found no step that decreases the objective")
     DIVERGED = ("diverged", "the objective ended above where it began, or it or the coefficients grew beyond all bounds")
     STOPPED = ("stopped", "an observer asked for the end")
     REFUSED = ("refused", "a site refuses, or sends what cannot be used")

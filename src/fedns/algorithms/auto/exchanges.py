@@ -41,6 +41,7 @@ from fedns.algorithms.auto.rounding import (
     rounded_by,
 )
 from fedns.algorithms.curvature import newton_steps
+from fedns.algorithms.searches import ArmijoSearch
 from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.errors import MessageError
 from fedns.core.messages import Ragged
@@ -65,7 +66,7 @@ class ClientHalf:
 
     def handlers(self) -> tuple[Handler, ...]:
         changes = (self.change, self.change_and_sketch, self.change_and_hessian, self.change_exactly)
-        return (column_scales, *changes, self.root, self.solve, self.multiply, losses_back)
+        return (column_scales, *changes, self.root, self.solve, self.multiply, losses_back, *ArmijoSearch().handlers())
 
     @on_client(Move, Change)
     def change(self, problem: Problem, clients: Clients, request: Move) -> Change:
@@ -219,12 +220,13 @@ def _moved(clients: Clients, request: Move) -> tuple[FloatArray, FloatArray]:
     if request.exponents.size:
         clients.remember("auto_exponents", np.tile(request.exponents.astype(np.float64), (clients.ids.size, 1)))
     scales = _scales(clients, features)
-    step = request.step * float(request.unit) / scales
-    w = clients.recall("auto_point", features) + step
+    step, before = request.step * float(request.unit) / scales, clients.recall("auto_point", features)
+    w = before + step
     if request.point.size:
         w = np.tile(request.point, (clients.ids.size, 1))
     clients.remember("auto_point", w)
-    clients.remember("auto_step", step)
+    # What may be taken back is the whole way of this round.
+    clients.remember("auto_step", clients.recall("auto_step", features) + (w - before) if request.attempt else step)
     return _common(w), scales
 
 

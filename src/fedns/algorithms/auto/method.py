@@ -24,8 +24,9 @@ class Auto(Algorithm):
 
     Clients send the change of their gradient since they last sent it, in `gradient_bits` bits a number rounded at random,
     with the change of their loss: a rounding error is a fraction of the change, so it shrinks with the steps. The unit step
-    is taken; the next message's losses confirm it, and only a step that failed costs an exchange of its own. B is the
-    inverse of a metric, corrected by the server's BFGS pairs, which are applied anew to every new metric. The metric is
+    is taken; the next message's losses confirm it, and only a step that failed costs an exchange of its own, or a long one
+    where losses have no bound, as Poisson's: clients then tell their losses along it before it is taken. B is the inverse of
+    a metric, corrected by the server's BFGS pairs, which are applied anew to every new metric. The metric is
 
     - the Hessian, as rounded changes, where there are few columns or prefer="rounds"; in full and once where the loss has
       the same curvature everywhere;

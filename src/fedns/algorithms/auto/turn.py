@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from fedns.algorithms.auto.exchanges import ClientHalf, column_scales, losses_back
+from fedns.algorithms.auto.exchanges import ClientHalf, column_scales
 from fedns.algorithms.auto.folding import answers, mean_of_coded, mean_of_squares, rounding_noise, sketched_gram
-from fedns.algorithms.auto.messages import BackRequest, Move, RootRequest, ScalesRequest, Vector
+from fedns.algorithms.auto.messages import Move, RootRequest, ScalesRequest, Vector
 from fedns.algorithms.auto.metric import Metric, Solver
 from fedns.algorithms.auto.roots import ROOT_BITS, mean_of_roots
 from fedns.algorithms.auto.rounding import FINE_BITS, MOST_EXPONENT, FloatArray, exponents_of, round_to_nearest
 from fedns.algorithms.auto.rules import PAIRS, PRODUCT_BITS, SLOW, Rules, Seen
+from fedns.algorithms.auto.searching import ARMIJO, BACK, FAR, fraction_back, searched
 from fedns.algorithms.auto.state import AutoState, Source
 from fedns.algorithms.lbfgs import inverse_times
 from fedns.core.algorithm import Outcome
@@ -23,13 +24,11 @@ from fedns.core.reducers import Reducer, mean
 from fedns.numerics.linalg import LowRank
 from fedns.problems.problem import Problem
 
-ARMIJO = 0.1
 STEP_BITS = 12  # of what the server sends: an error in a step, unlike one in a gradient, is no smaller for many clients
 ENOUGH = 0.3  # of the decrement left by a direction: no further product
 ASTRAY = 0.1  # a step that was shortened to less
 SURPRISE = 100.0  # times the last round's promise
 PRECISION = 1e-10  # of the objective: as far as a run is thought to go
-BACK = 0.5 ** np.arange(1.0, 12.0)  # fractions of a step that went too far
 
 
 class Turn:
@@ -48,6 +47,7 @@ class Turn:
         self.diagonal = problem.penalty_diagonal(self.w.size)
         self.missed, self.step_size, self.shortened = bool(state.missed), 1.0, 1.0
         self.looks, self.vectors, self.left = 0, 0, 0.0
+        self.searched = 1.0  # what a search has left of the next step
 
     @property
     def scales(self) -> FloatArray:
@@ -71,11 +71,11 @@ class Turn:
     def take_the_last_step(self) -> None:
         self._move(self.state.step, self.state.unit, self.asks, 0)
 
-    def _move(self, step: Any, unit: Any, asks: bool, attempt: int) -> None:
+    def _move(self, step: Any, unit: Any, asks: bool, attempt: int, whole: bool = False) -> None:
         """Tell the clients where the run is now, and take in how their gradients and losses have changed."""
         first = not (self.state.exponents.size or attempt)
         # Clients begin at zero; a run that begins elsewhere, and whoever has missed a move, is told the whole point.
-        whole = self.missed or (first and bool(self.w.any()))
+        whole = whole or self.missed or (first and bool(self.w.any()))
         request = Move(
             step=step.astype(np.int16),
             unit=np.float32(unit),
@@ -156,19 +156,20 @@ class Turn:
         for attempt in range(1, 4):
             last, slope = float(state.last_value), float(state.slope)
             slack = 1e-14 * max(1.0, abs(last))
-            if self.value <= last + ARMIJO * self.step_size * slope + slack or -slope < 100 * slack:
+            enough = self.value <= last + ARMIJO * self.step_size * slope + slack
+            if enough or self.step_size == 0.0 or -slope < 100 * slack:
                 return
             step = self.w - state.last_point[0]
-            (losses,) = self.cohort.ask(losses_back, BackRequest(1.0 - BACK)).fold(mean("losses"))
-            penalties = [self.problem.penalty_value(self.w - (1 - t) * step) for t in BACK]
-            values = self.loss + losses + np.array(penalties)
-            passing = values <= last + ARMIJO * BACK * self.step_size * slope + slack
-            fraction = float(BACK[int(np.argmax(passing))] if passing.any() else BACK[-1])
+            slope_here = self.step_size * slope
+            fraction = fraction_back(self.problem, self.cohort, self.w, step, self.loss, last + slack, slope_here)
             self.step_size *= fraction
             rounded, unit = round_to_nearest((fraction - 1.0) * step * self.scales, FINE_BITS)
             self.w = self.w + rounded * float(unit) / self.scales
+            far = fraction < BACK[-1]  # what rounding would leave is then no fraction of the step any more
+            if far:
+                self.w = state.last_point[0] + fraction * step
             # Hessians from where a step went too far have hardly any curvature: with them the next one would go as far.
-            self._move(rounded, unit, self.asks and self.source == Source.HESSIAN, attempt)
+            self._move(rounded, unit, self.asks and self.source == Source.HESSIAN, attempt, whole=far)
 
     def remember_pair(self) -> None:
         state = self.state
@@ -187,10 +188,17 @@ class Turn:
         state, gradient = self.state, self.full_gradient
         if self.asks and self.source not in (Source.SKETCH, Source.SOME):  # what older pairs know a Hessian knows better
             self.moves, self.changes = self.moves[:0], self.changes[:0]
-        rounded, unit, taken = self._rounded(self._within_reason(self._direction(gradient)))
+        step = self._within_reason(self._direction(gradient))
+        promised = -float(gradient @ step)
+        far = not self.problem.loss.nonnegative and float(np.linalg.norm(step * self.scales)) > FAR
+        if far or self.step_size == 0.0:  # the last step was taken back, all of it: from here this one may be no better
+            step, self.searched, stuck = searched(self.problem, self.cohort, self.w, gradient, step, self.scales)
+            if stuck:
+                return Outcome(replace(state, coefficients=self.w), {"step_size": 0.0}, stuck=stuck)
+        rounded, unit, taken = self._rounded(step)
         slope = float(gradient @ taken)
         contraction = -slope / float(state.decrement) if state.decrement > 0 else 1.0
-        astray = min(self.step_size, self.shortened) < ASTRAY
+        astray = min(self.step_size, self.shortened, self.searched) < ASTRAY
         to_go = float(np.log1p(max(-slope, 0.0) / max(PRECISION * abs(self.value), 1e-300)))
         seen = Seen(self.asks, contraction, astray, self.left, to_go, self._spent(), self._cost_of_hessians())
         source, rows, words = self.rules.next_source(state, seen)
@@ -234,7 +242,7 @@ class Turn:
             missed=np.uint8(self.missed or self.source == Source.EXACT),
         )
         diagnostics = {
-            "newton_decrement": float(np.sqrt(max(0.0, -slope))),
+            "newton_decrement": float(np.sqrt(max(0.0, -slope if self.searched == 1 else promised))),
             "step_size": self.step_size,
             "curvature": float(self.asks),
             "source": float(self.source),
@@ -258,6 +266,8 @@ class Turn:
         if self.shortened < 1:
             what = "the whole objective" if self.problem.loss.nonnegative else f"{SURPRISE:.0f} times the last one"
             parts.append(f"shortened the step, which promised more than {what}")
+        if self.searched < 1:
+            parts.append(f"asked for losses along the step, and took {self.searched:.2g} of it")
         if self.step_size < 1:
             parts.append(f"went back to {self.step_size:.2g} of the last step, which had gone too far")
         return "; ".join([*parts, *([change] if change else [])])

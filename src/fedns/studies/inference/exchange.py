@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -223,7 +224,10 @@ def ask_sums(cohort: Cohort, questions: Questions, w: FloatArray, *, intercept: 
     """The sums at w, and the loss of the model without columns."""
     if questions.family.has_residuals:
         fit = _joined(cohort, questions.look_at_fit, w)
-        start = questions.family.margin(float(cohort.weights @ fit.outcome)) if intercept else 0.0
+        # Beside offsets the mean outcome has no margin; there a fit starts where the null model is, or near.
+        offset = cohort.session.problem.offset
+        margin = float(cohort.start[-1]) if offset else questions.family.margin(float(cohort.weights @ fit.outcome))
+        start = margin if intercept else 0.0
         null_loss = _null_loss(cohort, questions, start, w.size, intercept=intercept)
         return Sums(fit.loss, fit.pearson, fit.constants, fit.packed_scores, null_loss)
     fit = _joined(cohort, questions.look_at_row_scores, w)
@@ -248,16 +252,19 @@ def ask_null(cohort: Cohort, questions: Questions, w: FloatArray) -> tuple[float
 
 
 def _null_loss(cohort: Cohort, questions: Questions, margin: float, size: int, *, intercept: bool) -> float:
-    """The smallest mean loss that an intercept alone has, by Newton steps; without an offset the first look ends it."""
-    w = np.zeros(size)
-    loss = np.inf
+    """The smallest mean loss that an intercept alone has, by Newton steps; where the margin is right one look is enough."""
+    w, before, least, loss = np.zeros(size), margin, np.inf, np.inf
     for _ in range(_MOST_NULL_STEPS):
         w[-1] = margin
         loss, slope, curvature = ask_null(cohort, questions, w)
-        if not intercept or slope**2 <= _NULL_TOLERANCE * curvature * abs(loss):
+        if not intercept or abs(slope) <= math.sqrt(_NULL_TOLERANCE * curvature * abs(loss)):
             break
+        if loss > least:  # the step was too long
+            margin = 0.5 * (before + margin)
+            continue
+        before, least = margin, loss
         margin -= slope / curvature
-        if abs(margin - w[-1]) <= 1e-14 * max(1.0, abs(margin)):
+        if abs(margin - before) <= 1e-14 * max(1.0, abs(margin)):
             break
     return loss
 
