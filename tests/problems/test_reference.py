@@ -1,3 +1,6 @@
+from dataclasses import dataclass
+from typing import ClassVar
+
 import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
@@ -7,6 +10,9 @@ from tests.conftest import dense_features, make_shards
 import fedns
 from fedns.core.errors import DataError
 from fedns.core.shards import Shards
+from fedns.numerics.formulas import exp, where_positive
+from fedns.problems.loss import LabelLoss, NumberLoss
+from fedns.problems.losses import LOSSES, Squared
 
 
 def logistic_coefficients(features, targets, strength, intercept):
@@ -88,3 +94,56 @@ def test_labels_that_are_not_two_valued_are_refused():
     shards = Shards.from_arrays(np.ones((3, 1)), [0.0, 1.0, 2.0], [3])
     with pytest.raises(DataError, match="labels -1 and \\+1, found 0, 1, 2"):
         fedns.pooled_optimum(fedns.Problem(), shards)
+
+
+@dataclass(frozen=True)
+class Welsch(NumberLoss):
+    """1 - exp(-r^2 / 2): flat, and so concave, far from its targets."""
+
+    name: ClassVar[str] = "welsch"
+    nonnegative: ClassVar[bool] = True
+
+    def value(self, y, z):
+        return 1.0 - exp(-0.5 * (z - y) * (z - y))
+
+    def derivatives(self, y, z):
+        r = z - y
+        e = exp(-0.5 * r * r)
+        return r * e, (1.0 - r * r) * e
+
+
+@dataclass(frozen=True)
+class Dipped(Squared):
+    """Convex in units of its targets, and concave between margins at which nobody looks before a run."""
+
+    name: ClassVar[str] = "dipped"
+
+    def value(self, y, z):
+        return 0.5 * (z - y) * (z - y) + where_positive(z - 30.0, -2.0 * (z - 30.0) * (z - 30.0), 0.0)
+
+    def derivatives(self, y, z):
+        return z - y + where_positive(z - 30.0, -4.0 * (z - 30.0), 0.0), where_positive(z - 30.0, -3.0, 1.0)
+
+
+def test_a_loss_that_is_not_convex_has_no_optimum_at_0():
+    """Its gaps were measured from 0, where every run has a gap of 0 and so converges."""
+    shards = Shards.from_arrays(np.ones((40, 1)), np.linspace(2.0, 4.0, 40), [20, 20])
+    problem = fedns.Problem(Welsch(), fedns.Ridge(1e-3))
+    for call in (
+        lambda: fedns.pooled_optimum(problem, shards),
+        lambda: fedns.simulate(fedns.FedNewton(), problem, shards, rounds=3),
+    ):
+        with pytest.raises(DataError, match="the welsch loss is not convex: its second derivative is -"):
+            call()
+
+
+def test_a_loss_that_is_not_convex_where_newton_steps_lead_is_noticed_there():
+    shards = Shards.from_arrays(np.ones((40, 1)), np.linspace(40.0, 50.0, 40), [20, 20])
+    with pytest.raises(DataError, match="the dipped loss is not convex on these rows: after 1 Newton steps"):
+        fedns.pooled_optimum(fedns.Problem(Dipped(), fedns.Ridge(1e-3)), shards)
+
+
+@pytest.mark.parametrize("loss", [kind() for kind in LOSSES.values()], ids=lambda loss: loss.name)
+def test_our_losses_are_convex_wherever_they_are_looked_at(loss):
+    targets = np.array([-1.0, 1.0]) if isinstance(loss, LabelLoss) else np.array([1e-8, 0.5, 1.0, 7.0, 1e9])
+    loss.check(Shards.from_arrays(np.ones((targets.size, 1)), targets, [targets.size]))

@@ -80,7 +80,7 @@ def _run_all(comparison: Comparison, methods: list[Method], display: Display, re
     dataset, problem = prepare.load_data(spec)
     display.stage("giving rows to clients")
     shards = prepare.split_and_scale(spec, dataset, 0)
-    problem.loss.check_targets(shards)
+    problem.loss.check(shards)
     comparison.facts = prepare.describe(spec, dataset, problem, shards)
     comparison.notes = prepare.notes_on_sketches(methods, shards, problem.num_features(shards.num_columns))
     finished: set[tuple[str, int]] = set()

@@ -77,7 +77,7 @@ def fit_rows(
     shards = shards_of(features, targets, weights, sites)
     loss, ridge = settings.loss or settings.family.loss, Ridge(settings.strength)
     problem = Problem(loss, ridge, settings.intercept, offset=offset is not None)
-    problem.loss.check_targets(shards)
+    problem.loss.check(shards)
     with single_threaded_blas():
         cohort = SimulatedCohort(shards, Session(problem, 0))
         return fit_cohort(settings, cohort, lambda w: cohort.session.problem.evaluate(w, shards))

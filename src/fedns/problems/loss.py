@@ -16,6 +16,8 @@ from fedns.numerics.backend import Backend, default
 from fedns.numerics.formulas import Formulas
 
 FloatArray = NDArray[np.float64]
+_LOOKED_AT, _MARGINS = 9, (-4.0, -2.0, -1.0, 0.0, 1.0, 2.0, 4.0)  # targets and margins where a loss must be convex
+_ROUNDING = 1e-9
 
 
 class Loss(Checked, Formulas, ABC):
@@ -51,6 +53,21 @@ class Loss(Checked, Formulas, ABC):
     def groups(self, targets: FloatArray) -> FloatArray | None:
         """What tells the groups that an outcome divides rows into; none where targets are quantities."""
         return None
+
+    def check(self, shards: Shards) -> None:
+        """Refuse targets that this loss is not defined for, and a loss that is not convex where it was looked at."""
+        self.check_targets(shards)
+        if self.root_rows != 1 or not self.has_root:  # several margins, or none of a row's own: ours, and convex
+            return
+        for y in np.unique(np.quantile(shards.targets, np.linspace(0.0, 1.0, _LOOKED_AT), method="nearest")).tolist():
+            for z in _MARGINS:
+                with np.errstate(all="ignore"):
+                    slope, curvature = map(float, self.derivatives(y, z))
+                if curvature < -_ROUNDING * max(1.0, abs(slope)):
+                    raise DataError(
+                        f"the {self.name} loss is not convex: its second derivative is {curvature:.3g} at the target {y:g} "
+                        f"and the margin {z:g}; every method here needs one that is nowhere below 0"
+                    )
 
     @property
     def outputs(self) -> int:

@@ -14,6 +14,7 @@ from fedns.problems.problem import FloatArray, Problem
 
 _ROUNDS = 200
 _SMALL_STEP = 1e-6
+_ROUNDING = 1e-12  # of the largest curvature
 _HALVINGS = 2.0 ** -np.arange(30.0)
 _WIDE = 4096  # columns beyond which no Hessian is written out: it would take 134 MB, and grow with the square
 _MOST_PRODUCTS, _LEAST_LEFT = 2000, 1e-8  # of conjugate gradients, in a step
@@ -43,7 +44,7 @@ def pooled_optimum(problem: Problem, shards: Shards, tolerance: float = 1e-12) -
     - shards: the rows of all clients.
     - tolerance: of the relative gradient.
     """
-    problem.loss.check_targets(shards)
+    problem.loss.check(shards)
     problem, shards = problem.linearised(shards)
     pooled = shards.pooled()
     w = np.zeros(problem.num_features(shards.num_columns))
@@ -55,13 +56,21 @@ def pooled_optimum(problem: Problem, shards: Shards, tolerance: float = 1e-12) -
         if w.size <= _WIDE:
             data_gradient, packed = problem.gradient_and_hessian(w, pooled)
             hessian = unpack_symmetric(packed[0], w.size)
+            curvatures = np.diag(hessian) + diagonal
             step, slope = problem.newton_step(w, data_gradient[0], hessian)
-            # The unit of coordinate c is the root of its curvature at the start: it does not depend on the column's scale.
-            scale = _units(np.diag(hessian) + diagonal) if scale is None else scale
         else:
             data_gradient = problem.gradient(w, pooled)
-            scale = _units(_mean_squares(problem, pooled) + diagonal) if scale is None else scale
+            curvatures = _mean_squares(problem, pooled) + diagonal
+            scale = _units(curvatures) if scale is None else scale
             step, slope = _step_without_hessian(problem, pooled, w, data_gradient[0] + diagonal * w, scale)
+        length = float(np.linalg.norm(data_gradient[0] + diagonal * w) * np.linalg.norm(step))
+        if not (slope <= _ROUNDING * length and (curvatures >= -_ROUNDING * np.abs(curvatures).max()).all()):
+            raise DataError(
+                f"the {problem.loss.name} loss is not convex on these rows: after {rounds} Newton steps its Hessian has a "
+                "direction of negative curvature, or is no number; there is no pooled optimum to measure gaps from"
+            )
+        # The unit of coordinate c is the root of its curvature at the start: it does not depend on the column's scale.
+        scale = _units(np.maximum(curvatures, 0.0)) if scale is None else scale
         relative = float(np.linalg.norm((data_gradient[0] + diagonal * w) / scale))
         improved = best is None or relative < 0.5 * best[0]
         if best is None or relative < best[0]:
@@ -73,7 +82,7 @@ def pooled_optimum(problem: Problem, shards: Shards, tolerance: float = 1e-12) -
     assert best is not None
     relative, w, step_left = best
     # Where classes can be separated the gradient fades too, but the steps do not: the optimum is at infinity.
-    if relative > tolerance * _unit(problem, pooled, w) or step_left > _SMALL_STEP:
+    if not (relative <= tolerance * _unit(problem, pooled, w) and step_left <= _SMALL_STEP):  # nan is no optimum
         raise DataError(
             f"there is no pooled optimum within {_ROUNDS} Newton rounds (relative gradient {relative:.1e}): "
             "the classes may be separable without a penalty, use strength > 0"

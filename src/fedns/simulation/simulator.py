@@ -117,7 +117,7 @@ def simulate(
     - cluster: dask://HOST:PORT, the scheduler of a Dask cluster whose workers hold the clients; this process unless given.
     - observers: see every round, and end the run by returning a reason.
     """
-    problem.loss.check_targets(shards)
+    problem.loss.check(shards)
     if device is not None:
         problem = replace(problem, backend=on_device(device))
     stop = Stop(rounds, tol, gradient_tol)

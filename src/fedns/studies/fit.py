@@ -59,7 +59,7 @@ def fit_study(
         agreed = shake_hands(study, described, tuple(sites))
         shards = coded_shards(agreed.design, sites)
         problem = problem_of(study, agreed.design)
-        problem.loss.check_targets(shards)
+        problem.loss.check(shards)
         cohort = RecordedCohort(shards, Session(problem, 0, meter=meter), lines)
         algorithm = algorithm_of(study, cohort.num_features, cohort.num_clients)
         fit = estimate(

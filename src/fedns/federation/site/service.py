@@ -145,7 +145,7 @@ class SiteService:
         try:
             guard = self._guard(spec)
             with self._private():
-                problem.loss.check_targets(guard.shards)
+                problem.loss.check(guard.shards)
             guard.admit_run(handlers, problem)
             if guard.rounds_left(spec, handlers, problem) < 1 and not self._opened_before(spec):
                 raise Refusal("R5", f"what is left of its budget is not enough for a single round of {spec.method}")
