@@ -194,7 +194,7 @@ class Turn:
         if far or self.step_size == 0.0:  # the last step was taken back, all of it: from here this one may be no better
             step, self.searched, stuck = searched(self.problem, self.cohort, self.w, gradient, step, self.scales)
             if stuck:
-                return Outcome(replace(state, coefficients=self.w), {"step_size": 0.0}, stuck=stuck)
+                return Outcome(replace(state, coefficients=self.w), self._diagnostics(promised, 0.0), stuck=stuck)
         rounded, unit, taken = self._rounded(step)
         slope = float(gradient @ taken)
         contraction = -slope / float(state.decrement) if state.decrement > 0 else 1.0
@@ -241,13 +241,17 @@ class Turn:
             gave_up=np.uint8(state.gave_up or gives_up.taken),
             missed=np.uint8(self.missed or self.source == Source.EXACT),
         )
-        diagnostics = {
-            "newton_decrement": float(np.sqrt(max(0.0, -slope if self.searched == 1 else promised))),
-            "step_size": self.step_size,
+        diagnostics = self._diagnostics(-slope if self.searched == 1.0 else promised, self.step_size)
+        return Outcome(following, diagnostics, note=self._note(words))
+
+    def _diagnostics(self, promised: float, step_size: float) -> dict[str, float]:
+        """promised: by the slope of the whole direction, whatever part of it is taken."""
+        return {
+            "newton_decrement": float(np.sqrt(max(0.0, promised))),
+            "step_size": step_size,
             "curvature": float(self.asks),
             "source": float(self.source),
         }
-        return Outcome(following, diagnostics, note=self._note(words))
 
     def _note(self, change: str) -> str:
         """What was chosen in this round, and why."""
