@@ -65,13 +65,13 @@ class Plain:
         F = self.objective(w)
         steps = 0.5 ** np.arange(12.0)
         passing = [self.objective(w + t * d) <= F + 0.1 * t * slope + 1e-14 * max(1, abs(F)) for t in steps]
-        return steps[int(np.argmax(passing))] if any(passing) else steps[-1]
+        return steps[int(np.argmax(passing))] if any(passing) else 0.0
 
     def local_search(self, w, d, slope):
         """The smallest of the steps that clients find by themselves."""
         steps = 0.5 ** np.arange(41.0)
         passing = np.array([self.objectives(w + t * d) <= self.objectives(w) + 0.1 * t * slope for t in steps])
-        return min(steps[int(np.argmax(column))] if column.any() else steps[-1] for column in passing.T)
+        return min(steps[int(np.argmax(column))] if column.any() else 0.0 for column in passing.T)
 
     def step_of(self, search, w, d, slope):
         """What this search should find."""
