@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import math
 import os
@@ -32,7 +34,7 @@ from fedns.federation.provision import init_federation
 from fedns.studies.fit import fit_study
 from fedns.studies.inference.estimates import KINDS
 from fedns.studies.inference.fitted import StudyFit
-from fedns.studies.outputs import model
+from fedns.studies.outputs import coefficients_csv, model
 
 
 def history(ending=Ending.GRADIENT):
@@ -203,6 +205,11 @@ def test_the_model_of_a_fit_has_what_the_fit_has(monkeypatch):
         ):
             expected = [value if math.isfinite(value) else None for value in values[place].tolist()]
             assert own[name] == expected
+
+    lines = list(csv.DictReader(io.StringIO(coefficients_csv(fit, "HC1"))))
+    for line, row in zip(lines, fit.rows("HC1"), strict=True):
+        assert [float(line[name]) for name in ("ratio", "ratio_low", "ratio_high")] == list(row.ratios)
+        assert (float(line["coefficient"]), float(line["std_error"])) == (row.coefficient, row.std_error)
 
     def told_of_some(self, kind="model"):
         if kind == "HC0":
