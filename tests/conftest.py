@@ -26,7 +26,7 @@ settings.load_profile("fedns")
 
 
 HOME = pytest.StashKey[Path]()
-_FOLDERS_OF_TOOLS = ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME")
+_FOLDERS_OF_TOOLS = ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "RUSTUP_HOME", "CARGO_HOME")
 
 
 def pytest_configure(config: pytest.Config) -> None:
