@@ -206,6 +206,8 @@ def test_the_model_of_a_fit_has_what_the_fit_has(monkeypatch):
             expected = [value if math.isfinite(value) else None for value in values[place].tolist()]
             assert own[name] == expected
 
+    plain = coefficients_csv(fit_study(fedns.Study("score ~ age", "gaussian"), made_up()))
+    assert all(line["ratio"] == "" != line["coefficient"] for line in csv.DictReader(io.StringIO(plain)))
     lines = list(csv.DictReader(io.StringIO(coefficients_csv(fit, "HC1"))))
     for line, row in zip(lines, fit.rows("HC1"), strict=True):
         assert [float(line[name]) for name in ("ratio", "ratio_low", "ratio_high")] == list(row.ratios)
