@@ -516,3 +516,12 @@ def test_what_a_look_at_a_table_says_of_it():
     dates = check_table(study("ill ~ x + y"), read_frame(frame(x=pd.to_datetime(["2020-01-01", "2021-01-01"] * 30))))
     assert dates.sections["columns"][1:3] == ["'x' date", "'y' is not there"]
     assert len(dates.reasons) == 1 and "does not have the column 'y'" in dates.reasons[0]
+
+
+def test_numbers_here_and_text_there():
+    numbers, texts = frame(arm=[1.0, 2.0, 3.0] * 20), frame(arm=["1", "two", "3"] * 20)
+    for tables, sites in (((numbers, texts), ("s1", "s2")), ((texts, numbers), ("s2", "s1"))):
+        found = reasons(study("ill ~ arm"), *tables)
+        assert any(f"numbers at site '{sites[0]}' and text at site '{sites[1]}': write it alike" in text for text in found)
+        found = reasons(study("ill ~ arm", arm={"kind": "number"}), *tables)
+        assert any(f"must hold numbers, and holds text at site '{sites[1]}'" in text for text in found)
