@@ -197,3 +197,12 @@ def test_times_are_kept_for_as_long_as_they_count(refused, seconds):
     assert (spent.times if refused else spent.refusals) == []
     since = spent.refused_since if refused else spent.asked_since
     assert [since(moment) for moment in (0.0, seconds / 2, seconds + 1.0)] == [3, 2, 0]
+
+
+def test_sketches_that_a_power_cut_may_have_taken_stay_spent(tmp_path, disk):
+    budget = Budget(tmp_path, "x")
+    with budget.held():
+        budget.spend(line("a", ["p"], 5, 7), Amounts(16, 1000, 500))
+    budget.settle()
+    disk.cut_power()
+    assert Budget(tmp_path, "x").spent().amounts == Amounts(17, 1005, 507)
