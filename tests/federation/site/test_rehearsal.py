@@ -62,15 +62,22 @@ def test_a_rehearsal_that_takes_long_says_so_and_one_that_fails_is_no_trouble(mo
 
 ENDLESS = """
 import os, sys, threading
+from pathlib import Path
+from types import SimpleNamespace
+import numpy as np
+import fedns
 from fedns.federation.processes import ended_by_sigterm
 from fedns.federation import site_command as command
 from fedns.federation.site import rehearsal
 rehearsal._play = lambda *_: (print("compiling", flush=True), threading.Event().wait())
 class Engine:
     contact = None
-    def serve(self, *_): rehearsal.rehearse(type("A", (), {"name": "a"}), None, None, "")
+    def serve(self, *_):
+        shards = fedns.Shards.from_arrays(np.ones((4, 2)), np.ones(4), [4])
+        guard, spec = SimpleNamespace(shards=shards), SimpleNamespace(sites=("n",))
+        rehearsal.rehearse(fedns.FedNS(), fedns.Problem(fedns.Logistic()), guard, spec)
 command.engine_named = lambda name: Engine()
-command.SiteConfig.read = lambda path: type("C", (), {"name": "n", "engine": "e", "credentials": None})
+command.SiteConfig.read = lambda path: type("C", (), {"name": "n", "engine": "e", "credentials": Path("none")})
 command.run_site("site.toml", "no:factory")
 """
 

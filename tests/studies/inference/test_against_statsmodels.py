@@ -196,8 +196,11 @@ def test_what_clustered_errors_cannot_tell_is_not_called_certain():
     place = fit.names.index("x0")
     random, curvature, errors = np.random.default_rng(0), fit.inference.curvature, []
     for _ in range(20):  # the same but for rounding, which is above 0 or below
-        rounding = 4e-16 * random.normal(size=curvature.packed_hessians.shape)
-        moved = replace(curvature, packed_hessians=curvature.packed_hessians * (1 + rounding))
+        moved = replace(
+            curvature,
+            packed_hessians=curvature.packed_hessians * (1 + 4e-16 * random.normal(size=curvature.packed_hessians.shape)),
+            gradients=curvature.gradients * (1 + 4e-16 * random.normal(size=curvature.gradients.shape)),
+        )
         errors.append(replace(fit.inference, curvature=moved).standard_errors("site")[place])
     assert min(errors) == 0.0 and max(errors) < 1e-5 * fit.standard_errors()[place]
     assert np.isnan(fit.inference.statistics("site")[place]) and np.isnan(fit.inference.p_values("site")[place])

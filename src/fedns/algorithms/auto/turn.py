@@ -225,7 +225,7 @@ class Turn:
             moves=self.moves,
             changes=self.changes,
             metric=self.metric.packed,
-            metric_rows=self.metric.rows,
+            metric_rows=self.metric.rows.reshape(-1, self.w.size),  # also of none
             metric_weight=np.float64(self.metric.weight),
             metric_noise=np.float64(self.metric.noise),
             source=np.int32(source),
