@@ -58,6 +58,7 @@ AREAS = {
             "studies/test_study.py",
             "studies/test_tables.py",
             "studies/test_fit.py",
+            "studies/test_feature_map.py",
             "studies/test_draft.py",
             "studies/test_federated.py",
             "cli/test_study_commands.py",
@@ -118,6 +119,7 @@ AREAS = {
         (
             "core/test_*.py",
             "simulation/test_simulator.py",
+            "simulation/test_memory.py",
             "federation/coordinator/test_report.py",
             "federation/coordinator/test_cohort.py",
             "federation/coordinator/test_absence.py",

@@ -15,4 +15,4 @@ def test_a_history_as_a_frame_and_in_a_notebook():
     frame = history.to_frame()
     assert list(frame.index) == [0, 1, 2, 3, 4] and frame["objective"].tolist() == history.objective.tolist()
     text = history._repr_html_()
-    assert text.count("<tr>") == 6 and history.stop_reason in text
+    assert text.count("<tr>") == 6 and text.startswith(f"<p>{history.method}: {history.stop_reason}</p><table>")

@@ -1,7 +1,8 @@
 """The rules by themselves, and what an owner reads of them."""
 
 import logging
-from dataclasses import replace
+import tomllib
+from dataclasses import fields, replace
 from typing import ClassVar
 
 import numpy as np
@@ -18,7 +19,7 @@ from fedns.federation.site.budget import Budget, fingerprint
 from fedns.federation.site.concentration import Concentration, PartOfRows, Table, squared_norms
 from fedns.federation.site.explain import meaning
 from fedns.federation.site.guard import Guard, Question, points_of
-from fedns.federation.site.permissions import Permissions, Refusal
+from fedns.federation.site.permissions import Permissions, Refusal, permit_table
 from fedns.numerics.cpu.backend import CpuBackend
 from fedns.problems.losses import LOSSES, Poisson, Squared
 from fedns.problems.problem import Problem
@@ -236,6 +237,21 @@ def test_what_the_limits_mean_is_said_in_sentences(tmp_path):
     ]
     assert meaning(Permissions(smallest_rows=46), shards)[1] == "fewer rows than your limit of 46: this site will refuse"
     assert meaning(Permissions(rows_per_coefficient=4.0), shards)[2].endswith("needs 56 rows: this site will refuse it")
+
+
+def test_the_table_of_limits_is_read_as_the_defaults_and_says_why_of_each():
+    lines = permit_table().splitlines()
+    read = tomllib.loads("\n".join(lines))["permit"]
+    assert Permissions(**{name: tuple(value) if isinstance(value, list) else value for name, value in read.items()}) == (
+        Permissions()
+    )
+    names = [one.name for one in fields(Permissions)]
+    told = [line.removeprefix("# ") for line in lines if " = " in line and not line.startswith("# R")]
+    assert [line.split(" = ")[0] for line in told] == names
+    assert [line.split("# ", 1)[1] for line in told] == [one.metadata["reason"] for one in fields(Permissions)]
+    # A limit that is off unless it names something is a comment: an empty list would permit nothing.
+    assert [name for name in names if name not in read] == ["digests", "handlers", "categories"]
+    assert sum(" = [...] " in line for line in lines) == 3
 
 
 def test_only_runs_that_the_owner_has_agreed_to_are_opened(tmp_path):

@@ -28,6 +28,8 @@ from fedns.federation.site.concentration import Concentration, Neighbourhoods, T
 from fedns.federation.site.explain import meaning
 from fedns.federation.site.guard import Guard
 from fedns.federation.site.permissions import Refusal
+from fedns.federation.site.secret_seed import site_secret
+from fedns.problems.losses import Poisson
 from fedns.problems.problem import Problem
 
 assert passes  # a fixture: every pass over rows that is made
@@ -226,6 +228,24 @@ def test_a_neighbourhood_stops_looking_where_all_steps_are_inside(monkeypatch, t
     around = rule._near
     assert around.contain_along(problem, none, none, np.zeros(2)).all()
     assert not around.contain_along(problem, np.full(COLUMNS, 1e6), none, np.zeros(2)).any()
+
+
+@pytest.mark.parametrize("limit", ["largest_record_share", "smallest_effective_rows"])
+def test_a_neighbourhood_ends_where_the_worst_that_could_be_would_be_refused(limit, tmp_path):
+    """Rows of 1 and -1, whose curvatures exp(w) and exp(-w) are all 1 at 0: at a distance of h one of them could have
+    grown by exp(h) while the others have shrunk as much. The limit has room for that up to h = 1."""
+    rows = 400
+    x = np.where(np.arange(rows) == 7, 1.0, -1.0)[:, None]
+    shards = Shards.from_arrays(x, np.ones(rows), [rows])
+    room = {"largest_record_share": np.exp(2) / rows, "smallest_effective_rows": rows / np.exp(2)}[limit]
+    own = replace(OFF, rare_levels="show", **({"smallest_effective_rows": 1.0} | {limit: room}))
+    rule, problem = Guard(own, tmp_path, shards).concentration, Problem(Poisson())
+    rule.check_point(problem, np.zeros(1))
+    assert [rule.has_passed(problem, np.array([w])) for w in (-1.001, -0.999, 0.999, 1.001)] == [False, True, True, False]
+    if limit == "largest_record_share":  # beyond it lies what is refused indeed
+        rule.check_point(problem, np.array([0.999]))
+        with pytest.raises(Refusal, match="R4"):
+            rule.check_point(problem, np.array([1.01]))
 
 
 def test_norms_of_wide_rows_are_found_block_by_block(monkeypatch):
@@ -523,6 +543,15 @@ def test_the_last_of_what_the_budget_has_is_spent_to_the_end_and_no_further(tmp_
     (file,) = (tmp_path / BUDGET_FOLDER).glob("*.jsonl")
     points = {point for line in file.read_text().splitlines() if line for point in json.loads(line).get("points", [])}
     assert len(points) == 7
+
+
+def test_a_secret_is_on_the_disk_before_anything_is_made_with_it(tmp_path, monkeypatch):
+    """Of a secret that a power cut took the matrices could not be made again, and answers would not be those of before."""
+    written, sync = [], os.fsync
+    monkeypatch.setattr(os, "fsync", lambda file: (written.append(os.fstat(file).st_size), sync(file)))
+    secret = site_secret(tmp_path / "new")
+    assert len(secret) == 32 and written == [32]
+    assert site_secret(tmp_path / "new") == secret and written == [32]  # once
 
 
 def test_however_studies_code_a_table_it_has_one_budget(tmp_path):

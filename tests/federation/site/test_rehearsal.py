@@ -48,6 +48,14 @@ def test_nothing_is_left_to_compile_once_a_run_is_open(method, tmp_path):
     assert sum(before.values()) > 0 and compiled() == before
 
 
+def test_a_rehearsal_goes_through_all_of_a_run(caplog, tmp_path):
+    """Rounds, sketches and looks at the objective: of what it does not get to, the first request would wait."""
+    caplog.set_level(logging.DEBUG, "fedns.site")
+    spec = run_of("fedns", 1, loss="squared", sketch="sjlt", rounds=3)
+    rehearsal._play(algorithm_of(spec), problem_of(spec), Guard(OPEN_HANDED, tmp_path, SHARDS), spec)
+    assert "ended early" not in caplog.text
+
+
 def test_a_rehearsal_that_takes_long_says_so_and_one_that_fails_is_no_trouble(monkeypatch, caplog, tmp_path):
     caplog.set_level(logging.DEBUG, "fedns.site")
     monkeypatch.setattr(rehearsal, "WORD_SECONDS", 0.0)
