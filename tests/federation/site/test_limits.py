@@ -15,6 +15,7 @@ from tests.attacks.conftest import passes
 from tests.attacks.study_site import StudySite
 from tests.processes import PATIENCE_SECONDS
 
+from fedns.algorithms.auto.messages import Move
 from fedns.algorithms.curvature import Model, SketchRequest
 from fedns.algorithms.fedavg import Candidates, SmoothnessRequest
 from fedns.core.shards import Shards
@@ -26,7 +27,7 @@ from fedns.federation.site import service as services
 from fedns.federation.site.budget import BUDGET_FOLDER, Budget, fingerprint
 from fedns.federation.site.concentration import Concentration, Neighbourhoods, Table
 from fedns.federation.site.explain import meaning
-from fedns.federation.site.guard import Guard
+from fedns.federation.site.guard import Guard, hash_of
 from fedns.federation.site.permissions import Refusal
 from fedns.federation.site.secret_seed import site_secret
 from fedns.problems.losses import Poisson
@@ -272,6 +273,27 @@ def test_points(tmp_path, passes):
     passes.clear()
     with pytest.raises(Refused, match=r"^R5: its owner permits answers about 3 distinct coefficients, over all runs$"):
         gradient(attacker, 0.03)
+    assert passes == []
+
+
+def test_points_that_only_the_site_knows(tmp_path, passes):
+    """Of a method that sends steps, and no evaluation beside them: the same step again leads to another point."""
+    attacker = site(tmp_path, "auto", limits=replace(DEFAULTS, points=3))
+
+    def move(steps, number, whole=()):
+        units = np.zeros(WIDTH if number == 0 else 0, np.int8)
+        many = np.uint8(8), np.uint8(number), np.int32(0), np.float32(ROWS)
+        attacker.ask("change", Move(np.full(WIDTH, steps, np.int8), np.float32(2**-7), *many, units, np.array(whole)))
+
+    for number in range(3):
+        move(1, number)
+    move(-1, 3)  # back to where it has been
+    move(0, 4, np.full(WIDTH, 2**-7))  # and the same as a whole point
+    assert spent(attacker, tmp_path).points == {hash_of(np.full(WIDTH, number * 2**-7)) for number in (1, 2, 3)}
+    move(1, 5)
+    passes.clear()
+    with pytest.raises(Refused, match=r"^R5: its owner permits answers about 3 distinct coefficients, over all runs$"):
+        move(2, 6)
     assert passes == []
 
 

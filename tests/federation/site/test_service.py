@@ -428,6 +428,19 @@ def test_a_damaged_memory_is_a_refusal_and_no_crash(site):
     assert refusal(site.learn(2, 1)) == "what this site remembers of the run is damaged: start a new run"
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [{"number": 3}, {"number": -1}, {"epoch": -1}, {"exchange": True}, {"round": 0.0}, {"data": 5}, {"digest": None}],
+    ids=str,
+)
+def test_a_memory_that_no_site_writes_is_not_taken_though_it_is_undamaged(wrong, site):
+    """Each mark and count by itself, and the first place that a run of these sites has not."""
+    assert len(site.spec.sites) == 3 and site.learn(2, 1).kind == ANSWER
+    replace(site.memory(), **wrong).save(site.folder / f"{RUN.hex()}.npz")
+    site.restart()
+    assert refusal(site.learn(3, 1)) == "another version of fedns wrote what this site remembers: start a new run"
+
+
 def test_tightened_permissions_hold_for_a_run_that_is_open(site):
     assert site.learn(2, 1).kind == ANSWER
     site.restart(replace(OPEN_HANDED, handlers=("register",)))
