@@ -48,6 +48,7 @@ def test_help_and_version():
     top = runner.invoke(cli.app, ["--help"])
     assert top.exit_code == 0
     assert all(name in top.output for name in ("datasets", "methods", "compare", "run"))
+    assert "completion" not in top.output  # nobody asked for a command that writes into a shell's start-up files
     flags = runner.invoke(cli.app, ["compare", "--help"]).output
     for flag in (
         "methods",

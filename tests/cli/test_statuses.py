@@ -18,6 +18,7 @@ from tests.processes import PATIENCE_SECONDS, family_of, start, wait_until
 
 import fedns
 from fedns.cli import federation_commands
+from fedns.cli.app import main
 from fedns.comparison.federation_demo import Shown
 from fedns.core.errors import ConfigError
 from fedns.core.history import Record
@@ -50,6 +51,7 @@ ENDINGS = {
     Ending.UNSETTLED: 1,
     Ending.STOPPED: 1,
     Ending.INTERRUPTED: 1,
+    Ending.STUCK: 1,
     Ending.DIVERGED: 4,
     Ending.SITES_LOST: 5,
     Ending.ENGINE_LOST: 6,
@@ -215,6 +217,26 @@ def test_a_demonstration_that_shows_something_else_is_status_1(bits, bytes_, sta
     monkeypatch.setattr(federation_commands, "run_demo", lambda demo, watching: shown)
     code, out, _ = fedns_command("demo-federation", "--out", tmp_path / "demo")
     assert code == status and ("DIFFERENT" in out) == bool(status)
+
+
+def test_what_nobody_foresaw_is_a_traceback_without_any_value(tmp_path, monkeypatch, capsys):
+    """A traceback that shows local variables would put rows of a site on its screen and into its log."""
+    secret = "Jane Doe, 61"
+
+    def of_a_row(*_, **__):
+        row = {"name": secret}
+        return 1 / (len(row) - 1)
+
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)  # which the command line may replace
+    monkeypatch.setattr("fedns.studies.checking.check_table", of_a_row)
+    (tmp_path / "study.toml").write_text(STUDY, encoding="utf-8")
+    (tmp_path / "t.csv").write_text("age,sex,disease\n1,a,yes\n2,b,no\n", encoding="utf-8")
+    with pytest.raises(ZeroDivisionError) as ended:
+        main(["check", str(tmp_path / "study.toml"), str(tmp_path / "t.csv")])
+    sys.excepthook(ended.type, ended.value, ended.tb)
+    told = capsys.readouterr().err
+    assert "in of_a_row" in told and told.splitlines()[-1] == "ZeroDivisionError: division by zero"
+    assert secret not in told
 
 
 # By command, what is interrupted, and its words.

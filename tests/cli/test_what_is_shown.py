@@ -5,10 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import json
+import logging
 import math
 import os
+import platform
 import threading
 import urllib.request
+from importlib.metadata import version
 
 import numpy as np
 import pytest
@@ -23,13 +26,15 @@ from fedns.comparison.federation_demo import Demo, Shown
 from fedns.core.errors import DataError
 from fedns.core.files import write_whole
 from fedns.core.history import Record
+from fedns.core.registry import Registry
 from fedns.core.shards import Shards
 from fedns.core.termination import Ending
-from fedns.federation import doctor, site_command
+from fedns.federation import config, doctor, site_command
 from fedns.federation.coordinator.coordinate import Result
 from fedns.federation.coordinator.influence import SiteInfluence
 from fedns.federation.coordinator.status import SiteStatus
 from fedns.federation.processes import free_port
+from fedns.federation.protocol.transport import Engine
 from fedns.federation.provision import init_federation
 from fedns.studies.fit import fit_study
 from fedns.studies.inference.estimates import KINDS
@@ -188,6 +193,12 @@ def test_the_model_of_a_fit_has_what_the_fit_has(monkeypatch):
     told = {name: stored["provenance"][name] for name in ("method", "rounds", "exchanges", "uplink_bytes", "downlink_bytes")}
     assert tuple(told.values()) == (fit.method, last.round, last.exchanges, fit.uplink_bytes, fit.downlink_bytes)
     assert stored["provenance"]["objective"] == last.objective
+    assert stored["provenance"]["versions"] == {
+        "fedns": fedns.__version__,
+        "Python": platform.python_version(),
+        **{name: version(name) for name in ("numpy", "scipy", "numba")},
+        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
+    }
     assert stored["provenance"]["sites"] == [{"name": site.site, "rows": site.used} for site in fit.sites]
     inference = stored["inference"]
     assert inference["names"] == list(fit.names) and inference["dispersion"] == fit.inference.dispersion
@@ -220,6 +231,23 @@ def test_the_model_of_a_fit_has_what_the_fit_has(monkeypatch):
 
     monkeypatch.setattr(StudyFit, "covariance", told_of_some)
     assert set(model(fit)["inference"]["covariance"]) == set(KINDS) - {"HC0"}
+
+
+def test_a_site_says_what_it_reads_who_it_is_and_how_it_ends_before_it_serves(tmp_path, monkeypatch, caplog, fedns_command):
+    said = []
+    postman = Engine("postman", "json", None, lambda credentials, factory, path: said.extend(caplog.messages), None)
+    monkeypatch.setattr(config, "TRANSPORTS", Registry("engine", "fedns.none", Engine, (postman,)))
+    monkeypatch.setattr("fedns.cli.federation.log_to_console", lambda: None)
+    caplog.set_level(logging.INFO, logger="fedns.site")
+    site = tmp_path / "site.toml"
+    site.write_text('name = "aarau"\nengine = "postman"\n[data]\ndataset = "t.csv"\n', encoding="utf-8")
+    before = os.umask(0o22)
+    try:
+        assert fedns_command("site", site) == (0, "", "")
+        assert os.umask(0o22) == 0o77  # nobody else may read what is written
+    finally:
+        os.umask(before)
+    assert said == [f"fedns {fedns.__version__} reads {site}", "site aarau on postman; Ctrl-C ends it"]
 
 
 def test_a_process_that_still_compiles_is_left_at_once(monkeypatch):
