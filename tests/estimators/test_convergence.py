@@ -8,11 +8,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LinearRegression
+from sklearn.linear_model import LinearRegression, Ridge
 from tests.estimators.test_linear import COUNTS, EVENTS, NUMBERS, SITES, X
 
 from fedns.core.errors import DataError
 from fedns.estimators import FederatedCox, FederatedGLM, FederatedLogisticRegression, FederatedRidge
+from fedns.estimators.rank import Rank
 
 NAMED = pd.DataFrame(X, columns=["age", "dose", "time", "size"])
 
@@ -91,15 +92,35 @@ def test_columns_that_say_the_same_share_their_coefficients(model):
         model.summary()
 
 
+@pytest.mark.parametrize("alpha", [0.0, 1e-16])
 @pytest.mark.parametrize("intercept", [True, False])
-def test_more_columns_than_rows_give_the_smallest_coefficients(intercept):
+def test_more_columns_than_rows_give_the_smallest_coefficients(intercept, alpha):
+    """With a penalty that is lost in rounding, too: the coefficients tend to these as it tends to 0."""
     wide, y = np.random.default_rng(2).normal(size=(20, 50)) + 3.0, NUMBERS[:20]
     with pytest.warns(ConvergenceWarning, match="and 2[45] more that columns before do not tell"):
-        ours = FederatedRidge(alpha=0.0, fit_intercept=intercept).fit(wide, y, sites=SITES[:20])
+        ours = FederatedRidge(alpha=alpha, fit_intercept=intercept).fit(wide, y, sites=SITES[:20])
     theirs = LinearRegression(fit_intercept=intercept).fit(wide, y)
     assert ours.coef_ == pytest.approx(theirs.coef_, abs=1e-9) and ours.intercept_ == pytest.approx(
         theirs.intercept_, abs=1e-8
     )
+
+
+@pytest.mark.parametrize(("alpha", "times"), [(0.0, 1), (1e-16, 1), (1e-12, 0), (1.0, 0)])
+def test_the_rank_costs_an_exchange_only_where_no_penalty_tells(alpha, times, monkeypatch):
+    asked = []
+    monkeypatch.setattr(Rank, "of", lambda *given: asked.append(given))
+    FederatedRidge(alpha=alpha).fit(X[:20], NUMBERS[:20], sites=SITES[:20])
+    assert len(asked) == times
+
+
+@pytest.mark.parametrize("small", [1e-9, 1.0])
+def test_a_column_in_small_units_keeps_its_penalty(small):
+    """Of 1e-9 its part of the Hessian is 1e-18, beside which a penalty of 5e-19 is much."""
+    wide, y = np.random.default_rng(2).normal(size=(20, 3)) * [1.0, 1.0, small], NUMBERS[:20]
+    alpha = 20 * 0.5 * small**2
+    ours = FederatedRidge(alpha=alpha).fit(wide, y, sites=SITES[:20])
+    theirs = Ridge(alpha=alpha, solver="svd").fit(wide, y)
+    assert ours.coef_ == pytest.approx(theirs.coef_, rel=1e-9)
 
 
 def test_a_column_that_is_constant_within_sites_tells_nothing_of_times():

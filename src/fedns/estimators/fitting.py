@@ -110,6 +110,8 @@ def fit_cohort(settings: Settings, cohort: Cohort, evaluate: Callable[[FloatArra
     if rank is not None and settings.family.outcomes.can_be_separated and last <= first:
         separating = rank.separating(curvature.hessian, rows)
         ended = Verdict(Ending.STOPPED, no_maximum(separating, settings.family.outcomes)) if separating else ended
+    if settings.strength > 0.0:
+        rank = Rank.beside(settings.strength, cohort, names, curvature.hessian)
     undetermined = "" if rank is None else rank.sentence
     if rank is not None:
         history.coefficients = rank.smallest(w)

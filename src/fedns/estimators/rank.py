@@ -18,22 +18,25 @@ from fedns.studies.model.dependence import dependent, faded
 FloatArray = NDArray[np.float64]
 _MOST_NAMED = 6
 _ROUNDING = 16 * float(np.finfo(np.float64).eps)  # of a sum over rows
+_LOST = float(np.finfo(np.float64).eps) / 2  # of a number: what changes nothing when it is added
 
 
 @dataclass(frozen=True, eq=False)
 class Rank:
-    """What the Hessian where a run begins tells of a fit without a penalty.
+    """What the Hessian where a run begins tells of a fit without a penalty, or with one that is lost in rounding.
 
     - names: of the coefficients of one margin, the intercept's last.
     - intercept: whether there is one.
     - hessian: (coefficients, coefficients), of all margins.
     - found: columns that depend on those before them, each with a direction that changes no margin.
+    - least: what tells least of the other columns, the intercept taken out.
     """
 
     names: tuple[str, ...]
     intercept: bool
     hessian: FloatArray
     found: tuple[tuple[int, FloatArray], ...]
+    least: float
 
     @classmethod
     def of(cls, cohort: Cohort, names: tuple[str, ...]) -> Self | None:
@@ -51,7 +54,20 @@ class Rank:
         own = np.diag(centred)  # what is left of columns far from 0 has lost as many digits as it is smaller
         rounding = np.divide(_ROUNDING * whole, own, out=np.zeros(size), where=own > 0)
         found = dependent(centred, order, whole, rounding)
-        return cls(names, intercept, hessian, tuple((column, centring @ direction) for column, direction in found))
+        gone = {column for column, _ in found}
+        least = min((float(own[column]) for column in range(size - intercept) if column not in gone), default=np.inf)
+        return cls(names, intercept, hessian, tuple((column, centring @ direction) for column, direction in found), least)
+
+    @classmethod
+    def beside(cls, strength: float, cohort: Cohort, names: tuple[str, ...], end: FloatArray) -> Self | None:
+        """Where a penalty of this strength is lost in rounding, so that the fit is that without one; nothing elsewhere.
+
+        end: the Hessian where the run ended, by which the other is not asked for unless the penalty may be lost.
+        """
+        if strength > _LOST * float(np.diag(end).max(initial=0.0)):
+            return None
+        rank = cls.of(cohort, names)
+        return rank if rank is not None and strength <= _LOST * rank.least else None
 
     @property
     def columns(self) -> int:
@@ -83,7 +99,7 @@ class Rank:
         return (
             f"nothing is told by {', '.join(names[:_MOST_NAMED])}{more} that columns before do not tell: of all "
             "coefficients that fit the rows equally well the smallest are given, without standard errors; leave them out, "
-            "or set a penalty"
+            "or set a larger penalty"
         )
 
     def separating(self, end: FloatArray, rows: float) -> tuple[str, ...]:
