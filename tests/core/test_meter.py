@@ -9,13 +9,14 @@ import pytest
 from tests.conftest import make_shards
 
 import fedns
+from fedns.algorithms.auto.folding import mean_of_coded
 from fedns.core.clients import on_client
 from fedns.core.cohort import Cohort, Hello, Registration, Session, register
 from fedns.core.encoding import Envelope, encode
 from fedns.core.errors import ConfigError, MessageError
-from fedns.core.messages import Message, Payload, as_batch, wire
+from fedns.core.messages import Message, Payload, Ragged, as_batch, wire
 from fedns.core.meter import LedgerEntry, Meter
-from fedns.core.reducers import mean
+from fedns.core.reducers import mean, mean_gram
 from fedns.simulation.answering import LocalClients
 from fedns.simulation.simulator import SimulatedCohort
 
@@ -144,8 +145,12 @@ def test_the_wire_rounds_and_is_counted_as_wide_as_it_is(wire_precision):
         ([([0, 1, 2], batch(1, 2, 3))], "answer: 1 of 4 clients did not answer"),
         ([([1, 2, 3], batch(1, 2, 3))], "answer: 1 of 4 clients did not answer"),
         ([], "answer: 4 of 4 clients did not answer"),
-        ([([0, 1, 2, 3], batch(1, 2, 3))], "Answer: 3 replies for 4 clients"),
-        ([([0, 1, 2, 3], batch(1, 2, 3, 4, 5))], "Answer: 5 replies for 4 clients"),
+        ([([0, 1, 2, 3], batch(1, 2, 3))], "field 'number' of Answer holds 3 replies for 4 clients"),
+        ([([0, 1, 2, 3], batch(1, 2, 3, 4, 5))], "field 'number' of Answer holds 5 replies for 4 clients"),
+        ([([0, 1], Answer(np.ones(2), np.ones((1, 3))))], "field 'vector' of Answer holds 1 replies for 2 clients"),
+        ([([0, 1], Answer(np.ones(2), np.ones(2)))], "field 'vector' of Answer has 0 axes, expected 1"),
+        ([([0], batch(1)), ([1], batch(1, features=2))], r"field 'vector' of Answer has shape \(2,\), expected \(3,\)"),
+        ([([0], batch(1)), ([1], batch(1, features=4))], r"field 'vector' of Answer has shape \(4,\), expected \(3,\)"),
         ([([0], Question(np.ones(1)))], "answer must give Answer, got Question"),
     ],
 )
@@ -154,6 +159,51 @@ def test_who_does_not_answer_or_answers_something_else_is_told_of(chunks, senten
     with pytest.raises(MessageError, match=sentence):
         cohort.ask(answer, Question(np.float64(1))).fold(mean("vector"))
     assert cohort.session.meter.uplink_bytes == 0
+
+
+class Coded(Message):
+    """What the reducers of every method add up, in one message."""
+
+    answered: Payload = wire(dtype="uint8", discloses="nothing")
+    unit: Payload = wire(dtype="float32", discloses="nothing")
+    whole: Payload = wire("features", dtype="coded", discloses="gradient")
+    packed: Payload = wire("entries", discloses="hessian")
+    rows: Payload = wire("rows", "features", ragged=True, discloses="sketch")
+
+
+@on_client(Question, Coded)
+def coded(problem, clients, request):
+    """Of two columns; but the field that the request numbers is wider or narrower where the last client answers."""
+    there = clients.shards.num_clients
+    place, change = divmod(int(request.value), 10)
+    widths = {name: 2 if name != "packed" else 3 for name in ("whole", "packed", "rows")}
+    if 4 in clients.ids:
+        widths[list(widths)[place]] += change - 5
+    offsets = 2 * np.arange(there + 1)
+    return Coded(
+        answered=np.ones(there, dtype=np.uint8), unit=np.ones(there, dtype=np.float32),
+        whole=np.ones((there, widths["whole"]), dtype=np.int16), packed=np.ones((there, widths["packed"])),
+        rows=Ragged(np.ones((offsets[-1], widths["rows"])), offsets),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("chunk", [1, 4])
+@pytest.mark.parametrize("place", range(3))
+@pytest.mark.parametrize("change", [-1, 0, 1])
+def test_a_handler_that_gives_another_width_reaches_no_compiled_sum(chunk, place, change):
+    """Which would write beside its total: in this process nothing decodes a reply, and decoding is what checks others."""
+    cohort = SimulatedCohort(make_shards(columns=2), Session(PROBLEM, 0), chunk_clients=chunk)
+    name, reducer = [
+        ("whole", mean_of_coded("whole", "unit")), ("packed", mean("packed")), ("rows", mean_gram("rows"))
+    ][place]  # fmt: skip
+    replies = cohort.ask(coded, Question(np.float64(10 * place + 5 + change)))
+    if change == 0:
+        (found,) = replies.fold(reducer)
+        assert np.ravel(found).tolist() == pytest.approx({"whole": [1] * 2, "packed": [1] * 3, "rows": [2] * 4}[name])
+        return
+    expected = 3 if name == "packed" else 2
+    with pytest.raises(MessageError, match=rf"field '{name}' of Coded has shape \({expected + change},\), expected"):
+        replies.fold(reducer)
 
 
 def test_a_request_of_another_class_is_not_sent():

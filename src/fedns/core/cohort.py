@@ -14,9 +14,18 @@ from numpy.typing import NDArray
 from fedns.core.clients import Clients, Handler, Ids, messages_of, on_client
 from fedns.core.encoding import Envelope, encode, total_bytes
 from fedns.core.errors import ConfigError, MessageError, NonFiniteError
-from fedns.core.messages import WIRE_PRECISIONS, Message, Payload, batch_on_wire, batch_size, refuse_non_finite, wire
+from fedns.core.messages import (
+    WIRE_PRECISIONS,
+    Message,
+    Payload,
+    batch_on_wire,
+    refuse_batch_shape,
+    refuse_non_finite,
+    wire,
+)
 from fedns.core.meter import LedgerEntry, Meter
 from fedns.core.reducers import Reducer, mean, mean_gram
+from fedns.numerics.linalg import packed_size
 from fedns.numerics.rng import generator
 
 if TYPE_CHECKING:
@@ -195,6 +204,8 @@ class Replies:
         self._cohort = cohort
         self._handler = handler
         self._arrivals = arrivals
+        features = cohort.num_features  # known once clients are registered
+        self._lengths = {"features": features, "entries": packed_size(features)} if features else {}
         self._unchecked: set[str] = set()  # fields whose sums are looked at instead
 
     @property
@@ -249,8 +260,7 @@ class Replies:
         _, expected = messages_of(self._handler)
         if type(batch) is not expected:
             raise MessageError(f"{self._handler.__name__} must give {expected.kind}, got {batch.kind}")
-        if batch_size(batch) != ids.size:
-            raise MessageError(f"{batch.kind}: {batch_size(batch)} replies for {ids.size} clients")
+        refuse_batch_shape(batch, ids.size, self._lengths)
         session = self._cohort.session
         length = total_bytes(batch, session.precision)
         return batch_on_wire(batch, session.precision, self._unchecked), length

@@ -29,6 +29,7 @@ from fedns.core.messages import (
     Ragged,
     batch_size,
     refuse_non_finite,
+    refuse_shape,
     wire_dtype,
 )
 from fedns.numerics.coding import coded_bytes, decode_integers, encode_integers
@@ -255,11 +256,7 @@ def _check_layout(
         raise MessageError(
             f"field '{name}' of {kind} has dtype {dtype.name}, expected {' or '.join(a.name for a in allowed)}"
         )
-    if len(shape) != len(spec.dimensions):
-        raise MessageError(f"field '{name}' of {kind} has {len(shape)} axes, expected {len(spec.dimensions)}")
-    expected = tuple(lengths.setdefault(d, length) for d, length in zip(spec.dimensions, shape, strict=True))
-    if shape != expected:
-        raise MessageError(f"field '{name}' of {kind} has shape {shape}, expected {expected}")
+    refuse_shape(kind, name, spec.dimensions, shape, lengths)
 
 
 def _text(text: str) -> bytes:

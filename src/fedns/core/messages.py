@@ -18,7 +18,7 @@ from typing import Any, ClassVar, TypeVar, dataclass_transform
 import numpy as np
 from numpy.typing import NDArray
 
-from fedns.core.errors import ConfigError, NonFiniteError
+from fedns.core.errors import ConfigError, MessageError, NonFiniteError
 
 Array = NDArray[Any]
 # What a field holds: an array or a scalar; in a batch, an array with a leading client axis or a Ragged.
@@ -175,6 +175,27 @@ def batch_size(batch: Message) -> int:
     """The number of clients in a batch."""
     first = getattr(batch, next(iter(batch.specs())))
     return len(first.offsets) - 1 if isinstance(first, Ragged) else len(first)
+
+
+def refuse_shape(kind: str, name: str, dimensions: Sequence[str], shape: tuple[int, ...], lengths: dict[str, int]) -> None:
+    """Raise unless a field has these axes. `lengths`: of the axes that are known, to which the others' are added."""
+    if len(shape) != len(dimensions):
+        raise MessageError(f"field '{name}' of {kind} has {len(shape)} axes, expected {len(dimensions)}")
+    expected = tuple(lengths.setdefault(d, length) for d, length in zip(dimensions, shape, strict=True))
+    if shape != expected:
+        raise MessageError(f"field '{name}' of {kind} has shape {shape}, expected {expected}")
+
+
+def refuse_batch_shape(batch: Message, clients: int, lengths: dict[str, int]) -> None:
+    """Raise unless every field is there for so many clients, with axes as in `refuse_shape`: compiled sums do not look."""
+    for name, spec in batch.specs().items():
+        value = getattr(batch, name)
+        ragged = isinstance(value, Ragged)
+        shape = np.shape(value.values if ragged else value)
+        held = len(value.offsets) - 1 if ragged else shape[0] if shape else 0
+        if held != clients:
+            raise MessageError(f"field '{name}' of {batch.kind} holds {held} replies for {clients} clients")
+        refuse_shape(batch.kind, name, spec.dimensions[int(ragged) :], shape[1:], lengths)
 
 
 def batch_on_wire(batch: M, precision: np.dtype[Any], unchecked: Collection[str] = ()) -> M:
