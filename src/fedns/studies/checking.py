@@ -12,6 +12,7 @@ from fedns.federation.site.explain import meaning
 from fedns.federation.site.permissions import Permissions
 from fedns.numerics.linalg import packed_size
 from fedns.reporting.numbers import bytes_text
+from fedns.runs.methods import parse_method
 from fedns.studies.fit import coded_shards
 from fedns.studies.model.design import Design
 from fedns.studies.model.estimate import method_text
@@ -116,10 +117,10 @@ def _columns(table: SiteTable) -> list[str]:
 def _rounds(study: Study, design: Design) -> list[str]:
     """What training would send, as far as one site's table can tell."""
     features = len(design.names)
-    method = method_text(study, features, 1)
+    algorithm = parse_method(method_text(study, features, 1)).algorithm
     entries = packed_size(features) + features
-    lines = [f"each round, at most {study.rounds}: what {method.partition(':')[0]} sends for {features} coefficients"]
-    if method.startswith("fednewton"):
-        lines[-1] += f", gradient and Hessian ({bytes_text(8 * entries)})"
-    lines.append(f"before and after: gradient and Hessian, for rank and separation ({bytes_text(8 * entries)} each)")
-    return lines
+    return [
+        f"each round, at most {study.rounds}: what {algorithm.name} sends, {algorithm.uplink} numbers for M = {features} "
+        "coefficients",
+        f"before and after: gradient and Hessian, for rank and separation ({bytes_text(8 * entries)} each)",
+    ]

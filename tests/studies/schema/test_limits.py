@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -510,8 +512,13 @@ def test_what_a_look_at_a_table_says_of_it():
     ]  # fmt: skip
     leaving = check.sections["what would leave"]
     assert leaving[1] == "groups of fewer than 5 rows are neither named nor counted in it"
-    assert leaving[2].startswith(
-        "each round, at most 50: what fednewton sends for 3 coefficients, gradient and Hessian (72 B)"
+    assert leaving[2:4] == [
+        "each round, at most 50: what fednewton sends, M(M+1)/2 + M numbers for M = 3 coefficients",
+        "before and after: gradient and Hessian, for rank and separation (72 B each)",
+    ]
+    sketched = check_table(dataclasses.replace(asked, method="fedns:sketch_size=4"), read_frame(table))
+    assert sketched.sections["what would leave"][2] == (
+        "each round, at most 50: what fedns sends, k M + M numbers for M = 3 coefficients"
     )
     dates = check_table(study("ill ~ x + y"), read_frame(frame(x=pd.to_datetime(["2020-01-01", "2021-01-01"] * 30))))
     assert dates.sections["columns"][1:3] == ["'x' date", "'y' is not there"]
