@@ -164,6 +164,16 @@ def test_rows_of_a_sketch(sketch, limits, most, sentence, tmp_path):
     assert str(refusal.value) == sentence
 
 
+def test_rows_that_a_method_draws_leave_only_where_the_owner_permits_it(tmp_path, passes):
+    """Drawn at the site and no sketch: where sketches may be as large as the table, nothing else refuses them."""
+    request, own = SketchRequest(np.zeros(WIDTH), np.int32(8)), replace(DEFAULTS, largest_sketch_fraction=1.0)
+    with pytest.raises(Refused, match=r"^R3: rows of the data do not leave it$"):
+        site(tmp_path / "a", "fedns:rows=leverage", limits=own).ask("sampled_curvature", request)
+    assert passes == []
+    permitted = site(tmp_path / "b", "fedns:rows=leverage", limits=replace(own, row_sampling=True))
+    assert permitted.ask("sampled_curvature", request).sketched_root.shape == (8, WIDTH)
+
+
 # R4: each of its parts alone decides, a hair on either side.
 
 
