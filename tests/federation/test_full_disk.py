@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -113,6 +115,7 @@ def files_of(site):
 @on_linux
 @pytest.mark.parametrize("which", ["memory", "budget", "ledger"])
 def test_an_answer_that_cannot_be_written_down_does_not_leave_and_costs_nothing(which, tmp_path, caplog):
+    caplog.set_level(logging.INFO, logger="fedns.site")
     troubled, quiet = Site(tmp_path / "troubled"), Site(tmp_path / "quiet")
     for site in (troubled, quiet):
         site.open()
@@ -128,6 +131,7 @@ def test_an_answer_that_cannot_be_written_down_does_not_leave_and_costs_nothing(
     assert len(owner) == 1 and "No space left on device" in owner[0] and str(troubled.folder) in owner[0]
     answer = troubled.learn(3, 1, w=0.3)
     assert answer == quiet.learn(3, 1, w=0.3) and answer.kind == ANSWER
+    assert sum(bool(re.fullmatch(r"the disk is well again, after \d+ s", line)) for line in caplog.messages) == 1
     assert spent(troubled.folder) == spent(quiet.folder)
     assert not list(troubled.folder.glob("*.partial")) and not (troubled.folder / "probe").exists()
     lines = troubled.ledger()  # every one of which can be read

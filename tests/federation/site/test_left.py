@@ -125,6 +125,9 @@ def test_owner_and_coordinator_are_warned_as_marks_are_passed_and_told_no_more(t
         warned.append(sum("of what may leave about these rows has left" in line for line in caplog.messages))
     assert marks == [0.0] * 9 + [0.5] * 6 + [0.8] * 3 + [0.95] * 2
     assert warned == [0] * 9 + [1] * 6 + [2] * 3 + [3] * 2
+    said = [line for line in caplog.messages if "of what may leave about these rows has left: " in line]
+    assert [line.partition(" of what")[0] for line in said] == ["R5: 50 %", "R5: 80 %", "R5: 95 %"]
+    assert "10 of 20 permitted points" in said[0] and "19 of 20 permitted points" in said[2]
     assert set(facts_of(attacker)) == {"site", "blanked_columns", "runs", "budget_spent", "budget_is_enough"}
 
 

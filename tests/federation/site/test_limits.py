@@ -17,7 +17,7 @@ from tests.processes import PATIENCE_SECONDS
 
 from fedns.algorithms.auto.messages import Move
 from fedns.algorithms.curvature import Model, SketchRequest
-from fedns.algorithms.fedavg import Candidates, SmoothnessRequest
+from fedns.algorithms.fedavg import CandidateModels, Candidates, SmoothnessRequest
 from fedns.core.shards import Shards
 from fedns.federation.site import answering as answers
 from fedns.federation.site import budget as budgets
@@ -428,6 +428,27 @@ def test_passes_of_an_answer(tmp_path):
     attacker.ask("local_smoothness", SmoothnessRequest(np.int32(7)))
     with pytest.raises(Refused, match=r"^R6: the answer takes more than 7 passes or 60 seconds$"):
         attacker.ask("local_smoothness", SmoothnessRequest(np.int32(8)))
+
+
+@pytest.mark.parametrize(("passes", "answered"), [(3, True), (2, False)])
+def test_passes_over_all_candidates_of_an_answer(passes, answered, tmp_path):
+    """Only what R4 refuses at one candidate is left out of an answer; any other refusal is of the whole."""
+    attacker = site(tmp_path, "fedavg", limits=replace(DEFAULTS, passes=passes))
+    request = CandidateModels(np.outer([0.0, 0.01, 0.02], np.ones(WIDTH)))
+    if answered:
+        assert attacker.ask("candidate_losses", request).losses.shape == (3,)
+    else:
+        with pytest.raises(Refused, match=r"^R6: the answer takes more than 2 passes or 60 seconds$"):
+            attacker.ask("candidate_losses", request)
+
+
+def test_a_candidate_that_is_refused_counts_as_worse_than_every_other(tmp_path):
+    """Also than a poor one: sites' losses are added up, and a good one here may be a poor one elsewhere."""
+    shards = Shards.from_arrays(X, RANDOM.poisson(1.0, ROWS).astype(float), [ROWS])
+    attacker = site(tmp_path, "fedavg", shards=shards, loss="poisson")
+    good, poor, few = np.zeros(WIDTH), np.r_[np.zeros(COLUMNS), 7.0], np.r_[30.0, np.zeros(COLUMNS)]
+    losses = attacker.ask("candidate_losses", CandidateModels(np.stack([good, few, poor]))).losses
+    assert losses[2] > 300 * losses[0] and losses[1] == 100 * (1 + losses[2])
 
 
 def test_seconds_of_an_answer(tmp_path, monkeypatch):
