@@ -265,12 +265,15 @@ def test_a_process_that_still_compiles_is_left_at_once(monkeypatch):
 
 
 def test_a_coordinator_without_its_credentials_is_examined_to_the_end(tmp_path):
-    pytest.importorskip("cryptography")
+    pytest.importorskip("flwr")
     init_federation(tmp_path / "f", "flower", ["north"], f"localhost:{free_port()}")
     file = tmp_path / "f" / "coordinator" / "experiment.toml"
     in_order = [finding.what for finding in doctor.examine(file) if not finding.fault]
     for what in ("every site has a key here", "private key", "certificate server.crt", "credentials", "settings"):
         assert what in in_order
+    (versions,) = [what for what in in_order if what.endswith(": the same everywhere?")]
+    assert versions.startswith(f"fedns {fedns.__version__}, ") and f", flwr {version('flwr')}:" in versions
+    assert "processor" not in versions  # which may well differ
     assert any(what.startswith("port ") for what in in_order) and any(what.startswith("disk: ") for what in in_order)
     (tmp_path / "f" / "coordinator" / "credentials" / "server.crt").unlink()
     faults = [finding.what for finding in doctor.examine(file) if finding.fault]
