@@ -104,3 +104,8 @@ def test_a_federation_for_a_study(hospitals, fedns_command):
     (hospitals / "wrong.toml").write_text('formula = "y ~ x"\nfamily = "gauss"\n', encoding="utf-8")
     code, _, err = fedns_command(*words, hospitals / "wrong.toml")
     assert code == 2 and "did you mean gaussian" in err
+
+
+def test_a_study_that_cannot_be_written_is_not_said_to_be(hospitals, fedns_command):
+    code, out, err = fedns_command("study", "init", hospitals / "hospitals", "--out", hospitals / "study.toml" / "new.toml")
+    assert (code, out) == (2, "") and err.startswith("fedns: error: cannot use") and err.count("\n") == 1
