@@ -37,6 +37,8 @@ METHODS = (
     "localnewton:finish=giant",
 )
 EQUAL, WRONG = "equal", "WRONG: converged elsewhere"
+ROUNDS = 200  # methods that average the clients' own steps need more than a study's 50 where sites are few and small
+TOLERANCE = 1e-9  # of the fits, in standard errors: below what they are compared within
 WITHIN = 1e-8  # of a coefficient, or of its standard error where that is larger
 
 
@@ -122,7 +124,7 @@ def problem_of(seed: int) -> Problem:
 def judged(problem: Problem, method: str, expected: tuple[np.ndarray, np.ndarray]) -> str:
     """What came of the fit: EQUAL, WRONG, or the sentence that it ended with."""
     try:
-        fit = fit_study(Study(**problem.study, method=method), problem.tables)
+        fit = fit_study(Study(**problem.study, method=method, rounds=ROUNDS, tolerance=TOLERANCE), problem.tables)
     except FednsError as refusal:
         return f"refused: {refusal}"
     except ArithmeticError as error:
