@@ -90,6 +90,14 @@ def secrets_of_this_test(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True)
+def files_for_everybody() -> Iterator[None]:
+    """Commands of sites and coordinators write for their owner alone, and so would every later test of this process."""
+    before = os.umask(0o22)
+    yield
+    os.umask(before)
+
+
 def make_shards(
     rows: int = 300,
     columns: int = 13,

@@ -147,13 +147,9 @@ def test_a_coordinator_is_watched_measured_and_resumed_as_asked(tmp_path, monkey
     monkeypatch.setattr(federation_commands, "open_transport", lambda spec, logs: Transport())
     monkeypatch.setattr(federation_commands, "coordinate", coordinate)
     monkeypatch.setattr(federation_commands, "write_report", lambda spec, result: tmp_path / "report.html")
-    before = os.umask(0o22)
-    try:
-        code, out, _ = fedns_command("coordinate", tmp_path / "experiment.toml", "--metrics-port", port)
-        assert os.umask(0o22) == 0o77  # nobody else may read what is written
-        assert fedns_command("coordinate", tmp_path / "experiment.toml", "--resume", "--quiet") == (0, "", "")
-    finally:
-        os.umask(before)
+    code, out, _ = fedns_command("coordinate", tmp_path / "experiment.toml", "--metrics-port", port)
+    assert os.umask(0o22) == 0o77  # nobody else may read what is written
+    assert fedns_command("coordinate", tmp_path / "experiment.toml", "--resume", "--quiet") == (0, "", "")
     assert code == 0 and seen == [True, (False, 2, True), "closed", (True, 0, True), "closed"]
     for words in ("north", "14", "why it ended", "differ by more than chance", f"report: {tmp_path / 'report.html'}"):
         assert words in out

@@ -111,11 +111,9 @@ def ends_with(spec: Spec, transport: Transport, *flags: str) -> int:
     from fedns.cli import federation_commands  # and much else, which scripts that only need sites can spare
     from fedns.cli.app import main
 
-    before = os.umask(0o22)  # which the command changes
     with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as ended:
         patch.setattr(federation_commands, "read_experiment", lambda path: spec)
         patch.setattr(federation_commands, "open_transport", lambda spec, logs: contextlib.nullcontext(transport))
         main(["coordinate", os.devnull, "--quiet", *flags])  # a file that is there; what it says is given above
-    os.umask(before)
     assert isinstance(ended.value.code, int)
     return ended.value.code

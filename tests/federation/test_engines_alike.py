@@ -1,7 +1,6 @@
 """How sites end, and what is said of those that are not there: the same over every engine."""
 
 import contextlib
-import os
 import signal
 import subprocess
 import sys
@@ -53,12 +52,8 @@ def site(folder, name="north"):
 
 def refused(file, capfd, command="site"):
     """What a command says that ends at once."""
-    before = os.umask(0o22)
-    try:
-        with pytest.raises(SystemExit) as ended:
-            main([command, str(file)])
-    finally:
-        os.umask(before)
+    with pytest.raises(SystemExit) as ended:
+        main([command, str(file)])
     assert ended.value.code == 2
     return capfd.readouterr().err.splitlines()[-1]
 

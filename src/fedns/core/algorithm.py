@@ -40,8 +40,8 @@ class Outcome:
     - state: the next state, a message with coefficients.
     - diagnostics: numbers worth recording.
     - finished: a reason if the method itself is done.
-    - stuck: why the method cannot go on though it is not done; the coefficients are those of the round before.
     - note: what the method chose in this round and why, in words; nothing where it has no choice.
+    - stuck: why the method cannot go on though it is not done; the coefficients are those of the round before.
     """
 
     state: Any
