@@ -125,7 +125,7 @@ def refuse_impossible_hessian(kind: str, packed: FloatArray, num_features: int) 
 
 
 def sketch_needs(features: int, clients: int, size: int) -> Needs:
-    """Of the sum of all clients' sketches, as root while it has fewer rows than columns, and of one client's."""
+    """The memory of the sum of all clients' sketches, as root while it has fewer rows than columns, and of one client's."""
     total = float(clients * size)
     matrix = 3.0 * total * features + 2.0 * total**2 if total < features else 3.0 * features**2 + 4096.0 * features
     return Needs(server=matrix + 20.0 * features, client=(3.0 * size + 20.0) * features)

@@ -52,7 +52,7 @@ class LocalStep(Message):
 
 
 class Found(NamedTuple):
-    """What a search has found."""
+    """The result of a search."""
 
     step_size: float  # 0 where no step passed: then none is taken
     passed: bool
@@ -254,6 +254,6 @@ def search_repeatedly(
 
 
 def no_step(found: Found) -> dict[str, str]:
-    """How a round along the gradient ends that has found no step: done where all trials are the same but for rounding."""
+    """End a round along the gradient that has found no step: done where all trials are the same but for rounding."""
     words = "no step along the gradient decreases the objective"
     return {"stuck": words} if found.uphill else {"finished": f"{words} any more"}

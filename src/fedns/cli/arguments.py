@@ -1,4 +1,4 @@
-"""What a path on the command line leads to, so that a file in another's place gets a sentence about that."""
+"""Find out what a path on the command line leads to, so that a file in another's place gets a sentence about that."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _in_order(found: list[tuple[Path, str]], wanted: list[str]) -> list[Path]:
 
 
 def _kind(path: Path) -> str:
-    """What there is; nothing where there is nothing."""
+    """Name what there is; nothing where there is nothing."""
     if path.is_dir():
         return FEDERATION if (path / "coordinator").is_dir() else FOLDER
     if not path.exists():

@@ -21,7 +21,7 @@ class State(Message):
 
 @dataclass(frozen=True)
 class Needs:
-    """How many numbers of eight bytes a method holds at a time, beside the rows.
+    """The numbers of eight bytes that a method holds at a time, beside the rows.
 
     - server: at the server, within a round.
     - client: at a client, while it answers.
@@ -80,11 +80,11 @@ class Algorithm(Checked, ABC):
 
     @property
     def way_out(self) -> str:
-        """What to try where a run of it has diverged, as the end of a sentence; nothing where there is no advice."""
+        """Say what to try where a run of it has diverged, as the end of a sentence; nothing where there is no advice."""
         return ""
 
     def needs(self, features: int, clients: int, rows: int) -> Needs:
-        """What it holds with so many coefficients and clients, of which the largest has so many rows; an estimate.
+        """Estimate what it holds with so many coefficients and clients, of which the largest has so many rows; an estimate.
 
         Here as the messages tell: whoever sends Hessians holds them whole, and the server solves with one.
         A method that holds more than it sends, or less, says so itself.
@@ -99,7 +99,7 @@ class Algorithm(Checked, ABC):
         return State(coefficients=cohort.start)
 
     def fewest_rows(self, rows: int) -> int:
-        """How many of a client's so many rows a single step may be about: all, unless a method takes some at a time."""
+        """Count how many of a client's rows a single step may be about: all, unless a method takes some at a time."""
         return rows
 
     @abstractmethod

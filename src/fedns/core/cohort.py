@@ -108,7 +108,7 @@ class Cohort(ABC):
         return self.session.num_features
 
     def bytes_needed(self, algorithm: Algorithm) -> float:
-        """What a run takes in this process beside the rows, about; where clients are elsewhere, the server's part of it."""
+        """Estimate the memory of a run here beside the rows; where clients are elsewhere, the server's part of it."""
         needs = algorithm.needs(self.num_features, self.num_clients, self.largest_rows)
         return 8.0 * (needs.server + needs.client)  # one client's reply as bytes and as numbers
 

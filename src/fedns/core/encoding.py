@@ -94,12 +94,12 @@ def _prefix(cls: type[Message], envelope: Envelope) -> bytes:
 
 
 def most_rounds(compact: bool) -> int:
-    """How many rounds a header can number; the start is round 0."""
+    """Return how many rounds a header can number; the start is round 0."""
     return 0xFFFF if compact else 0xFFFFFFFF
 
 
 def most_clients(compact: bool) -> int:
-    """How many clients a header can number, beside the number of all of them."""
+    """Return how many clients a header can number, beside the number of all of them."""
     return _SHORT_EVERYONE if compact else EVERYONE
 
 

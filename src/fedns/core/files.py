@@ -34,7 +34,7 @@ def checked_name(what: str, name: str) -> str:
 
 
 def disk_trouble(error: BaseException) -> str:
-    """What is wrong with the disk, in words without data, where that is what an error tells; it may pass, or be mended."""
+    """Say what is wrong with the disk, in words without data, where an error tells that; it may pass, or be mended."""
     return os.strerror(error.errno).lower() if isinstance(error, OSError) and error.errno in _DISK_TROUBLES else ""
 
 

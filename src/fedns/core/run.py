@@ -62,7 +62,7 @@ def refuse_too_many(algorithm: Algorithm, rounds: int, clients: int) -> None:
 
 
 def _of_any_width() -> list[Algorithm]:
-    """What can be recommended where a method does not fit, with its default parameters, the best first."""
+    """List what can be recommended where a method does not fit, with its default parameters, the best first."""
     return [kind() for kind in reversed(registered(Algorithm)) if kind.takes_any_width]
 
 

@@ -146,7 +146,7 @@ def put_together(
 
 
 def names_of(settings: Settings, coefficients: int) -> tuple[str, ...]:
-    """Of the coefficients of one margin, the intercept's last."""
+    """The names of the coefficients of one margin, the intercept's last."""
     columns = settings.columns or tuple(f"x{place}" for place in range(coefficients - int(settings.intercept)))
     return (*columns, *(["Intercept"] if settings.intercept else []))
 
@@ -196,7 +196,7 @@ def _numbered(labels: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.intp]]:
 def inferred(
     settings: Settings, names: tuple[str, ...], cohort: Cohort, w: FloatArray, curvature: Curvature
 ) -> Inference | str:
-    """What the coefficients are worth, from a few more exchanges; or why that is not known."""
+    """Ask what the coefficients are worth, from a few more exchanges; or why that is not known."""
     problem: Problem = cohort.session.problem
     questions = Questions(settings.family)
     expected, sums, missing = None, None, ""

@@ -90,7 +90,7 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
         return "\n".join([*([] if self.converged_ else [f"not converged: {self.ending_}"]), *self._first_lines(), *table])
 
     def _first_lines(self) -> list[str]:
-        """What a reader of the table must know before it."""
+        """The lines that a reader of the table must know before it."""
         return []
 
     def to_onnx(self) -> Any:

@@ -23,7 +23,7 @@ _LOST = float(np.finfo(np.float64).eps) / 2  # of a number: what changes nothing
 
 @dataclass(frozen=True, eq=False)
 class Rank:
-    """What the Hessian where a run begins tells of a fit without a penalty, or with one that is lost in rounding.
+    """The rank of a fit, as the Hessian where it begins tells it: without a penalty, or with one that is lost in rounding.
 
     - names: of the coefficients of one margin, the intercept's last.
     - intercept: whether there is one.

@@ -134,7 +134,7 @@ def expiring(certificates: Iterable[Path]) -> list[str]:
 
 
 class Visitors:
-    """Who came to an engine's server and could not be let in, as the server's log has it."""
+    """Visitors who came to an engine's server and could not be let in, as the server's log has it."""
 
     def __init__(self, log: Path, start: int = 0) -> None:
         """start: the length of the log when the server was started."""
@@ -142,7 +142,7 @@ class Visitors:
         self._last, self._when = "", -RECENT_SECONDS
 
     def turned_away(self) -> str:
-        """What was wrong with the last of them, where that was a moment ago."""
+        """Say what was wrong with the last of them, where that was a moment ago."""
         found = ""
         with suppress(OSError), self._log.open("rb") as file:  # no run ends because of a log that is gone
             file.seek(self._read)

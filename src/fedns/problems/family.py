@@ -44,7 +44,7 @@ class Outcomes(Enum):
 
 
 class Flat(NamedTuple):
-    """What all rows together say where they have the same margins, but for offsets; one entry for each output."""
+    """The sums of all rows where they have the same margins, but for offsets; one entry for each output."""
 
     loss: Loss
     margins: FloatArray
@@ -82,7 +82,7 @@ class Family(Checked, ABC):
 
     @classmethod
     def parameters(cls) -> tuple[str, ...]:
-        """What must be known before a fit, beside the link."""
+        """Name what must be known before a fit, beside the link."""
         return tuple(f.name for f in fields(cls) if f.name != "link")
 
     @classmethod
@@ -160,7 +160,7 @@ class Family(Checked, ABC):
         return np.array([share @ self.constant(y), share @ self.smallest(y)])
 
     def weight_constant(self, weights: FloatArray) -> FloatArray:
-        """What the log-likelihood has beside, row by row, where weights are precisions."""
+        """Return what the log-likelihood has beside, row by row, where weights are precisions."""
         return np.zeros_like(weights)
 
     def estimated_dispersion(self, pearson: float, weight: float, num_coefficients: float) -> float:

@@ -51,7 +51,7 @@ class Loss(Checked, Formulas, ABC):
         """Refuse targets that this loss is not defined for."""
 
     def groups(self, targets: FloatArray) -> FloatArray | None:
-        """What tells the groups that an outcome divides rows into; none where targets are quantities."""
+        """Return what tells the groups that an outcome divides rows into; none where targets are quantities."""
         return None
 
     def check(self, shards: Shards) -> None:

@@ -95,7 +95,7 @@ def _units(curvatures: FloatArray) -> FloatArray:
 
 
 def _mean_squares(problem: Problem, pooled: Shards) -> FloatArray:
-    """Of every column, which its curvature at 0 is a multiple of: as good a unit."""
+    """The mean square of every column, which its curvature at 0 is a multiple of: as good a unit."""
     squares = pooled.mean_squares()[0]
     squares = np.concatenate([squares[:-1] if problem.offset else squares, [1.0] if problem.intercept else []])
     return np.tile(squares, problem.loss.outputs)

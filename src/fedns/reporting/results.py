@@ -63,7 +63,7 @@ class Results:
                 )
 
     def _earlier(self) -> list[str]:
-        """What is listed and still there."""
+        """List what is listed and still there."""
         return [name for name in self._lists().get(self.kind, []) if (self.folder / name).is_file()]
 
     def _lists(self) -> dict[str, list[str]]:

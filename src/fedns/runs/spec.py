@@ -176,7 +176,7 @@ class Spec(Checked):
 
     @property
     def pins(self) -> tuple[str, ...]:
-        """What an owner may have agreed to: this run; its study with this method and its settings; what was agreed as well.
+        """Return what an owner may have pinned: this run; its study with method and settings; also what was agreed.
 
         A study alone fixes no method, and whoever chooses that chooses at which coefficients a site is asked.
         """

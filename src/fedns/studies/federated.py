@@ -124,7 +124,7 @@ def _fit(
 
 
 def _look(problem: Problem, design: Design, cohort: NetworkedCohort, folder: Path, resume: bool) -> Look:
-    """What sites tell before the first round: asked for once, and kept for a fit that goes on."""
+    """Ask what sites tell before the first round: asked for once, and kept for a fit that goes on."""
     if resume:
         kept = np.load(folder / START_FILE, allow_pickle=False)
         return Look(kept[0], kept[1], kept[2:])

@@ -114,7 +114,7 @@ class Rules:
         return Source.SOME
 
     def needs(self, features: int, clients: int) -> Needs:
-        """What a run holds: matrices, or their roots where there are too many columns for those."""
+        """The memory of a run: matrices, or their roots where there are too many columns for those."""
         square, vectors = float(features) ** 2, (4.0 * PAIRS + 40.0) * features
         if self._few(features):
             return Needs(5.0 * square + vectors, client=4.0 * square + vectors, kept=0.5 * square + 4.0 * features)

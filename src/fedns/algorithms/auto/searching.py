@@ -1,4 +1,4 @@
-"""How far `auto` goes along a step: before it is taken where it may lead too far, and back after one that did."""
+"""The length of a step of `auto`: before it is taken where it may lead too far, and back after one that did."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ class Turn:
         return float(self.state.spent) + now / int(self.state.clients)
 
     def _cost_of_hessians(self) -> float:
-        """What it would have sent as `rounds` does."""
+        """Return what it would have sent as `rounds` does."""
         bits = self._hessian_bits(replace(self.rules, prefer="rounds"))
         return self.rules.cost_of_hessians(self.w.size, bits, self.problem.loss.curvature_is_constant)
 

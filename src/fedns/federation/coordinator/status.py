@@ -44,7 +44,7 @@ class SiteStatus:
 
     @property
     def budget_note(self) -> str:
-        """What to know of the budget of its owner's limits before a run; nothing for most."""
+        """Say what to know of the budget of its owner's limits before a run; nothing for most."""
         found = [f"more than {100 * self.budget_spent:.0f} % of what may leave it has left"] if self.budget_spent else []
         found += [] if self.budget_is_enough else ["what is left may end before the rounds of this run do"]
         return f"site '{self.name}': {'; '.join(found)}" if found else ""

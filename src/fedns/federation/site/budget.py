@@ -145,7 +145,7 @@ class Spent:
         return len(self.times) - bisect_right(self.times, moment)
 
     def refused_since(self, moment: float) -> int:
-        """How many runs were not opened after that, at most an hour ago."""
+        """Count how many runs were not opened after that, at most an hour ago."""
         return len(self.refusals) - bisect_right(self.refusals, moment)
 
 

@@ -1,4 +1,4 @@
-"""What a site's limits mean for its table, and what is left of its budget: in sentences, before anything leaves it."""
+"""The meaning of a site's limits for its table, and what is left of its budget: in sentences, before anything leaves it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Spending(NamedTuple):
 
 
 def spending(permissions: Permissions, spent: Spent, size: int) -> tuple[Spending, ...]:
-    """Of a table with so many numbers: points, numbers, numbers in sketches, tables of scores."""
+    """Return what a table of this size has spent of its limits: points, numbers, numbers in sketches, tables of scores."""
     own = permissions
     return (
         Spending("points", spent.amounts.points, own.points),
@@ -53,7 +53,7 @@ def level_of(found: tuple[Spending, ...]) -> float:
 
 
 def what_left(found: tuple[Spending, ...]) -> str:
-    """What has left, in words for the owner."""
+    """Say what has left, in words for the owner."""
     points, numbers, sketched, tables = found
     return (
         f"asked about at {points.spent} of {points.most} permitted points; sent {numbers.spent} of {numbers.most:.0f} "
@@ -63,7 +63,7 @@ def what_left(found: tuple[Spending, ...]) -> str:
 
 
 class Need(NamedTuple):
-    """How many numbers a run takes at least: with a single round, and with each that comes after it."""
+    """Count how many numbers a run takes at least: with a single round, and with each that comes after it."""
 
     once: int
     each_round: int

@@ -159,7 +159,7 @@ class Guard:
         return need.rounds_within(self.spending(self.budget.spent()))
 
     def spending(self, spent: Spent) -> tuple[Spending, ...]:
-        """What has left of what may."""
+        """Return the share that has left of what may."""
         return spending(self.permissions, spent, self._num_rows * self._num_columns)
 
     def admit_settings(self, owner: object) -> None:

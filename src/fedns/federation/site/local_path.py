@@ -68,7 +68,7 @@ def permutation(keys: Keys, epoch: int, count: int) -> IntArray:
 
 
 def _taking(shards: Shards) -> Callable[[IntArray], Shards]:
-    """What makes some of the stored rows a client of their own."""
+    """Return what makes some of the stored rows a client of their own."""
     rows = written_once(shards.rows)
     matrix: Any = rows.block(0, rows.shape[0]) if isinstance(rows, SparseRows) else None
 

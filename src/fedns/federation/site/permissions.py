@@ -24,7 +24,7 @@ class Refusal(MessageError):
 
 
 def small_group(detail: str) -> Refusal:
-    """What is said wherever a group of rows is too small: which rule it was would tell of the group, and is for the log."""
+    """The refusal wherever a group of rows is too small: which rule it was would tell of the group, and is for the log."""
     return Refusal(
         "R2", "a group of its rows is too small for sums over it, by outcome, level or study; its log has which", detail
     )

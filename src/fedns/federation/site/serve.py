@@ -1,4 +1,4 @@
-"""What every service of a site is made with, whatever its rows are coded by."""
+"""The parts that every service of a site is made with, whatever its rows are coded by."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ log = logging.getLogger("fedns.site")
 
 
 def limits_of(config: SiteConfig, frame: Frame | None = None) -> list[str]:
-    """What the limits in a site's file mean for its rows, and what has left of them. frame: the table, where it is read."""
+    """Say what the limits in a site's file mean for its rows, and what has left. frame: the table, where it is read."""
     if holds_a_table(config) and config.data.target is None:  # a study names its columns
         table = frame or read_frame(table_file(config))
         return meaning_for_studies(config.permit, table.num_rows, len(table.columns), budget_of(config))

@@ -129,7 +129,7 @@ class SiteService:
         return json.dumps(self._facts(spec)).encode()
 
     def _facts(self, spec: Spec) -> dict[str, Any]:
-        """What a coordinator is told of a run that is opened; of the budget no more than which mark it has passed."""
+        """Say what a coordinator is told of a run that is opened; of the budget no more than which mark it has passed."""
         guard, (problem, handlers) = self._guard(spec), self._handlers(spec)
         found = guard.spending(guard.budget.spent())
         facts = {"site": self.name, "blanked_columns": guard.blanked_columns, "runs": introduction()}
@@ -167,7 +167,7 @@ class SiteService:
         return False
 
     def _budget(self, spec: Spec) -> Budget:
-        """Of the table that a run is about, known before a study has coded any of its rows."""
+        """The budget of the table that a run is about, known before a study has coded any of its rows."""
         with self._private():
             mark = self._table_mark()
         if not mark:

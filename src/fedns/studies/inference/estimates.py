@@ -60,7 +60,7 @@ class Inference:
 
     @cached_property
     def site_rows(self) -> FloatArray:
-        """How many rows each site has, which a weight that is a count says itself: (sites,)."""
+        """The rows of each site, which a weight that is a count says itself: (sites,)."""
         return self.curvature.weights if self.rows is None or self.weights_are == "counts" else self.rows
 
     @cached_property

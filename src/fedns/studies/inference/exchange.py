@@ -81,7 +81,7 @@ def information(problem: Problem, clients: Clients, request: Point) -> Informati
 
 @dataclass(frozen=True)
 class Questions:
-    """What is asked about a fit of this family, to rows with weights of this kind."""
+    """The questions about a fit of this family, to rows with weights of this kind."""
 
     family: Family
     weights_are: str = "counts"
@@ -102,7 +102,7 @@ class Questions:
         return loss.expected == loss
 
     def _squared(self, weights: FloatArray) -> FloatArray:
-        """What the product of a row's score with itself counts.
+        """Weigh the product of a row's score with itself counts.
 
         A count of 2 is two rows, which scatter by themselves; else a row is one, and its score has the weight as a factor.
         """

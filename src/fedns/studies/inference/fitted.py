@@ -84,7 +84,7 @@ class StudyFit:
 
     @property
     def inference(self) -> Inference | None:
-        """What the coefficients are worth; None where that is not known, or where they are not those of the maximum."""
+        """The worth of the coefficients; None where that is not known, or where they are not those of the maximum."""
         return self.worked_out if self.converged or self.shows_unconverged else None
 
     def although_unconverged(self) -> StudyFit:
@@ -93,7 +93,7 @@ class StudyFit:
 
     @property
     def first_line(self) -> str:
-        """What a reader must know before anything else; nothing of a fit that has converged."""
+        """Say what a reader must know before anything else; nothing of a fit that has converged."""
         return "" if self.converged else f"not converged: {self.reason}"
 
     @property
@@ -155,7 +155,7 @@ class StudyFit:
 
     @cached_property
     def questions(self) -> tuple[str, ...]:
-        """What to ask before believing the fit: whether a site's outcome is coded the other way."""
+        """The questions to ask before believing the fit: whether a site's outcome is coded the other way."""
         if self.inference is None or self.inference.sums is None or self.without is None:
             return ()
         orders = orders_of(self.study.distribution.outcomes, self.prediction, [site.site for site in self.sites])

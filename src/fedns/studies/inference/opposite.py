@@ -30,7 +30,7 @@ _NO_COLUMN = 1e-12
 
 
 class Order(NamedTuple):
-    """How well the model of the others orders a site's rows: the area under the ROC."""
+    """The order that the model of the others gives a site's rows: the area under the ROC."""
 
     area: float
     standard_error: float
@@ -44,7 +44,7 @@ UNTOLD: tuple[Order | None, ...] = ()
 
 
 def orders_of(outcomes: Outcomes, prediction: Predictions | str, sites: Sequence[str]) -> Sequence[Order | None] | None:
-    """How the model of the others orders each site's rows; None of numbers, UNTOLD where no outcome has another way."""
+    """Find how the model of the others orders each site's rows; None of numbers, UNTOLD where no outcome has another way."""
     if outcomes is Outcomes.NUMBER:
         return None
     if outcomes is Outcomes.EVENT and isinstance(prediction, Diagnostics):
@@ -87,7 +87,7 @@ def opposites(
 
 
 def questions(found: Sequence[Opposite], sites: Sequence[str]) -> tuple[str, ...]:
-    """What to ask whoever knows the sites."""
+    """Write what to ask whoever knows the sites."""
     names = [f"'{one.site}'" for one in found]
     if len(sites) == 2:  # nobody can tell which
         about, whose = f"sites '{sites[0]}' and '{sites[1]}' say the opposite of each other", "is the outcome of one"
@@ -100,7 +100,7 @@ def questions(found: Sequence[Opposite], sites: Sequence[str]) -> tuple[str, ...
 
 
 def _compared(inference: Inference, rest: FloatArray, site: int, slopes: NDArray[np.int64]) -> tuple[float, bool] | None:
-    """How likely the site differs so much by chance, and whether its mirror image is nearer; None where it cannot say."""
+    """Tell how likely the site differs so much by chance, whether its mirror image is nearer; None where untold."""
     hessian, gradient = inference.hessians[site], inference.curvature.gradients[site]
     weight, joint = float(inference.curvature.weights[site]), np.diag(inference.information) / inference.weight
     has = np.flatnonzero(np.diag(hessian) > _NO_COLUMN * joint)

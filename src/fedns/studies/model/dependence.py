@@ -47,7 +47,7 @@ def dependent(
 
 
 def faded(start: FloatArray, end: FloatArray, rows: float, curvature: float) -> FloatArray | None:
-    """What each coefficient has to do with a direction along which no row tells anything any more; None without one.
+    """Measure what each coefficient has to do with a direction along which no row tells anything any more; None without one.
 
     Along a direction that separates outcomes every row's curvature fades as the coefficients grow, while that of a finite
     optimum is worth at least about one row.

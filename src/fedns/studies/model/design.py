@@ -65,12 +65,12 @@ class DesignColumn:
 
     @property
     def level(self) -> str:
-        """Of its categories, as tables have it."""
+        """The level of each of its categories, as tables have it."""
         return ":".join(part.level for part in self.parts if part.level is not None)
 
     @property
     def reference(self) -> str:
-        """What that level is compared with, place by place."""
+        """Name what that level is compared with, place by place."""
         return ":".join(part.reference for part in self.parts if part.level is not None)
 
 

@@ -20,7 +20,7 @@ def stop_of(algorithm: Algorithm, rounds: int, tolerance: float) -> Stop:
 
 
 def judged(found: Verdict, left: float, tolerance: float, refusal: str = "") -> Verdict:
-    """How a fit ended, by where its coefficients are and not by what its method made of it.
+    """Judge how a fit ended, by where its coefficients are and not by what its method made of it.
 
     - left: standard errors from the maximum, by the exact Newton decrement; nan where it could not be asked for.
     - tolerance: the same that would have ended it.
@@ -37,7 +37,7 @@ def judged(found: Verdict, left: float, tolerance: float, refusal: str = "") -> 
 
 
 def no_maximum(names: Sequence[str], outcomes: Outcomes) -> str:
-    """What is said of columns with these names along which an outcome is separated."""
+    """Say what columns with these names do, along which an outcome is separated."""
     what = {Outcomes.CLASS: "some classes", Outcomes.COUNT: "rows without any count"}.get(outcomes, "the events")
     return (
         f"{', '.join(names)} separate{'s' if len(names) == 1 else ''} {what} from the rest, wholly or in part: the "

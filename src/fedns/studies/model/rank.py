@@ -51,7 +51,7 @@ def aliases(hessian: FloatArray, design: Design, whole: FloatArray, sites: Seque
 
 
 def whole_information(hessian: FloatArray, design: Design, sites: Sequence[Summary]) -> FloatArray:
-    """What a column's diagonal of the Hessian would be about if all its variance told, 0 where that is not known.
+    """Estimate what a column's diagonal of the Hessian would be if all its variance told, 0 where that is not known.
 
     It is a row's curvature times the mean square of the column as it is fitted, which the agreed centres tell: centred, it
     is 1. A row's curvature is that of the intercept, or in Cox regression the share of rows with an event.

@@ -23,7 +23,7 @@ _NEAR = 1e-6  # of a margin: where the sites were asked already is near enough t
 
 
 class Look(NamedTuple):
-    """What the sites have told before the first round."""
+    """The answers of the sites before the first round."""
 
     point: FloatArray  # where they were asked: (features,)
     gradient: FloatArray  # of the data: (features,)
@@ -31,7 +31,7 @@ class Look(NamedTuple):
 
 
 def first_look(problem: Problem, design: Design, cohort: Cohort) -> Look:
-    """What rank, the start and separation are read off.
+    """Ask for what rank, the start and separation are read off.
 
     The sites are asked at the margin of the mean outcome, where the handshake has told that, else at 0: gamma outcomes of
     1e-4 have so little curvature at margins of 0 that no site would answer.
