@@ -84,7 +84,7 @@ class Algorithm(Checked, ABC):
         return ""
 
     def needs(self, features: int, clients: int, rows: int) -> Needs:
-        """Estimate what it holds with so many coefficients and clients, of which the largest has so many rows; an estimate.
+        """Estimate what it holds with so many coefficients and clients, of which the largest has so many rows.
 
         Here as the messages tell: whoever sends Hessians holds them whole, and the server solves with one.
         A method that holds more than it sends, or less, says so itself.

@@ -29,7 +29,8 @@ def judged(found: Verdict, left: float, tolerance: float, refusal: str = "") -> 
     if refusal:
         return Verdict(Ending.STOPPED, f"{found.reason}, but whether that is the maximum cannot be told: {refusal}")
     if found.ending.converged and not left <= _LARGEST_LEFT:  # a method that goes by an estimate of the Hessian may err
-        reason = f"{found.reason}, but the coefficients are still {left:.1e} standard errors from the maximum: use fednewton"
+        away = f"the coefficients are still {left:.1e} standard errors from the maximum"
+        reason = f"{found.reason}, but {away}: use fednewton, or a smaller tolerance"
         return Verdict(Ending.STOPPED, reason)
     if found.ending.used_all_rounds and left <= max(tolerance, _NOTHING_LEFT):  # nothing of its own tells a method so
         return Verdict(Ending.DECREMENT, f"{found.reason}, and is {left:.1e} standard errors from the maximum")
