@@ -19,7 +19,7 @@ test: $(STAMP)
 	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 # What every edit deserves: no processes, no downloaded data. The first run after a change of a kernel compiles it.
-QUICK := tests/test_architecture.py tests/core tests/numerics tests/sketches tests/problems tests/runs tests/data tests/algorithms tests/federation/site
+QUICK := tests/test_architecture.py tests/core tests/numerics tests/sketches tests/models tests/runs tests/lab/data tests/methods tests/federation/site tests/studies/tables
 
 test-quick: $(STAMP)
 	FEDNS_DATA= $(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m "not slow and not nightly" $(QUICK)

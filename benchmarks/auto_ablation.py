@@ -18,8 +18,8 @@ import numpy as np
 from auto import CASES, shards_of
 
 import fedns
-from fedns.algorithms.auto import exchanges, metric, rules, turn
 from fedns.core import encoding
+from fedns.methods.auto import exchanges, metric, rules, turn
 
 ROUNDS, GAP = 150, 1e-10
 SETTINGS = ((4, "iid"), (40, "iid"), (40, "dirichlet:0.1"))

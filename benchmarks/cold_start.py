@@ -17,11 +17,11 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from fedns.comparison.federation_demo import Demo, prepare
 from fedns.federation.config import EXPERIMENT_FILE, SITE_FILE, read_experiment
 from fedns.federation.coordinator.coordinate import Watcher, coordinate, open_transport
 from fedns.federation.processes import end_group, ended_by_sigterm
 from fedns.federation.protocol.transport import Transport
+from fedns.lab.comparison.federation_demo import Demo, prepare
 from fedns.runs.spec import Spec
 
 

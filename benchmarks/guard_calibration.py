@@ -25,12 +25,7 @@ import numpy as np
 import scipy.sparse
 
 import fedns
-from fedns.algorithms import METHODS
 from fedns.core.shards import Shards
-from fedns.data.catalogue import available
-from fedns.data.missing import treat_missing
-from fedns.data.partition import split_dataset
-from fedns.data.scaling import scale
 from fedns.federation.coordinator.cohort import NetworkedCohort
 from fedns.federation.coordinator.coordinate import train
 from fedns.federation.coordinator.link import Link
@@ -38,10 +33,15 @@ from fedns.federation.coordinator.state import RunState
 from fedns.federation.protocol.transport import Arrival, Transport
 from fedns.federation.site.permissions import Permissions
 from fedns.federation.site.service import SiteService
+from fedns.lab.data.catalogue import available
+from fedns.lab.data.partition import split_dataset
+from fedns.methods import METHODS
 from fedns.numerics.rows import DenseRows
 from fedns.runs.builder import algorithm_of, at_site, problem_of
 from fedns.runs.policy import Policy
 from fedns.runs.spec import Spec
+from fedns.studies.tables.missing import treat_missing
+from fedns.studies.tables.scaling import scale
 
 SPLITS = (4, 10)
 VARIANTS = ("fedns:growth=log2", "fedns:growth=adaptive")  # other requests than those of the method as it is

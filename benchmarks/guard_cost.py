@@ -24,7 +24,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedns.comparison.federation_demo import Demo, prepare
 from fedns.core.clients import Handler
 from fedns.core.encoding import handler_named_in
 from fedns.core.history import Record
@@ -45,6 +44,7 @@ from fedns.federation.site.rows import site_shards
 from fedns.federation.site.serve import prepare as compile_ahead
 from fedns.federation.site.service import SiteService
 from fedns.federation.site_command import run_site
+from fedns.lab.comparison.federation_demo import Demo, prepare
 from fedns.runs.builder import algorithm_of, at_site
 from fedns.runs.policy import Policy
 from fedns.runs.spec import Spec

@@ -9,14 +9,14 @@ import importlib
 from typing import Any
 
 PLACES = {
-    "METHODS": ("fedns.methods", "fedns.algorithms"),
+    "METHODS": ("fedns.methods", "fedns.methods"),
     "SKETCHES": ("fedns.sketches",),
-    "FAMILIES": ("fedns.models.families", "fedns.problems.families"),
-    "MapRule": ("fedns.studies.feature_map",),
+    "FAMILIES": ("fedns.models.families", "fedns.models.families"),
+    "MapRule": ("fedns.studies.tables.feature_map",),
     "write_example": ("fedns.studies.example",),
     "write_fit": ("fedns.studies.outputs",),
     "draft_study": ("fedns.studies.draft",),
-    "read_frame": ("fedns.studies.tables.frames", "fedns.data.files.frames"),
+    "read_frame": ("fedns.studies.tables.frames", "fedns.studies.tables.files.frames"),
     "fit_federation": ("fedns.studies.federated",),
     "site_service": ("fedns.studies.serve", "fedns.federation.site.serve"),
     "SiteConfig": ("fedns.federation.config",),

@@ -30,11 +30,11 @@ from pathlib import Path
 import numpy as np
 from wire import Quality, Wire
 
-from fedns.comparison.federation_demo import Demo, _simulated, prepare, site_processes, start_site
 from fedns.federation.config import CREDENTIALS_FOLDER, EXPERIMENT_FILE, read_experiment
 from fedns.federation.coordinator.coordinate import Watcher, coordinate, open_transport
 from fedns.federation.processes import ended_by_sigterm
 from fedns.federation.protocol.transport import Arrival, Transport
+from fedns.lab.comparison.federation_demo import Demo, _simulated, prepare, site_processes, start_site
 from fedns.runs.policy import Policy
 
 ENGINES = ("nvflare", "flower")

@@ -23,11 +23,11 @@ from statistics import median
 
 from outages import descendants, engine_child
 
-from fedns.comparison.federation_demo import Demo, prepare, site_processes
 from fedns.federation.config import CREDENTIALS_FOLDER, EXPERIMENT_FILE, SITE_FILE, engine_named, read_experiment
 from fedns.federation.coordinator.coordinate import Watcher, coordinate, open_transport
 from fedns.federation.processes import ended_by_sigterm
 from fedns.federation.protocol.transport import Transport
+from fedns.lab.comparison.federation_demo import Demo, prepare, site_processes
 from fedns.runs.policy import Policy
 
 ROUNDS_SHOWN = (5, 10, 20, 30, 50, 70, 100, 200, 300, 500, 700, 900)

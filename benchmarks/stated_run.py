@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 import fedns
-from fedns.comparison.measured import MEASURED_FILE
+from fedns.lab.comparison.measured import MEASURED_FILE
 
 COMMAND = "fedns run configs/every_method.toml"
 
@@ -21,7 +21,7 @@ COMMAND = "fedns run configs/every_method.toml"
 def main() -> None:
     with (Path(sys.argv[1]) / "table.csv").open(encoding="utf-8") as file:
         heading, *rows = list(csv.reader(file))
-    target = Path(fedns.__file__).parent / "comparison" / MEASURED_FILE
+    target = Path(fedns.__file__).parent / "lab" / "comparison" / MEASURED_FILE
     stated = {"command": COMMAND, "cases": heading[1:], "cells": {row[0]: row[1:] for row in rows}}
     target.write_text(json.dumps(stated, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 

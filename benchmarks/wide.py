@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 import fedns
-from fedns.algorithms.searches import ArmijoSearch
+from fedns.methods.searches import ArmijoSearch
 from fedns.numerics import linalg
 
 ROWS, CLIENTS, SKETCH_SIZE = 2000, 20, 17

@@ -10,7 +10,21 @@ __version__ = "0.1.0"
 # The public names, each from the module it lives in, for type checkers. At run time nothing of this is imported until it
 # is used, so that `import fedns` stays instant: what is written here is looked up below.
 if TYPE_CHECKING:
-    from fedns.algorithms import (
+    from fedns.core import reducers
+    from fedns.core.algorithm import Algorithm, Outcome, State
+    from fedns.core.clients import Clients, Handler, on_client
+    from fedns.core.cohort import Cohort
+    from fedns.core.errors import ConfigError, DataError, FednsError, MessageError
+    from fedns.core.history import History, Observer, Record
+    from fedns.core.messages import Discloses, Message, Payload, Ragged, wire
+    from fedns.core.shards import Shards
+    from fedns.core.termination import Ending
+    from fedns.lab.comparison.compare import Comparison, compare
+    from fedns.lab.comparison.results import read_runs
+    from fedns.lab.data.catalogue import available
+    from fedns.lab.data.datasets import Dataset, load
+    from fedns.lab.data.partition import split, split_dataset
+    from fedns.methods import (
         GIANT,
         LBFGS,
         METHODS,
@@ -33,53 +47,39 @@ if TYPE_CHECKING:
         QFedNew,
         Scaffold,
     )
-    from fedns.algorithms.searches import ArmijoSearch, LocalSearch, Search
-    from fedns.comparison.compare import Comparison, compare
-    from fedns.comparison.results import read_runs
-    from fedns.core import reducers
-    from fedns.core.algorithm import Algorithm, Outcome, State
-    from fedns.core.clients import Clients, Handler, on_client
-    from fedns.core.cohort import Cohort
-    from fedns.core.errors import ConfigError, DataError, FednsError, MessageError
-    from fedns.core.history import History, Observer, Record
-    from fedns.core.messages import Discloses, Message, Payload, Ragged, wire
-    from fedns.core.shards import Shards
-    from fedns.core.termination import Ending
-    from fedns.data.catalogue import available
-    from fedns.data.datasets import Dataset, load
-    from fedns.data.labels import as_binary
-    from fedns.data.partition import split, split_dataset
-    from fedns.data.scaling import scale
-    from fedns.estimators import FederatedCox, FederatedGLM, FederatedLogisticRegression, FederatedRidge
+    from fedns.methods.exchanges.effective_dimension import effective_dimension, estimate_effective_dimension
+    from fedns.methods.exchanges.landmarks import federated_landmarks, federated_width
+    from fedns.methods.searches import ArmijoSearch, LocalSearch, Search
+    from fedns.models.cox import Cox
+    from fedns.models.families import FAMILIES
+    from fedns.models.family import Family
+    from fedns.models.link_losses import ComplementaryLogLog, Gamma, NegativeBinomial, Probit
+    from fedns.models.loss import Loss
+    from fedns.models.losses import Huber, Logistic, Poisson, Squared, SquaredHinge
+    from fedns.models.maps.feature_map import Identity, Polynomial
+    from fedns.models.maps.kernel_maps import Nystroem, OrthogonalRandom, RandomFourier
+    from fedns.models.penalties import Ridge
+    from fedns.models.problem import Problem
+    from fedns.models.reference import Optimum, pooled_optimum
+    from fedns.models.softmax import Softmax
     from fedns.numerics.rng import random_bits
-    from fedns.problems.cox import Cox
-    from fedns.problems.effective_dimension import effective_dimension, estimate_effective_dimension
-    from fedns.problems.families import FAMILIES
-    from fedns.problems.family import Family
-    from fedns.problems.link_losses import ComplementaryLogLog, Gamma, NegativeBinomial, Probit
-    from fedns.problems.loss import Loss
-    from fedns.problems.losses import Huber, Logistic, Poisson, Squared, SquaredHinge
-    from fedns.problems.maps.feature_map import Identity, Polynomial
-    from fedns.problems.maps.kernel_maps import Nystroem, OrthogonalRandom, RandomFourier
-    from fedns.problems.maps.landmarks import federated_landmarks, federated_width
-    from fedns.problems.penalties import Ridge
-    from fedns.problems.problem import Problem
-    from fedns.problems.reference import Optimum, pooled_optimum
-    from fedns.problems.softmax import Softmax
-    from fedns.reporting.observers import MlflowObserver, TensorBoardObserver
-    from fedns.reporting.plots import plot_histories
+    from fedns.reports.observers import MlflowObserver, TensorBoardObserver
+    from fedns.reports.plots import plot_histories
     from fedns.runs.spec import Spec
     from fedns.simulation.simulator import simulate, simulated_cohort
     from fedns.sketches import SJLT, SKETCHES, SRHT, Gaussian, Rademacher, RowSampling, Sketch
-    from fedns.studies.column_rule import ColumnRule
-    from fedns.studies.feature_map import MapRule
+    from fedns.studies.estimators import FederatedCox, FederatedGLM, FederatedLogisticRegression, FederatedRidge
     from fedns.studies.federation import Federation
     from fedns.studies.fit import fit_study
+    from fedns.studies.fitting.estimate import SeparationError
+    from fedns.studies.handshake.conflicts import StudyConflict
     from fedns.studies.inference.fitted import StudyFit
-    from fedns.studies.model.estimate import SeparationError
     from fedns.studies.prediction import Model
-    from fedns.studies.schema.conflicts import StudyConflict
     from fedns.studies.study import Study
+    from fedns.studies.tables.column_rule import ColumnRule
+    from fedns.studies.tables.feature_map import MapRule
+    from fedns.studies.tables.labels import as_binary
+    from fedns.studies.tables.scaling import scale
 
 (_PUBLIC,) = (part for part in ast.parse(Path(__file__).read_text(encoding="utf-8")).body if isinstance(part, ast.If))
 _HOME_OF = {name.name: str(line.module) for line in _PUBLIC.body if isinstance(line, ast.ImportFrom) for name in line.names}

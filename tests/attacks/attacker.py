@@ -12,8 +12,6 @@ import numpy as np
 import scipy.optimize
 from tests.federation.in_process import OPEN_HANDED, run_of
 
-from fedns.algorithms.curvature import Model
-from fedns.algorithms.newton import Curvature
 from fedns.core.clients import Handler, messages_of
 from fedns.core.encoding import Envelope, decode, encode
 from fedns.core.messages import WIRE_PRECISIONS, Message
@@ -22,9 +20,11 @@ from fedns.federation.protocol.packets import ANSWER, ASK, OPEN, Packet
 from fedns.federation.site.permissions import Permissions
 from fedns.federation.site.serve import prepare
 from fedns.federation.site.service import SiteService
+from fedns.methods.curvature import Model
+from fedns.methods.newton import Curvature
+from fedns.models.evaluation import EvaluationPoint, LocalEvaluation, evaluate_locally
+from fedns.models.problem import Problem
 from fedns.numerics.linalg import unpack_symmetric
-from fedns.problems.evaluation import EvaluationPoint, LocalEvaluation, evaluate_locally
-from fedns.problems.problem import Problem
 from fedns.runs.builder import at_site
 from fedns.runs.spec import Spec
 

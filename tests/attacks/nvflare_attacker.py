@@ -13,7 +13,7 @@ from nvflare.fuel.utils.fobs import FOBSContextKey
 from nvflare.private.admin_defs import Message as AdminMessage
 from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors
 
-from fedns.transports.nvflare import client, server
+from fedns.federation.transports.nvflare import client, server
 
 ATTACK = b"attack "
 PATIENCE_SECONDS = 5.0

@@ -11,8 +11,8 @@ from tests.federation.in_process import run_of
 from fedns.core.encoding import WIRE_PRECISIONS, Envelope, decode, encode
 from fedns.federation.config import DataSource, SiteConfig
 from fedns.federation.protocol.packets import ANSWER, ASK, OPEN, Packet
+from fedns.studies.handshake.agreement import Agreement
 from fedns.studies.inference.exchange import Information, Point
-from fedns.studies.schema.agreement import Agreement
 from fedns.studies.serve import site_service
 from fedns.studies.study import Study
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from tests.attacks.attacker import DEFAULTS, GUARD_OFF, Attacker, Refused, recovered
 
-from fedns.algorithms.fednl import LearnRequest
 from fedns.core.shards import Shards
+from fedns.methods.fednl import LearnRequest
 from fedns.numerics.linalg import unpack_symmetric
 
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from tests.attacks.attacker import DEFAULTS, GUARD_OFF, Attacker, Refused, recovered
 
-from fedns.algorithms.fedavg import Candidates
 from fedns.core.shards import Shards
+from fedns.methods.fedavg import Candidates
 
 ROWS, COLUMNS, RATE = 400, 8, 1e-3
 RANDOM = np.random.default_rng(8)

@@ -14,10 +14,10 @@ pytest.importorskip("nvflare", reason="nvflare is not installed")
 from nvflare.private.fed.client import client_req_processors
 
 from fedns.federation.processes import free_port
-from fedns.transports.nvflare import processes
-from fedns.transports.nvflare.incoming import REFUSAL
-from fedns.transports.nvflare.processes import provision, start_site, stop
-from fedns.transports.nvflare.server import NVFlareTransport
+from fedns.federation.transports.nvflare import processes
+from fedns.federation.transports.nvflare.incoming import REFUSAL
+from fedns.federation.transports.nvflare.processes import provision, start_site, stop
+from fedns.federation.transports.nvflare.server import NVFlareTransport
 
 SITES = ["attacker", "closed", "open"]
 SECRET = "age,label\n71,1\n"

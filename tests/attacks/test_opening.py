@@ -9,15 +9,15 @@ import pytest
 from tests.attacks.attacker import DEFAULTS, GUARD_OFF, Attacker, Refused
 from tests.federation.in_process import run_of
 
-from fedns.algorithms.curvature import Model, SketchRequest
 from fedns.core.shards import Shards
 from fedns.federation.config import DataSource, SiteConfig
 from fedns.federation.protocol.packets import OPEN, Packet
-from fedns.problems.problem import Problem
-from fedns.studies.model import coding
-from fedns.studies.schema.agreement import Agreement
+from fedns.methods.curvature import Model, SketchRequest
+from fedns.models.problem import Problem
+from fedns.studies.handshake.agreement import Agreement
 from fedns.studies.serve import site_service
 from fedns.studies.study import Study
+from fedns.studies.tables import coding
 
 RANDOM = np.random.default_rng(6)
 X = RANDOM.normal(size=(300, 8))

@@ -8,13 +8,13 @@ import pytest
 from tests.attacks.attacker import DEFAULTS, Refused
 from tests.attacks.study_site import COLUMNS, StudySite
 
-from fedns.algorithms.fedavg import Candidates, LocalModels
 from fedns.core.encoding import WIRE_PRECISIONS, Envelope, decode, encode
-from fedns.data.files.frames import read_frame
 from fedns.federation.protocol.packets import ASK
+from fedns.methods.fedavg import Candidates, LocalModels
 from fedns.studies.checking import check_table
-from fedns.studies.schema.agreement import Agreement
+from fedns.studies.handshake.agreement import Agreement
 from fedns.studies.study import Study
+from fedns.studies.tables.files.frames import read_frame
 
 METHOD = "fedavg:local_steps=1;learning_rate=1"
 

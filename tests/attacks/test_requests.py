@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from tests.attacks.attacker import DEFAULTS, GUARD_OFF, Attacker, Refused, error, recovered
 
-from fedns.algorithms.curvature import Model, SketchRequest
-from fedns.algorithms.fedavg import CandidateModels, SmoothnessRequest
 from fedns.core.shards import Shards
 from fedns.federation.site.service import SiteService
+from fedns.methods.curvature import Model, SketchRequest
+from fedns.methods.exchanges.effective_dimension import CurvatureProbe, curvature_sample
+from fedns.methods.exchanges.landmarks import LandmarkRequest, group_means
+from fedns.methods.fedavg import CandidateModels, SmoothnessRequest
 from fedns.numerics.rng import generator, stream_keys
-from fedns.problems.effective_dimension import CurvatureProbe, curvature_sample
-from fedns.problems.maps.landmarks import LandmarkRequest, group_means
 from fedns.runs.builder import at_site
 from fedns.sketches import SRHT, Gaussian
 

@@ -10,7 +10,7 @@ import pytest
 from tests.attacks.attacker import DEFAULTS, GUARD_OFF, Attacker, Refused
 
 from fedns.core.shards import Shards
-from fedns.problems.families import FAMILIES
+from fedns.models.families import FAMILIES
 from fedns.studies.diagnostics.cells import SCORE_EDGES
 from fedns.studies.diagnostics.exchange import Scoring
 from fedns.studies.inference.exchange import Point

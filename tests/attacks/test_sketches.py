@@ -14,8 +14,8 @@ from tests.attacks.attacker import (
     recovered,
 )
 
-from fedns.algorithms.curvature import Model
 from fedns.core.shards import Shards
+from fedns.methods.curvature import Model
 from fedns.numerics.rng import stream_keys
 from fedns.sketches import SJLT, SRHT, RowSampling
 

@@ -7,7 +7,7 @@ import pytest
 
 import fedns
 from benchmarks import growth
-from fedns.algorithms import METHODS
+from fedns.methods import METHODS
 
 SIZES = (100, 200, 400, 800)
 

@@ -199,7 +199,7 @@ def test_ctrl_c_before_the_first_round(capsys, tmp_path, monkeypatch):
     def pressed(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("fedns.comparison.prepare.load_data", pressed)
+    monkeypatch.setattr("fedns.lab.comparison.prepare.load_data", pressed)
     code, _, err = call(capsys, "compare", "breast_cancer", "--out", str(tmp_path / "out"))
     assert code == 130
     assert err == "fedns: interrupted before the first round\n"

@@ -10,7 +10,7 @@ import pytest
 
 from fedns.core.errors import ConfigError
 from fedns.federation.provision import init_federation
-from fedns.reporting.results import LIST_FILE, Results
+from fedns.runs.results import LIST_FILE, Results
 
 COMPARE = ("compare", "breast_cancer", "--methods", "newton", "--clients", "3", "--trials", "1", "--rounds", "2")
 STUDY = 'formula = "disease ~ age + sex"\nfamily = "binomial"\n[outcome]\nevent = ["yes"]\nnon_event = ["no"]\n'
@@ -75,7 +75,7 @@ def test_what_we_did_not_write_is_not_overwritten_either(flag, two_hospitals, fe
 
 @pytest.fixture
 def without_figures(monkeypatch):
-    """They are most of the time of a small comparison; that they are replaced too is tried in tests/comparison."""
+    """They are most of the time of a small comparison; that they are replaced too is tried in tests/lab/comparison."""
     monkeypatch.setitem(sys.modules, "matplotlib", None)
 
 

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedns.comparison.summary import write_summary
 from fedns.core.files import csv_text, text_of_cell
-from fedns.data.files.frames import read_frame
 from fedns.federation.coordinator.influence import SiteInfluence
-from fedns.federation.coordinator.influence_report import LEFT_OUT_FILE, write_left_out
-from fedns.reporting.coefficients import COLUMNS
+from fedns.lab.comparison.summary import write_summary
+from fedns.reports.influence_part import LEFT_OUT_FILE, write_left_out
+from fedns.runs.coefficients import COLUMNS
+from fedns.studies.tables.files.frames import read_frame
 
 LEVELS = ("=1+1", "+49 30", "-5 mg", "@home", "'=quoted", "plain")
 STUDY = 'formula = "disease ~ dose + age"\nfamily = "binomial"\n[outcome]\nevent = ["yes"]\nnon_event = ["no"]\n'

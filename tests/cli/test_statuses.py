@@ -19,7 +19,6 @@ from tests.processes import PATIENCE_SECONDS, family_of, start, wait_until
 import fedns
 from fedns.cli import federation_commands
 from fedns.cli.app import main
-from fedns.comparison.federation_demo import Shown
 from fedns.core.errors import ConfigError
 from fedns.core.history import Record
 from fedns.core.termination import Ending
@@ -30,6 +29,7 @@ from fedns.federation.coordinator.state import DiskError
 from fedns.federation.coordinator.status import SiteStatus
 from fedns.federation.processes import EngineLost
 from fedns.federation.protocol.absence import FederationError, SiteRefuses
+from fedns.lab.comparison.federation_demo import Shown
 from fedns.studies.fit import fit_study
 from fedns.studies.study import Study
 
@@ -241,12 +241,12 @@ def test_what_nobody_foresaw_is_a_traceback_without_any_value(tmp_path, monkeypa
 
 # By command, what is interrupted, and its words.
 INTERRUPTED = {
-    "compare": (("compare", "breast_cancer", "--out", "out"), "comparison.prepare.load_data", " before the first round"),
+    "compare": (("compare", "breast_cancer", "--out", "out"), "lab.comparison.prepare.load_data", " before the first round"),
     "reproduce": (
-        ("reproduce", "--quick", "--out", "out"), "paper.command.run_all", "; the same command goes on from here",
+        ("reproduce", "--quick", "--out", "out"), "lab.paper.command.run_all", "; the same command goes on from here",
     ),
-    "sweep": (("run", "sweep.toml", "--out", "out"), "comparison.sweep.run_tasks", "; the same command goes on from here"),
-    "run": (("run", "run.toml", "--out", "out"), "comparison.prepare.load_data", " before the first round"),
+    "sweep": (("run", "sweep.toml", "--out", "out"), "lab.comparison.sweep.run_tasks", "; the same command goes on from here"),
+    "run": (("run", "run.toml", "--out", "out"), "lab.comparison.prepare.load_data", " before the first round"),
     "fit": (("fit", "study.toml", "t.csv", "--out", "out"), "studies.fit.fit_study", ""),
     "init": (("study", "init", "t.csv", "--out", "s.toml"), "studies.draft.draft_study", ""),
     "check": (("check", "study.toml", "t.csv"), "studies.checking.check_table", ""),
@@ -255,7 +255,7 @@ INTERRUPTED = {
     "site": (("site", "site.toml"), "federation.site_command.run_site", ""),
     "demo": (("demo-federation", "--out", "out"), "cli.federation_commands.run_demo", ""),
     "doctor": (("doctor", "site.toml"), "federation.doctor.examine", ""),
-    "fetch": (("data", "fetch", "phishing"), "data.collection.fetch.fetch", ""),
+    "fetch": (("data", "fetch", "phishing"), "lab.data.collection.fetch.fetch", ""),
 }  # fmt: skip
 
 
@@ -286,7 +286,7 @@ def test_ctrl_c_is_one_sentence_and_status_130(name, tmp_path, monkeypatch, fedn
 WORKERS = """
 import sys, time
 from pathlib import Path
-from fedns.comparison.workers import Task, run_tasks
+from fedns.lab.comparison.workers import Task, run_tasks
 
 def work(say):
     return 1

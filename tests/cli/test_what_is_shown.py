@@ -20,9 +20,7 @@ from tests.studies.conftest import made_up
 from tests.studies.situations import STUDY
 
 import fedns
-from fedns.algorithms import METHODS
 from fedns.cli import federation_commands
-from fedns.comparison.federation_demo import Demo, Shown
 from fedns.core.errors import DataError
 from fedns.core.files import write_whole
 from fedns.core.history import Record
@@ -36,6 +34,8 @@ from fedns.federation.coordinator.status import SiteStatus
 from fedns.federation.processes import free_port
 from fedns.federation.protocol.transport import Engine
 from fedns.federation.provision import init_federation
+from fedns.lab.comparison.federation_demo import Demo, Shown
+from fedns.methods import METHODS
 from fedns.studies.fit import fit_study
 from fedns.studies.inference.estimates import KINDS
 from fedns.studies.inference.fitted import StudyFit
@@ -93,7 +93,7 @@ def test_a_demonstration_is_of_what_was_asked_for(demonstrated, tmp_path):
 
 def test_sketches_of_a_demonstration_have_the_rows_that_the_rule_chooses():
     """Four effective dimensions over all sites, found from eigenvalues here, and never more than a Hessian has columns."""
-    from fedns.comparison.federation_demo import advised_size
+    from fedns.lab.comparison.federation_demo import advised_size
 
     random, problem = np.random.default_rng(0), fedns.Problem(penalty=fedns.Ridge(1e-3))
     rows = random.normal(size=(600, 40)) * np.geomspace(1.0, 1e-3, 40)
@@ -105,7 +105,7 @@ def test_sketches_of_a_demonstration_have_the_rows_that_the_rule_chooses():
 
 
 def test_a_demonstration_replaces_what_it_made_and_nothing_else(tmp_path, monkeypatch):
-    from fedns.comparison import federation_demo
+    from fedns.lab.comparison import federation_demo
 
     monkeypatch.setattr(federation_demo, "init_federation", lambda folder, engine, names, server: [
         (folder / "sites" / name).mkdir(parents=True) for name in names
@@ -156,14 +156,14 @@ def test_a_coordinator_is_watched_measured_and_resumed_as_asked(tmp_path, monkey
 
 
 def test_pages_and_help(monkeypatch, fedns_command):
-    monkeypatch.setattr("fedns.comparison.method_pages.methods_page", lambda: "a page\n")
+    monkeypatch.setattr("fedns.lab.comparison.method_pages.methods_page", lambda: "a page\n")
     assert fedns_command("methods", "--markdown") == (0, "a page\n", "")
     for words in ((), ("study",), ("data",), ("--help",)):
         code, out, _ = fedns_command(*words)
         assert code == 0 and out.startswith(f"Usage: fedns {words[0] if words and words[0][0] != '-' else ''}".rstrip())
     fetched = []
     monkeypatch.setattr(
-        "fedns.data.collection.fetch.fetch", lambda names, base_url: fetched.append((names, base_url)) or ["a", "b"]
+        "fedns.lab.data.collection.fetch.fetch", lambda names, base_url: fetched.append((names, base_url)) or ["a", "b"]
     )
     assert fedns_command("data", "fetch", "x", "y", "--url", "http://127.0.0.1") == (0, "a\nb\n", "")
     assert fetched == [(["x", "y"], "http://127.0.0.1")]

@@ -7,7 +7,7 @@ import pytest
 from tests.conftest import dense_features, make_shards
 
 import fedns
-from fedns.problems.losses import LOSSES
+from fedns.models.losses import LOSSES
 
 LAYOUTS = [{}, {"sparse": True}, {"columns": 70}, {"dtype": np.float32, "weighted": True}]
 MARGINS = np.linspace(-4.0, 4.0, 42)  # none of them where a loss changes its formula

@@ -7,7 +7,6 @@ import pytest
 from tests.conftest import dense_features, make_shards
 
 import fedns
-from fedns.algorithms import METHODS
 from fedns.core import reducers
 from fedns.core.clients import messages_of
 from fedns.core.cohort import Session
@@ -16,6 +15,7 @@ from fedns.core.messages import split_batch
 from fedns.core.run import run
 from fedns.core.shards import Shards
 from fedns.core.termination import Stop
+from fedns.methods import METHODS
 from fedns.numerics import parallel
 from fedns.simulation.simulator import SimulatedCohort
 

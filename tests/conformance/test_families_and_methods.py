@@ -7,7 +7,7 @@ import pytest
 from tests.conftest import dense_features, make_shards
 
 import fedns
-from fedns.algorithms import METHODS
+from fedns.methods import METHODS
 
 pytestmark = pytest.mark.slow
 # Without a line search a sketch may step too far, and so may any step on Huber's loss where many rows are beyond its

@@ -28,7 +28,7 @@ clients = 4
 """
 RUN_SWEEP = """
 from pathlib import Path
-from fedns.comparison.sweep import read_sweep, run_sweep
+from fedns.lab.comparison.sweep import read_sweep, run_sweep
 done, interrupted = run_sweep(read_sweep(Path({config!r}), {{"out": {out!r}}}), processes=2)
 assert len(done) == 2 and not interrupted
 """
@@ -101,7 +101,7 @@ LOSS_AND_SKETCH = """
 import numpy as np, scipy.sparse
 import fedns
 from fedns.numerics.rng import stream_keys
-from fedns.problems.losses import LOSSES
+from fedns.models.losses import LOSSES
 
 capped, random = LOSSES["capped"](delta=0.7), np.random.default_rng(0)
 x, y = random.normal(size=(240, 6)), random.normal(size=240) * 2.0

@@ -9,7 +9,6 @@ import pytest
 from tests.conftest import make_shards
 
 import fedns
-from fedns.algorithms.auto.folding import mean_of_coded
 from fedns.core.clients import on_client
 from fedns.core.cohort import Cohort, Hello, Registration, Session, register
 from fedns.core.encoding import Envelope, encode
@@ -17,6 +16,7 @@ from fedns.core.errors import ConfigError, MessageError
 from fedns.core.messages import Message, Payload, Ragged, as_batch, wire
 from fedns.core.meter import LedgerEntry, Meter
 from fedns.core.reducers import mean, mean_gram
+from fedns.methods.auto.folding import mean_of_coded
 from fedns.simulation.answering import LocalClients
 from fedns.simulation.simulator import SimulatedCohort
 

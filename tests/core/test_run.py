@@ -69,10 +69,10 @@ def test_divergence_ends_in_words_and_leaves_no_nan():
 @pytest.mark.parametrize("folded", [False, True])
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_what_is_not_finite_from_a_client_ends_the_run_in_words(folded, value):
-    from fedns.algorithms.curvature import Model
     from fedns.core.clients import on_client
     from fedns.core.messages import Message, Payload, wire
     from fedns.core.reducers import mean
+    from fedns.methods.curvature import Model
 
     class Echo(Message):
         coefficients: Payload = wire("features", discloses="nothing")

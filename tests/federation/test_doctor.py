@@ -14,8 +14,8 @@ from fedns.federation import doctor
 from fedns.federation.config import SITE_FILE
 from fedns.federation.processes import free_port
 from fedns.federation.provision import init_federation
+from fedns.federation.transports.flower import credentials as keys
 from fedns.numerics import memory
-from fedns.transports.flower import credentials as keys
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ class coordinator:
 @pytest.fixture
 def site(federation, monkeypatch):
     """The site's folder, and its faults; that a SuperLink knows its key is tried on a real one elsewhere."""
-    monkeypatch.setattr("fedns.transports.flower.client.why_not_admitted", lambda credentials: "")
+    monkeypatch.setattr("fedns.federation.transports.flower.client.why_not_admitted", lambda credentials: "")
     folder = federation / "sites/north"
     return folder, lambda: "\n".join(f"{f.what}: {f.fault}" for f in doctor.examine(folder / SITE_FILE) if f.fault)
 

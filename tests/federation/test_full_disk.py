@@ -21,10 +21,10 @@ from tests.federation.troubled_disk import FILE_SYSTEMS, TROUBLES, federation
 
 from fedns.core.history import History
 from fedns.federation.coordinator import cohort, link
-from fedns.federation.coordinator.report import REPORT_FILE
 from fedns.federation.protocol.packets import ANSWER, UNABLE
 from fedns.federation.site.budget import BUDGET_FOLDER, Budget
 from fedns.federation.site.secret_seed import SECRET_FILE, site_secret
+from fedns.reports.run_page import REPORT_FILE
 from fedns.runs.policy import Policy
 
 ROOT = Path(__file__).parents[2]

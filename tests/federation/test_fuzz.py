@@ -25,8 +25,8 @@ from fedns.federation.coordinator import plausibility
 from fedns.federation.protocol.packets import ANSWER, ASK, OPEN, REFUSAL, Packet
 from fedns.federation.site.memory import RunMemory
 from fedns.federation.site.service import SiteService
+from fedns.models.evaluation import EvaluationPoint
 from fedns.numerics.linalg import packed_size
-from fedns.problems.evaluation import EvaluationPoint
 from fedns.runs.builder import at_site
 from fedns.runs.spec import AGREED, Spec
 

@@ -7,9 +7,9 @@ import pytest
 from tests.federation.test_real_processes import engine_child
 from tests.processes import PATIENCE_SECONDS
 
-from fedns.comparison.federation_demo import Demo, prepare, site_processes
 from fedns.federation.config import EXPERIMENT_FILE, SITE_FILE, read_experiment
 from fedns.federation.coordinator.coordinate import Watcher, coordinate, open_transport
+from fedns.lab.comparison.federation_demo import Demo, prepare, site_processes
 from fedns.runs.policy import Policy
 
 ROUNDS, SITES = 1000, 5

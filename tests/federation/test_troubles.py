@@ -15,10 +15,10 @@ from benchmarks.wire import Wire
 from tests.federation.test_real_processes import numbers_of, start_coordinator
 from tests.processes import PATIENCE_SECONDS, wait_until
 
-from fedns.comparison.federation_demo import Demo, _simulated, prepare, site_processes
 from fedns.core.history import History
 from fedns.federation.config import CREDENTIALS_FOLDER, EXPERIMENT_FILE, read_experiment
 from fedns.federation.processes import free_port
+from fedns.lab.comparison.federation_demo import Demo, _simulated, prepare, site_processes
 
 pytestmark = pytest.mark.nightly
 

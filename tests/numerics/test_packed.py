@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import fedns
-from fedns.algorithms import METHODS
 from fedns.core.shards import Shards, as_rows
+from fedns.methods import METHODS
 from fedns.numerics import rows as storage
 from fedns.numerics.backend import LocalSteps
 from fedns.numerics.cpu.packed import ones

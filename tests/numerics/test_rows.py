@@ -7,8 +7,8 @@ import pytest
 import scipy.sparse
 
 import fedns
-from fedns.algorithms import METHODS
 from fedns.core.shards import Shards, as_rows
+from fedns.methods import METHODS
 from fedns.numerics.rng import stream_keys
 from fedns.numerics.rows import narrowed
 

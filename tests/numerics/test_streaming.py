@@ -7,7 +7,7 @@ import pytest
 from tests.conftest import make_shards
 
 import fedns
-from fedns.algorithms import METHODS
+from fedns.methods import METHODS
 from fedns.numerics import memory, streaming
 from fedns.numerics.backend import LocalSteps
 from fedns.numerics.errors import BackendError

@@ -18,9 +18,9 @@ import pandas as pd
 import statsmodels.api as sm
 
 from fedns.core.errors import FednsError
-from fedns.studies.column_rule import ColumnRule
 from fedns.studies.fit import fit_study
 from fedns.studies.study import Study
+from fedns.studies.tables.column_rule import ColumnRule
 
 METHODS = (
     "default",

@@ -9,8 +9,8 @@ import statsmodels.api as sm
 from sklearn.svm import LinearSVC
 
 import fedns
-from fedns.estimators.fitting import Settings, fit_rows
-from fedns.problems.families import FAMILIES as NAMED
+from fedns.models.families import FAMILIES as NAMED
+from fedns.studies.estimators.fitting import Settings, fit_rows
 from fedns.studies.inference.goodness import goodness
 
 LINKS = sm.families.links

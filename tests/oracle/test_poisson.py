@@ -6,11 +6,11 @@ import scipy.sparse
 from tests.conftest import dense_features
 
 import fedns
-from fedns.algorithms import METHODS
 from fedns.core.errors import DataError
 from fedns.core.shards import Shards
+from fedns.methods import METHODS
+from fedns.models.reference import pooled_optimum
 from fedns.numerics.rng import stream_keys
-from fedns.problems.reference import pooled_optimum
 from fedns.sketches import SJLT, SKETCHES
 
 STRENGTH = 1e-2

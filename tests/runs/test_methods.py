@@ -5,10 +5,10 @@ from typing import ClassVar, Literal
 
 import pytest
 
-from fedns.algorithms import METHODS
-from fedns.algorithms.searches import ArmijoSearch, LocalSearch
 from fedns.core.algorithm import Algorithm, Outcome
 from fedns.core.errors import ConfigError
+from fedns.methods import METHODS
+from fedns.methods.searches import ArmijoSearch, LocalSearch
 from fedns.runs.methods import alternatives, parameters, parse_method, parse_methods
 from fedns.sketches import SJLT, SRHT, Sketch
 

@@ -10,10 +10,10 @@ import pytest
 from tests.conftest import make_shards
 
 import fedns
-from fedns.algorithms import METHODS
-from fedns.comparison.results import read_runs
-from fedns.comparison.sweep import Case, Sweep, run_sweep
 from fedns.core.errors import ConfigError, DataError
+from fedns.lab.comparison.results import read_runs
+from fedns.lab.comparison.sweep import Case, Sweep, run_sweep
+from fedns.methods import METHODS
 from fedns.numerics.cpu.backend import CpuBackend
 from fedns.runs.spec import Spec
 from fedns.simulation.cluster import connected

@@ -10,8 +10,6 @@ from tests.conftest import make_shards
 from tests.federation.in_process import OPEN_HANDED, Federation, one_client, run_of
 
 import fedns
-from fedns.algorithms.auto import folding, rules
-from fedns.algorithms.auto.metric import Metric
 from fedns.core.cohort import Session
 from fedns.core.errors import ConfigError
 from fedns.core.run import refuse_too_large
@@ -19,9 +17,11 @@ from fedns.core.shards import Shards
 from fedns.federation.protocol.packets import OPEN, REFUSAL, Packet
 from fedns.federation.site.serve import prepare
 from fedns.federation.site.service import SiteService
+from fedns.methods.auto import folding, rules
+from fedns.methods.auto.metric import Metric
+from fedns.models import reference
 from fedns.numerics import memory
 from fedns.numerics.linalg import LowRank, pack_symmetric
-from fedns.problems import reference
 from fedns.runs.builder import at_site
 from fedns.runs.methods import parse_method
 from fedns.simulation.simulator import SimulatedCohort

@@ -5,9 +5,9 @@ import pytest
 from tests.conftest import make_shards
 
 import fedns
-from fedns.algorithms import METHODS
-from fedns.algorithms.curvature import Model, local_gradient
 from fedns.core.encoding import Envelope, encode
+from fedns.methods import METHODS
+from fedns.methods.curvature import Model, local_gradient
 from fedns.simulation import simulator
 
 PROBLEM = fedns.Problem(penalty=fedns.Ridge(1e-2))

@@ -6,9 +6,9 @@ from tests.conftest import dense_features, make_shards
 
 from fedns.core.errors import ConfigError
 from fedns.core.messages import Ragged
+from fedns.models.problem import Problem
 from fedns.numerics import parallel
 from fedns.numerics.rng import stream_keys
-from fedns.problems.problem import Problem
 from fedns.sketches import SJLT, SKETCHES, SRHT, Gaussian, Rademacher, RowSampling
 
 KINDS = [SRHT, SJLT, Gaussian, Rademacher, RowSampling]

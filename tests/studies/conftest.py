@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedns.studies.column_rule import ColumnRule
 from fedns.studies.study import Study
+from fedns.studies.tables.column_rule import ColumnRule
 
 PAIN = {1: "typical", 2: "atypical", 3: "nonanginal", 4: "asymptomatic"}
 

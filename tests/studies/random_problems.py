@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 import statsmodels.api as sm
 
-from fedns.studies.column_rule import ColumnRule
 from fedns.studies.study import Study
+from fedns.studies.tables.column_rule import ColumnRule
 
 OTHERS = ("multinomial", "cox")  # families that statsmodels has models of their own for
 FAMILIES = {"binomial": sm.families.Binomial, "gaussian": sm.families.Gaussian, "poisson": sm.families.Poisson}

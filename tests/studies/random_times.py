@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from fedns.studies.column_rule import ColumnRule
 from fedns.studies.study import Study
+from fedns.studies.tables.column_rule import ColumnRule
 
 _GONE = 1e-12  # of a column's sum of squares over all rows: R's coxph has 1.8e-12
 _LEVELS = {"arm": ("a", "b"), "kind": ("city", "country", "teaching")}

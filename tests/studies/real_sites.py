@@ -9,15 +9,15 @@ from pathlib import Path
 
 from tests.processes import PATIENCE_SECONDS
 
-from fedns.comparison.federation_demo import _PERMIT, site_processes
 from fedns.federation.config import EXPERIMENT_FILE, SITE_FILE, read_experiment
 from fedns.federation.coordinator.coordinate import open_transport
 from fedns.federation.processes import free_port
 from fedns.federation.protocol.transport import Transport
 from fedns.federation.provision import init_federation
+from fedns.lab.comparison.federation_demo import _PERMIT, site_processes
 from fedns.runs.spec import Spec
 from fedns.studies.federated import fit_federation
-from fedns.studies.model.estimate import StudyFit
+from fedns.studies.fitting.estimate import StudyFit
 from fedns.studies.study import Study
 
 SITES = ("north", "south", "west", "east", "centre")

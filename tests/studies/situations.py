@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from fedns.studies.column_rule import ColumnRule
 from fedns.studies.study import Study
+from fedns.studies.tables.column_rule import ColumnRule
 
 Tables = dict[str, pd.DataFrame]
 STUDY = Study("ill ~ age + dose + arm + sex", "binomial", event=("case",), non_event=("control",))

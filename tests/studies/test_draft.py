@@ -10,10 +10,10 @@ import statsmodels.formula.api as smf
 from statsmodels.genmod.families import Binomial
 
 from fedns.core.errors import DataError
-from fedns.data.files.frames import read_frame
 from fedns.studies.draft import draft_study, draft_text
 from fedns.studies.fit import fit_study
 from fedns.studies.study import Study
+from fedns.studies.tables.files.frames import read_frame
 
 
 def drafted(frames, tmp_path, outcome=None):

@@ -4,13 +4,13 @@ import numpy as np
 import pandas as pd
 import pytest
 import statsmodels.api as sm
-from tests.problems.test_cox import scores_by_loops
+from tests.models.test_cox import scores_by_loops
 from tests.studies.situations import save
 from tests.studies.test_federated import OPEN, Federation
 
 import fedns
 from fedns.federation.site.permissions import Permissions
-from fedns.problems.family import Outcomes
+from fedns.models.family import Outcomes
 from fedns.studies.fit import fit_study
 from fedns.studies.study import Study
 

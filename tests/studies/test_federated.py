@@ -17,7 +17,6 @@ from tests.studies.random_problems import random_problem
 from tests.studies.situations import SITUATIONS, STUDY, save
 
 from fedns.core.errors import DataError, FednsError
-from fedns.data.files.frames import read_frame
 from fedns.federation.config import DataSource, SiteConfig
 from fedns.federation.site.permissions import Permissions
 from fedns.runs.policy import Policy
@@ -26,9 +25,10 @@ from fedns.studies.draft import draft_study
 from fedns.studies.example import write_example
 from fedns.studies.federated import fit_federation
 from fedns.studies.fit import fit_study
-from fedns.studies.model.estimate import SeparationError
+from fedns.studies.fitting.estimate import SeparationError
 from fedns.studies.serve import site_service
 from fedns.studies.study import Study
+from fedns.studies.tables.files.frames import read_frame
 
 # Rows are made up here: limits that need more of them are off, those of the handshake are not.
 OPEN = {

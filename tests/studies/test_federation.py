@@ -9,8 +9,8 @@ from tests.conftest import make_shards
 from tests.federation.in_process import InProcess, run_of, services
 
 import fedns
-from fedns.comparison.federation_demo import Demo, _simulated, prepare, site_processes
 from fedns.federation.provision import init_federation
+from fedns.lab.comparison.federation_demo import Demo, _simulated, prepare, site_processes
 from fedns.studies import federation as module
 
 SHARDS = make_shards(sizes=(150, 150))

@@ -13,9 +13,9 @@ from sklearn.linear_model import LogisticRegression
 from tests.studies.conftest import made_up
 
 from fedns.core.termination import Ending
-from fedns.studies.column_rule import ColumnRule
 from fedns.studies.fit import fit_study
 from fedns.studies.study import Study
+from fedns.studies.tables.column_rule import ColumnRule
 
 CASE = {"event": ("case",), "non_event": ("control",)}
 

@@ -14,17 +14,17 @@ from tests.studies.situations import save
 from tests.studies.test_federated import OPEN, Federation
 
 from fedns.core.errors import ConfigError, DataError, FednsError
-from fedns.data.files.frames import read_frame
 from fedns.federation.site.permissions import Permissions
+from fedns.reports.fit_page import report
 from fedns.studies.checking import check_table
-from fedns.studies.column_rule import ColumnRule
 from fedns.studies.draft import draft_study, draft_text
 from fedns.studies.fit import fit_study
-from fedns.studies.model.estimate import SeparationError
+from fedns.studies.fitting.estimate import SeparationError
 from fedns.studies.outputs import coefficients_csv, write_fit
-from fedns.studies.pages.fit_page import report
 from fedns.studies.prediction import Model
 from fedns.studies.study import Study
+from fedns.studies.tables.column_rule import ColumnRule
+from fedns.studies.tables.files.frames import read_frame
 
 STUDY = Study("travel ~ age + sex", "multinomial", columns={"travel": ColumnRule(reference="car")})
 NAMES = ("Intercept", "age", "sex[m]")

@@ -13,11 +13,11 @@ from tests.studies.test_federated import Federation
 
 from fedns.cli import main
 from fedns.core.errors import ConfigError
-from fedns.studies.feature_map import MapRule
 from fedns.studies.fit import fit_study
 from fedns.studies.outputs import write_fit
 from fedns.studies.prediction import Model
 from fedns.studies.study import Study
+from fedns.studies.tables.feature_map import MapRule
 
 CASE = {"event": ("case",), "non_event": ("control",)}
 FAMILIES = {

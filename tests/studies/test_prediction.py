@@ -13,11 +13,11 @@ from tests.studies.conftest import made_up
 
 from fedns.cli import main
 from fedns.core.errors import ConfigError, DataError
-from fedns.studies.column_rule import ColumnRule
 from fedns.studies.fit import fit_study
 from fedns.studies.outputs import write_fit
 from fedns.studies.prediction import Model
 from fedns.studies.study import Study
+from fedns.studies.tables.column_rule import ColumnRule
 
 CASE = {"event": ("case",), "non_event": ("control",)}
 

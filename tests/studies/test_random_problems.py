@@ -10,7 +10,7 @@ from tests.studies.random_problems import random_problem, right_answer
 
 from fedns.core.errors import FednsError
 from fedns.studies.fit import fit_study
-from fedns.studies.model.estimate import SeparationError
+from fedns.studies.fitting.estimate import SeparationError
 
 FEW, ALL = 25, 500
 

@@ -13,13 +13,13 @@ from tests.studies.real_sites import SITES, place_table, provision, real_sites
 from tests.studies.situations import SITUATIONS, save
 
 from fedns.cli import main
-from fedns.comparison.federation_demo import site_processes
 from fedns.core.errors import FednsError
-from fedns.studies.column_rule import ColumnRule
-from fedns.studies.feature_map import MapRule
+from fedns.lab.comparison.federation_demo import site_processes
 from fedns.studies.fit import fit_study
 from fedns.studies.inference.estimates import KINDS
 from fedns.studies.study import Study
+from fedns.studies.tables.column_rule import ColumnRule
+from fedns.studies.tables.feature_map import MapRule
 
 CASE = {"event": ("case",), "non_event": ("control",)}
 AGE = {"age": ColumnRule(range=(10.0, 120.0), unit="years")}

@@ -11,12 +11,12 @@ import pytest
 import statsmodels.formula.api as smf
 from statsmodels.genmod.families import Binomial
 
-from fedns.data.files.frames import read_frame
 from fedns.studies.draft import draft_study, draft_text
 from fedns.studies.fit import fit_study
 from fedns.studies.outputs import write_fit
 from fedns.studies.prediction import Model
 from fedns.studies.study import Study
+from fedns.studies.tables.files.frames import read_frame
 
 
 def tables(seed=0, rows=240):

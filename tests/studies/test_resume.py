@@ -14,9 +14,9 @@ from tests.studies.real_sites import place_table, provision
 from tests.studies.situations import STUDY, save
 from tests.studies.test_federated import Federation
 
-from fedns.comparison.federation_demo import site_processes, start_site
 from fedns.core.errors import ConfigError, DataError
 from fedns.federation.coordinator.state import CHECKPOINT_FILE
+from fedns.lab.comparison.federation_demo import site_processes, start_site
 from fedns.studies.federated import fit_federation
 from fedns.studies.fit import fit_study
 

@@ -11,9 +11,9 @@ from tests.studies.situations import NAMES, SITUATIONS
 
 import fedns
 from fedns.core.errors import ConfigError, DataError
-from fedns.data.files.frames import read_frame
 from fedns.studies.fit import fit_study
 from fedns.studies.study import Study
+from fedns.studies.tables.files.frames import read_frame
 
 STATSMODELS = ["Intercept", "age", "dose", "C(arm)[T.low]", "C(arm)[T.placebo]", "C(sex)[T.m]"]
 

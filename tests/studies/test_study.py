@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from fedns.core.errors import ConfigError
-from fedns.studies.column_rule import ColumnRule
 from fedns.studies.study import Study
+from fedns.studies.tables.column_rule import ColumnRule
 
 FULL = """
 title = "Heart"

@@ -53,7 +53,7 @@ def _kind(path: Path) -> str:
         return _kind_of_toml(path)
     if ".json" in suffixes:
         return MODEL
-    from fedns.data.files.frames import SUFFIXES
+    from fedns.studies.tables.files.frames import SUFFIXES
 
     return TABLE if suffixes & SUFFIXES else OTHER
 

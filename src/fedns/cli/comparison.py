@@ -25,12 +25,12 @@ def methods(
 
     With --features, what a client sends in a round is counted by running each method on made-up data of that width.
     """
-    from fedns.comparison.method_pages import Size, methods_page
+    from fedns.lab.comparison.method_pages import Size, methods_page
 
     if markdown:
         typer.echo(methods_page(), nl=False)
         return
-    from fedns.comparison.listings import print_methods
+    from fedns.lab.comparison.listings import print_methods
 
     print_methods(make_console(), None if features is None else Size(features, sketch_size, clients, wire))
 
@@ -65,7 +65,7 @@ def run(
     CONFIG is a TOML file whose settings have the names of the flags, with _ for -. A list in place of a value, or several
     [[cases]], is a sweep: all combinations are run, those that were finished before are not, and one table shows all.
     """
-    from fedns.comparison.sweep import is_sweep
+    from fedns.lab.comparison.sweep import is_sweep
 
     expect("run", (config, SETTINGS))
     overrides = settings if dataset is None else {"dataset": dataset, **settings}
@@ -87,9 +87,9 @@ def reproduce(
 
     Started again after any end, it goes on where it stopped. Ends in a table of verdicts and a report.
     """
-    from fedns.comparison.board import board_for
-    from fedns.paper.command import reproduce as run_everything
-    from fedns.paper.command import verdict_table
+    from fedns.lab.comparison.board import board_for
+    from fedns.lab.paper.command import reproduce as run_everything
+    from fedns.lab.paper.command import verdict_table
 
     folder = Path(out) / "quick" if quick else Path(out)
     if any(part.is_file() for part in (folder, *folder.parents)):
@@ -106,10 +106,10 @@ def reproduce(
 
 def run_comparison(spec: Spec, quiet: bool, cluster: str | None, overwrite: bool) -> None:
     """Compare, write the results, and show them."""
-    from fedns.comparison.compare import compare as run_all
-    from fedns.comparison.display import display_for
-    from fedns.comparison.listings import print_outcome
-    from fedns.comparison.outputs import write_outputs
+    from fedns.lab.comparison.compare import compare as run_all
+    from fedns.lab.comparison.display import display_for
+    from fedns.lab.comparison.listings import print_outcome
+    from fedns.lab.comparison.outputs import write_outputs
 
     comparison = run_all(spec, display_for(make_console(stderr=True), quiet), cluster=cluster, overwrite=overwrite)
     if not comparison.runs:
@@ -125,9 +125,9 @@ def run_comparison(spec: Spec, quiet: bool, cluster: str | None, overwrite: bool
 
 def run_sweep(config: Path, overrides: dict[str, Any], quiet: bool, cluster: str | None, overwrite: bool) -> None:
     """Run what is left of a sweep, and show all of it."""
-    from fedns.comparison.board import board_for
-    from fedns.comparison.sweep import read_sweep, sweep_table
-    from fedns.comparison.sweep import run_sweep as run_all
+    from fedns.lab.comparison.board import board_for
+    from fedns.lab.comparison.sweep import read_sweep, sweep_table
+    from fedns.lab.comparison.sweep import run_sweep as run_all
 
     sweep = read_sweep(config, overrides)
     board = board_for(make_console(stderr=True), quiet)

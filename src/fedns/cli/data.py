@@ -13,7 +13,7 @@ data_app = typer.Typer(help="Download data sets.", no_args_is_help=True)
 
 def datasets() -> None:
     """What data can be used here, with shapes."""
-    from fedns.comparison.listings import print_datasets
+    from fedns.lab.comparison.listings import print_datasets
 
     print_datasets(make_console())
 
@@ -27,7 +27,7 @@ def fetch(
 
     NAMES are those of the collection: phishing cod-rna covtype SUSY a9a w8a ... They load by the same names afterwards.
     """
-    from fedns.data.collection.fetch import fetch as download
+    from fedns.lab.data.collection.fetch import fetch as download
 
     for path in download(names, base_url=url):
         typer.echo(path)

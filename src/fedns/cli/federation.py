@@ -12,7 +12,7 @@ import typer
 from fedns import __version__
 from fedns.cli.arguments import EXPERIMENT, SITE, STUDY, expect
 from fedns.cli.options import SETTINGS, Overwrite, Quiet, log_to_console, make_console, option
-from fedns.transports import BUILT_IN
+from fedns.federation.transports import BUILT_IN
 
 DEFAULT_ENGINE = BUILT_IN[0].name
 Engine = Annotated[str, option(f"{' or '.join(engine.name for engine in BUILT_IN)}.", DEFAULT_ENGINE)]
@@ -134,7 +134,7 @@ def demo_federation(
 ) -> None:
     """Start a whole federation on this machine, with TLS and keys, train, and compare with the simulator."""
     from fedns.cli.federation_commands import methods_to_show, run_demonstration
-    from fedns.comparison.federation_demo import Demo
+    from fedns.lab.comparison.federation_demo import Demo
 
     folder = out or Path("runs") / f"federation-{engine}"
     demo = Demo(engine, folder, sites, methods_to_show(methods), dataset, rounds, wire, sketch_size, overwrite)

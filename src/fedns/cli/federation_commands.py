@@ -8,19 +8,19 @@ from pathlib import Path
 
 from rich.console import Console
 
-from fedns.algorithms import METHODS
-from fedns.comparison.federation_demo import Demo, Shown, run_demo
 from fedns.core.errors import ConfigError
 from fedns.core.termination import Ending
 from fedns.federation.config import EXPERIMENT_FILE, read_experiment
 from fedns.federation.coordinator.coordinate import Watcher, coordinate, open_transport
-from fedns.federation.coordinator.influence_report import apart_sentence
 from fedns.federation.coordinator.metrics import serve_metrics
-from fedns.federation.coordinator.report import write_report
 from fedns.federation.coordinator.state import needing_disk
-from fedns.federation.coordinator.view import site_table, view_on
 from fedns.federation.processes import ended_by_sigterm
-from fedns.reporting.terminal import say, text_table
+from fedns.lab.comparison.federation_demo import Demo, Shown, run_demo
+from fedns.methods import METHODS
+from fedns.reports.influence_part import apart_sentence
+from fedns.reports.run_page import write_report
+from fedns.reports.terminal import say, text_table
+from fedns.reports.view import site_table, view_on
 from fedns.studies.federated import fit_federation
 from fedns.studies.inference.fitted import StudyFit
 from fedns.studies.study import Study

@@ -12,7 +12,7 @@ from fedns.cli.options import Overwrite, Quiet, option
 from fedns.core.errors import ConfigError, unknown
 
 if TYPE_CHECKING:
-    from fedns.data.files.frames import Frame
+    from fedns.studies.tables.files.frames import Frame
 
 SiteColumn = Annotated[str | None, option("Column that names the site of each row, in one table of all.")]
 SmallestCount = Annotated[int, option("Smaller groups are neither named nor counted in the handshake.", 5)]
@@ -65,11 +65,11 @@ def check(
     STUDY is the study's TOML file, TABLE the site's table. Says which rows are used and why others are not, what each column
     holds, what would leave, what the owner's limits say to that, and what stands in the way.
     """
-    from fedns.data.files.frames import read_frame
     from fedns.federation.config import SiteConfig
     from fedns.federation.site.serve import found_device
     from fedns.studies.checking import check_table
     from fedns.studies.study import Study
+    from fedns.studies.tables.files.frames import read_frame
 
     expect("check", (study, STUDY), (table, TABLE))
     if site is not None:
@@ -149,7 +149,7 @@ def predict(
     MODEL is the model.json of a fit. TABLE is a file with its columns; the outcome is not needed.
     """
     from fedns.core.files import write_whole
-    from fedns.reporting.results import Results
+    from fedns.runs.results import Results
     from fedns.studies.inference.table import reference_pairs
     from fedns.studies.prediction import Model
 
@@ -183,8 +183,8 @@ def what_left(
     """
     from fedns.federation.config import SiteConfig
     from fedns.federation.site.service import LEDGER_FILE
-    from fedns.reporting.results import Results
-    from fedns.studies.pages.what_left import RESULTS, WHAT_LEFT_FILE, what_left_text, write_what_left
+    from fedns.reports.what_left import RESULTS, WHAT_LEFT_FILE, what_left_text, write_what_left
+    from fedns.runs.results import Results
     from fedns.studies.site_lines import read_lines
 
     expect("what-left", (config, SITE))
@@ -199,7 +199,7 @@ def what_left(
 
 def _frames(tables: list[Path], site_column: str | None) -> dict[str, Frame]:
     """The table of each site, by the name of its file or the value in the column of sites."""
-    from fedns.data.files.frames import read_frame, split_frame
+    from fedns.studies.tables.files.frames import read_frame, split_frame
 
     paths = [path for table in tables for path in (_inside(table) if table.is_dir() else [table])]
     if site_column is not None:
@@ -216,7 +216,7 @@ def _frames(tables: list[Path], site_column: str | None) -> dict[str, Frame]:
 
 
 def _inside(folder: Path) -> list[Path]:
-    from fedns.data.files.frames import SUFFIXES
+    from fedns.studies.tables.files.frames import SUFFIXES
 
     found = sorted(path for path in folder.iterdir() if SUFFIXES & set(path.suffixes))
     if not found:

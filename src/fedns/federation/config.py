@@ -11,9 +11,9 @@ from fedns.core.files import checked_name
 from fedns.federation.protocol.transport import Engine
 from fedns.federation.reachable import days_left, expiring
 from fedns.federation.site.permissions import Permissions
+from fedns.federation.transports import TRANSPORTS
 from fedns.runs.settings import filled, read_toml
 from fedns.runs.spec import Spec
-from fedns.transports import TRANSPORTS
 
 log = logging.getLogger("fedns.federation")
 SITE_FILE, EXPERIMENT_FILE, CREDENTIALS_FOLDER = "site.toml", "experiment.toml", "credentials"

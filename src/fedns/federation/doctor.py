@@ -14,8 +14,6 @@ import numpy as np
 
 from fedns.core.errors import FednsError
 from fedns.core.shards import Shards
-from fedns.data.files.frames import SUFFIXES, read_frame
-from fedns.data.files.opening import format_suffix
 from fedns.federation.config import CREDENTIALS_FOLDER, SiteConfig, engine_named, read_experiment
 from fedns.federation.coordinator.state import CHECKPOINT_FILE
 from fedns.federation.processes import refuse_taken_port
@@ -27,6 +25,8 @@ from fedns.federation.site.rows import budget_of, read_from_disk, site_shards
 from fedns.federation.site.serve import found_device, limits_of
 from fedns.runs.settings import read_toml
 from fedns.runs.spec import Spec
+from fedns.studies.tables.files.frames import SUFFIXES, read_frame
+from fedns.studies.tables.files.opening import format_suffix
 
 SPARE_BYTES = 200 << 20  # of disk and memory, beside what the rows take
 COPIES = 3  # of the rows: as read, as kept on disk and mapped, as worked on

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from fedns.algorithms.fedndes import FedNDES
 from fedns.core.algorithm import Algorithm
 from fedns.core.clients import Handler
 from fedns.core.cohort import register
 from fedns.core.errors import ConfigError
+from fedns.methods.fedndes import FedNDES
+from fedns.models.evaluation import evaluate_locally
+from fedns.models.losses import LOSSES
+from fedns.models.penalties import Ridge
+from fedns.models.problem import Problem
 from fedns.numerics.backend import default, on_device
-from fedns.problems.evaluation import evaluate_locally
-from fedns.problems.losses import LOSSES
-from fedns.problems.penalties import Ridge
-from fedns.problems.problem import Problem
 from fedns.runs.methods import parse_method
 from fedns.runs.spec import Spec
 from fedns.sketches import SJLT, Sketch

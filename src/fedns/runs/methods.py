@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
 from typing import Any, get_type_hints
 
-from fedns.algorithms import METHODS
-from fedns.algorithms.searches import SEARCHES, Search
 from fedns.core.algorithm import Algorithm
 from fedns.core.checked import alternatives_of, parsed
 from fedns.core.errors import ConfigError, unknown
+from fedns.methods import METHODS
+from fedns.methods.searches import SEARCHES, Search
 from fedns.sketches import DEFAULT_SIZE, SKETCHES, Sketch
 
 

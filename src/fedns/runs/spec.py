@@ -235,12 +235,12 @@ COMPARED = tuple(f.name for f in fields(Spec) if f.name in _SHARED or f.name not
 def _check_names(spec: Spec) -> None:
     # Imported here so that a command line that only shows its help does not load the kernels.
     from fedns.core.messages import WIRE_PRECISIONS
-    from fedns.data.missing import MISSING_RULES
-    from fedns.data.scaling import SCALINGS
+    from fedns.models.losses import LOSSES
     from fedns.numerics.backend import DEVICES
-    from fedns.problems.losses import LOSSES
     from fedns.runs.methods import parse_methods
     from fedns.sketches import SKETCHES
+    from fedns.studies.tables.missing import MISSING_RULES
+    from fedns.studies.tables.scaling import SCALINGS
 
     choices: dict[str, tuple[str | None, ...]] = {
         "device": (None, *DEVICES),

@@ -24,9 +24,9 @@ from fedns.core.errors import ConfigError, FednsError
 from fedns.core.messages import Message
 from fedns.core.run import Evaluation
 from fedns.core.shards import Shards
+from fedns.models.evaluation import EvaluationPoint, evaluate_locally
 from fedns.numerics import parallel
 from fedns.numerics.linalg import single_threaded_blas
-from fedns.problems.evaluation import EvaluationPoint, evaluate_locally
 from fedns.simulation.answering import MEMORY_BUDGET_BYTES, LocalClients
 
 SCHEME = "dask://"

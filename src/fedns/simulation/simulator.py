@@ -20,11 +20,11 @@ from fedns.core.messages import Message
 from fedns.core.run import Evaluation, refuse_too_large, run
 from fedns.core.shards import Shards
 from fedns.core.termination import Stop
+from fedns.models.problem import Problem
+from fedns.models.reference import Optimum, pooled_optimum
 from fedns.numerics import parallel
 from fedns.numerics.backend import on_device
 from fedns.numerics.linalg import single_threaded_blas
-from fedns.problems.problem import Problem
-from fedns.problems.reference import Optimum, pooled_optimum
 from fedns.simulation.answering import MEMORY_BUDGET_BYTES, LocalClients
 from fedns.simulation.cluster import ClusterCohort
 

@@ -7,21 +7,21 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedns.core.encoding import Envelope, encode
-from fedns.data.files.frames import Frame
+from fedns.core.numbers import bytes_text
 from fedns.federation.site.explain import meaning
 from fedns.federation.site.permissions import Permissions
 from fedns.numerics.linalg import packed_size
-from fedns.reporting.numbers import bytes_text
 from fedns.runs.methods import parse_method
 from fedns.studies.fit import coded_shards
-from fedns.studies.model.design import Design
-from fedns.studies.model.estimate import method_text
-from fedns.studies.schema.agreement import first_agreement
-from fedns.studies.schema.conflicts import conflicts
-from fedns.studies.schema.handshake import TableDescription
-from fedns.studies.schema.site_table import SiteTable
-from fedns.studies.schema.summary import packed, summary_of
+from fedns.studies.fitting.estimate import method_text
+from fedns.studies.handshake.agreement import first_agreement
+from fedns.studies.handshake.conflicts import conflicts
+from fedns.studies.handshake.handshake import TableDescription
+from fedns.studies.handshake.site_table import SiteTable
+from fedns.studies.handshake.summary import packed, summary_of
 from fedns.studies.study import Study
+from fedns.studies.tables.design import Design
+from fedns.studies.tables.files.frames import Frame
 
 
 @dataclass(frozen=True)

@@ -10,16 +10,16 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from fedns.core.errors import DataError, unknown
-from fedns.data.files.frames import Frame
-from fedns.studies.column_rule import ColumnRule
-from fedns.studies.model.formula import quoted
-from fedns.studies.schema.agreement import level_order
-from fedns.studies.schema.conflicts import conflicts
-from fedns.studies.schema.recognition import SENTENCES, looks_like, sentinel_in
-from fedns.studies.schema.site_table import SiteTable
-from fedns.studies.schema.spread import far_apart
-from fedns.studies.schema.summary import Summary, summary_of
+from fedns.studies.handshake.agreement import level_order
+from fedns.studies.handshake.conflicts import conflicts
+from fedns.studies.handshake.recognition import SENTENCES, looks_like, sentinel_in
+from fedns.studies.handshake.site_table import SiteTable
+from fedns.studies.handshake.spread import far_apart
+from fedns.studies.handshake.summary import Summary, summary_of
 from fedns.studies.study import Study
+from fedns.studies.tables.column_rule import ColumnRule
+from fedns.studies.tables.files.frames import Frame
+from fedns.studies.tables.formula import quoted
 
 OUTCOMES = ("outcome", "y", "target", "label", "disease", "status", "event", "response", "diagnosis", "class")
 EVENTS = ("yes", "case", "1", "true", "event", "positive", "disease", "ill", "sick", "dead", "died", "present", "2")

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from fedns.numerics.rng import generator
-from fedns.reporting.results import Results
+from fedns.runs.results import Results
 
 HOSPITALS = {"aarau": 199, "basel": 172, "chur": 120, "davos": 150}  # enough for what sites permit unless told otherwise
 _COLUMNS = ("age", "sex", "chest_pain", "ex_angina", "chol", "max_hr", "disease")

@@ -22,20 +22,20 @@ from fedns.federation.coordinator.recorder import LEDGER_FILE, RECORDS, Recorder
 from fedns.federation.coordinator.state import CHECKPOINT_FILE, EPOCH_FILE, RunState, checkpoint_in, needing_disk
 from fedns.federation.protocol.absence import FederationError, SitesLost
 from fedns.federation.protocol.transport import Transport
+from fedns.models.losses import Squared
+from fedns.models.problem import Problem
 from fedns.numerics.linalg import single_threaded_blas
-from fedns.problems.losses import Squared
-from fedns.problems.problem import Problem
-from fedns.reporting.results import Results
 from fedns.runs.policy import Policy
+from fedns.runs.results import Results
 from fedns.runs.settings import filled
 from fedns.runs.spec import Spec
+from fedns.studies.fitting.estimate import SeparationError, algorithm_of, estimate, method_text, problem_of
+from fedns.studies.fitting.start import Look, first_look
+from fedns.studies.handshake.handshake import Agreed, shake_hands
 from fedns.studies.inference.fitted import StudyFit
-from fedns.studies.model.design import Design
-from fedns.studies.model.estimate import SeparationError, algorithm_of, estimate, method_text, problem_of
-from fedns.studies.model.start import Look, first_look
-from fedns.studies.schema.handshake import Agreed, shake_hands
 from fedns.studies.site_lines import read_lines
 from fedns.studies.study import Study
+from fedns.studies.tables.design import Design
 
 START_FILE = "start.npy"
 RESULTS = "fit over sites"

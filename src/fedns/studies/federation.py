@@ -17,11 +17,11 @@ from fedns.federation.coordinator.cohort import NetworkedCohort
 from fedns.federation.coordinator.coordinate import Watcher, coordinate, open_transport
 from fedns.federation.coordinator.link import Link
 from fedns.federation.coordinator.recorder import Recorder
-from fedns.federation.coordinator.report import write_report
 from fedns.federation.coordinator.state import RunState
 from fedns.federation.protocol.absence import FederationError
 from fedns.federation.protocol.transport import Transport
-from fedns.reporting.results import Results
+from fedns.reports.run_page import write_report
+from fedns.runs.results import Results
 from fedns.runs.spec import OVER_SITES, Spec
 from fedns.studies.federated import RESULTS, fit_federation
 from fedns.studies.inference.fitted import StudyFit

@@ -15,18 +15,18 @@ from fedns.core.errors import ConfigError, DataError
 from fedns.core.history import Observer
 from fedns.core.meter import Meter
 from fedns.core.shards import Shards
-from fedns.data.files.frames import Frame, read_frame
+from fedns.models.losses import Squared
+from fedns.models.problem import Problem
 from fedns.numerics.linalg import single_threaded_blas
-from fedns.problems.losses import Squared
-from fedns.problems.problem import Problem
+from fedns.studies.fitting.estimate import algorithm_of, estimate, problem_of
+from fedns.studies.handshake.handshake import TableShards, shake_hands
+from fedns.studies.handshake.site_table import SMALLEST_COUNT, SiteTable
 from fedns.studies.inference.fitted import StudyFit
-from fedns.studies.model.coding import CodedRows, code
-from fedns.studies.model.design import INTERCEPT, Design
-from fedns.studies.model.estimate import algorithm_of, estimate, problem_of
-from fedns.studies.schema.handshake import TableShards, shake_hands
-from fedns.studies.schema.site_table import SMALLEST_COUNT, SiteTable
 from fedns.studies.site_lines import RecordedCohort, SiteLines
 from fedns.studies.study import Study
+from fedns.studies.tables.coding import CodedRows, code
+from fedns.studies.tables.design import INTERCEPT, Design
+from fedns.studies.tables.files.frames import Frame, read_frame
 
 FloatArray = NDArray[np.float64]
 

@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 
 from fedns.core.errors import DataError
 from fedns.core.files import write_whole
-from fedns.reporting.coefficients import coefficients_csv as csv_of
-from fedns.reporting.page import versions
-from fedns.reporting.results import Results
+from fedns.reports.fit_page import report
+from fedns.reports.page import versions
+from fedns.reports.what_left import WHAT_LEFT_FILE, write_what_left
+from fedns.runs.coefficients import coefficients_csv as csv_of
+from fedns.runs.results import Results
+from fedns.studies.handshake.site_table import HIDDEN
 from fedns.studies.inference.estimates import KINDS, Inference
 from fedns.studies.inference.fitted import StudyFit
-from fedns.studies.pages.fit_page import report
-from fedns.studies.pages.what_left import WHAT_LEFT_FILE, write_what_left
-from fedns.studies.schema.site_table import HIDDEN
 
 COEFFICIENTS_FILE, MODEL_FILE, REPORT_FILE = "coefficients.csv", "model.json", "report.html"
 MODEL_FORMAT = 1

@@ -16,15 +16,15 @@ from scipy.special import expit, logit
 
 from fedns.core.errors import ConfigError, DataError, unknown
 from fedns.core.files import csv_text
-from fedns.data.files.frames import Column, Frame, read_frame
+from fedns.studies.handshake.agreement import MISSING_LEVEL, Agreement
+from fedns.studies.handshake.site_table import SiteTable, evaluate
 from fedns.studies.inference.baseline import SiteHazard
 from fedns.studies.inference.distributions import Student
-from fedns.studies.model.coding import code
-from fedns.studies.model.design import Design
-from fedns.studies.model.formula import Factor
-from fedns.studies.schema.agreement import MISSING_LEVEL, Agreement
-from fedns.studies.schema.site_table import SiteTable, evaluate
 from fedns.studies.study import Study
+from fedns.studies.tables.coding import code
+from fedns.studies.tables.design import Design
+from fedns.studies.tables.files.frames import Column, Frame, read_frame
+from fedns.studies.tables.formula import Factor
 
 FloatArray = NDArray[np.float64]
 

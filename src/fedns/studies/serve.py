@@ -9,7 +9,6 @@ from pathlib import Path
 from fedns.core.clients import Handler
 from fedns.core.cohort import register
 from fedns.core.shards import Shards
-from fedns.data.files.frames import Frame, read_frame
 from fedns.federation.config import SiteConfig
 from fedns.federation.site.guard import Guard, admit_coding
 from fedns.federation.site.metrics import watched
@@ -17,25 +16,26 @@ from fedns.federation.site.permissions import small_group
 from fedns.federation.site.rows import holds_a_table, mark_of, site_shards, table_file
 from fedns.federation.site.serve import found_device, limits_of, prepare
 from fedns.federation.site.service import SiteService
-from fedns.problems.evaluation import evaluate_locally
-from fedns.problems.families import family_of
-from fedns.problems.losses import Squared
-from fedns.problems.problem import Problem
+from fedns.models.evaluation import evaluate_locally
+from fedns.models.families import family_of
+from fedns.models.losses import Squared
+from fedns.models.problem import Problem
 from fedns.runs.builder import at_site, computed_on
 from fedns.runs.methods import parse_method
 from fedns.runs.spec import Spec
 from fedns.studies.diagnostics.exchange import scoring_of
 from fedns.studies.fit import coded_shards
+from fedns.studies.fitting.estimate import problem_of
+from fedns.studies.handshake.agreement import Agreement
+from fedns.studies.handshake.handshake import HANDLERS, TableShards
+from fedns.studies.handshake.site_table import SiteTable
 from fedns.studies.inference.baseline import Baseline
 from fedns.studies.inference.exchange import Questions, questions_of
 from fedns.studies.inference.without import look_at_gradients
-from fedns.studies.model.design import Design
-from fedns.studies.model.estimate import problem_of
 from fedns.studies.row_sets import RowSets
-from fedns.studies.schema.agreement import Agreement
-from fedns.studies.schema.handshake import HANDLERS, TableShards
-from fedns.studies.schema.site_table import SiteTable
 from fedns.studies.study import Study
+from fedns.studies.tables.design import Design
+from fedns.studies.tables.files.frames import Frame, read_frame
 
 log = logging.getLogger("fedns.site")
 

@@ -14,13 +14,13 @@ from typing import Any
 
 from fedns.core.checked import Checked
 from fedns.core.errors import ConfigError, unknown
-from fedns.problems.families import FAMILIES
-from fedns.problems.family import Family, Outcomes
+from fedns.models.families import FAMILIES
+from fedns.models.family import Family, Outcomes
 from fedns.runs.settings import read_toml
-from fedns.studies.column_rule import ColumnRule
-from fedns.studies.feature_map import MapRule
-from fedns.studies.model.formula import Formula, parse_formula, term_text
-from fedns.studies.reading import labels_of, number_of, refuse_unknown, table_of
+from fedns.studies.tables.column_rule import ColumnRule
+from fedns.studies.tables.feature_map import MapRule
+from fedns.studies.tables.formula import Formula, parse_formula, term_text
+from fedns.studies.tables.reading import labels_of, number_of, refuse_unknown, table_of
 
 MISSING_RULES = ("refuse", "complete", "mean")
 ALIASED_RULES = ("drop", "refuse")

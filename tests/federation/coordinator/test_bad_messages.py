@@ -8,11 +8,6 @@ import pytest
 from tests.conftest import make_shards
 from tests.federation.in_process import Federation, run_of
 
-from fedns.algorithms.auto.messages import ColumnScales, HessianRoot
-from fedns.algorithms.curvature import SketchedCurvature
-from fedns.algorithms.fednl import Correction, InitialHessian, InitialModel
-from fedns.algorithms.newton import Curvature
-from fedns.algorithms.searches import LossesAlong
 from fedns.core.cohort import Registration
 from fedns.core.encoding import decode, encode
 from fedns.core.errors import MessageError
@@ -21,8 +16,13 @@ from fedns.core.shards import Shards
 from fedns.federation.protocol.absence import FederationError
 from fedns.federation.protocol.packets import ANSWER, REFUSAL, Packet
 from fedns.federation.protocol.transport import Arrival
+from fedns.methods.auto.messages import ColumnScales, HessianRoot
+from fedns.methods.curvature import SketchedCurvature
+from fedns.methods.fednl import Correction, InitialHessian, InitialModel
+from fedns.methods.newton import Curvature
+from fedns.methods.searches import LossesAlong
+from fedns.models.evaluation import LocalEvaluation
 from fedns.numerics.coding import encode_integers
-from fedns.problems.evaluation import LocalEvaluation
 from fedns.runs.policy import Policy
 
 SHARDS = make_shards(sizes=(90, 60, 150))

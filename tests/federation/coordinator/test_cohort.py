@@ -7,11 +7,11 @@ from tests.conftest import make_shards
 from tests.federation.in_process import Federation, run_of
 
 import fedns
-from fedns.algorithms import METHODS
 from fedns.core.encoding import handler_named_in
 from fedns.federation.coordinator import cohort as networked
 from fedns.federation.coordinator import link
 from fedns.federation.protocol.packets import OPEN, Packet
+from fedns.methods import METHODS
 from fedns.runs.builder import algorithm_of, problem_of
 from fedns.runs.policy import Policy
 

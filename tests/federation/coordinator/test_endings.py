@@ -14,13 +14,13 @@ from fedns.core.encoding import Envelope, encode
 from fedns.core.messages import WIRE_PRECISIONS
 from fedns.core.termination import Ending
 from fedns.federation.coordinator.coordinate import coordinate
-from fedns.federation.coordinator.report import COEFFICIENTS_FILE, REPORT_FILE
 from fedns.federation.processes import EngineError, EngineLost
 from fedns.federation.protocol.packets import ASK, OPEN, OVERFLOW, Packet
 from fedns.federation.site.permissions import Permissions
-from fedns.problems.evaluation import EvaluationPoint
-from fedns.reporting.coefficients import COLUMNS
+from fedns.models.evaluation import EvaluationPoint
+from fedns.reports.run_page import COEFFICIENTS_FILE, REPORT_FILE
 from fedns.runs.builder import algorithm_of, caution, caution_of_size, problem_of
+from fedns.runs.coefficients import COLUMNS
 from fedns.runs.policy import Policy
 from fedns.simulation.simulator import simulate
 

@@ -21,11 +21,11 @@ from fedns.core.errors import ConfigError, MessageError
 from fedns.core.messages import Discloses
 from fedns.core.shards import Shards
 from fedns.federation.coordinator.influence import FinalAnswers, geometric_median, influences
-from fedns.federation.coordinator.influence_report import apart_sentence, influence_table
 from fedns.federation.coordinator.robust import RULES, combined, trimmed_mean
 from fedns.federation.protocol.absence import FederationError
 from fedns.federation.protocol.packets import ANSWER, Packet
-from fedns.problems.evaluation import evaluate_locally
+from fedns.models.evaluation import evaluate_locally
+from fedns.reports.influence_part import apart_sentence, influence_table
 from fedns.runs.builder import algorithm_of
 from fedns.runs.policy import Policy
 

@@ -7,7 +7,6 @@ import pytest
 from tests.conftest import make_shards
 from tests.federation.in_process import Federation, run_of
 
-from fedns.algorithms.searches import LossesAlong
 from fedns.core.errors import MessageError
 from fedns.federation.coordinator import cohort, link
 from fedns.federation.coordinator.link import LONGEST_SENTENCE, Link
@@ -15,6 +14,7 @@ from fedns.federation.coordinator.state import RunState
 from fedns.federation.protocol.absence import FederationError, SiteRefuses
 from fedns.federation.protocol.packets import ANSWER, ASK, KINDS, OPEN, OVERFLOW, REFUSAL, UNABLE, Packet, kind_of
 from fedns.federation.protocol.transport import Arrival, failed_with, not_connected, too_late
+from fedns.methods.searches import LossesAlong
 from fedns.runs.policy import LARGEST_BYTES, Policy
 
 SHARDS = make_shards(sizes=(90, 60, 150))

@@ -22,10 +22,10 @@ from fedns.core.termination import Ending
 from fedns.federation.coordinator import cohort as networked
 from fedns.federation.coordinator import link
 from fedns.federation.coordinator.coordinate import Result
-from fedns.federation.coordinator.report import write_report
 from fedns.federation.coordinator.status import SiteStatus
 from fedns.federation.protocol.absence import FederationError
-from fedns.problems.evaluation import EvaluationPoint, evaluate_locally
+from fedns.models.evaluation import EvaluationPoint, evaluate_locally
+from fedns.reports.run_page import write_report
 from fedns.runs.policy import WORDS, Policy
 
 SHARDS = make_shards(sizes=(90, 60, 150))

@@ -10,10 +10,10 @@ import pytest
 from tests.conftest import make_shards
 from tests.federation.in_process import Federation, run_of
 
-from fedns.algorithms import METHODS
 from fedns.core.errors import ConfigError, DataError
 from fedns.core.files import write_whole
 from fedns.federation.coordinator.state import CHECKPOINT_FILE, EPOCH_FILE, RunState
+from fedns.methods import METHODS
 from fedns.runs.policy import Policy
 
 FEDERATED = [name for name in METHODS if not METHODS[name].pooled]
@@ -149,7 +149,7 @@ def test_another_file_is_damaged(data, tmp_path):
     "change",
     [
         {"fedns_checkpoint": 1},
-        {"state_kind": "fedns.algorithms.gone.State"},
+        {"state_kind": "fedns.methods.gone.State"},
         {"state_kind": "fedns.core.algorithm.State"},  # one with other fields
         {"state": ""},
         {"agreed": '{"method":"fedns"}'},

@@ -13,7 +13,7 @@ from fedns.core.termination import Ending
 from fedns.federation.coordinator import link
 from fedns.federation.coordinator.metrics import Metrics, serve_metrics
 from fedns.federation.coordinator.status import SiteStatus
-from fedns.federation.coordinator.view import LineView, LiveView, view_on
+from fedns.reports.view import LineView, LiveView, view_on
 
 STATUSES = [
     SiteStatus("north", "answered", answers=4, uplink_bytes=1200, downlink_bytes=300, heard=time.time()),

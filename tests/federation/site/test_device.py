@@ -13,9 +13,9 @@ from tests.numerics.gpu.device import needs_device
 from fedns.cli.app import main
 from fedns.federation import doctor
 from fedns.federation.config import DataSource, SiteConfig
+from fedns.models.cox import Cox
+from fedns.models.problem import Problem
 from fedns.numerics.errors import BackendError
-from fedns.problems.cox import Cox
-from fedns.problems.problem import Problem
 from fedns.runs.builder import computed_on
 from fedns.studies.example import write_example
 from fedns.studies.federated import fit_federation

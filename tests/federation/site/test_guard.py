@@ -11,8 +11,6 @@ from tests.conftest import dense_features, make_shards
 from tests.federation.in_process import Federation, run_of
 
 import fedns
-from fedns.algorithms.curvature import Model
-from fedns.algorithms.searches import Ray
 from fedns.core.shards import Shards
 from fedns.federation.site.answering import Answering
 from fedns.federation.site.budget import Budget, fingerprint
@@ -20,9 +18,11 @@ from fedns.federation.site.concentration import Concentration, PartOfRows, Table
 from fedns.federation.site.explain import meaning
 from fedns.federation.site.guard import Guard, Question, points_of
 from fedns.federation.site.permissions import Permissions, Refusal, permit_table
+from fedns.methods.curvature import Model
+from fedns.methods.searches import Ray
+from fedns.models.losses import LOSSES, Poisson, Squared
+from fedns.models.problem import Problem
 from fedns.numerics.cpu.backend import CpuBackend
-from fedns.problems.losses import LOSSES, Poisson, Squared
-from fedns.problems.problem import Problem
 
 
 def guard_over(shards, folder, **changes):

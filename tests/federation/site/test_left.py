@@ -11,7 +11,6 @@ from tests.attacks.attacker import Attacker, Refused
 from tests.attacks.study_site import StudySite
 from tests.federation.in_process import OPEN_HANDED, Federation, one_client, run_of
 
-from fedns.algorithms.curvature import Model
 from fedns.cli.app import main
 from fedns.core.encoding import WIRE_PRECISIONS, Envelope, encode
 from fedns.core.registry import Registry
@@ -22,6 +21,7 @@ from fedns.federation.protocol.transport import Engine
 from fedns.federation.site.budget import Budget, Spent, fingerprint
 from fedns.federation.site.explain import Need, level_of, meaning_for_studies, spending, what_left
 from fedns.federation.site.permissions import Permissions
+from fedns.methods.curvature import Model
 from fedns.runs.methods import parse_method
 
 ROWS, COLUMNS = 60, 3

@@ -15,9 +15,6 @@ from tests.attacks.conftest import passes
 from tests.attacks.study_site import StudySite
 from tests.processes import PATIENCE_SECONDS
 
-from fedns.algorithms.auto.messages import Move
-from fedns.algorithms.curvature import Model, SketchRequest
-from fedns.algorithms.fedavg import CandidateModels, Candidates, SmoothnessRequest
 from fedns.core.shards import Shards
 from fedns.federation.site import answering as answers
 from fedns.federation.site import budget as budgets
@@ -30,8 +27,11 @@ from fedns.federation.site.explain import meaning
 from fedns.federation.site.guard import Guard, hash_of
 from fedns.federation.site.permissions import Refusal
 from fedns.federation.site.secret_seed import site_secret
-from fedns.problems.losses import Poisson
-from fedns.problems.problem import Problem
+from fedns.methods.auto.messages import Move
+from fedns.methods.curvature import Model, SketchRequest
+from fedns.methods.fedavg import CandidateModels, Candidates, SmoothnessRequest
+from fedns.models.losses import Poisson
+from fedns.models.problem import Problem
 
 assert passes  # a fixture: every pass over rows that is made
 

@@ -6,10 +6,10 @@ from tests.conftest import make_shards
 
 from fedns.federation.site.concentration import squared_norms
 from fedns.federation.site.local_path import steps_of
+from fedns.models.problem import Problem
+from fedns.models.softmax import Softmax
 from fedns.numerics.backend import LocalSteps
 from fedns.numerics.rng import stream_keys
-from fedns.problems.problem import Problem
-from fedns.problems.softmax import Softmax
 
 
 @pytest.mark.parametrize("sparse", [False, True])

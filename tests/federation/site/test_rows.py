@@ -10,16 +10,16 @@ import scipy.sparse
 
 from fedns.core.errors import DataError
 from fedns.core.shards import Shards
-from fedns.data.datasets import load
 from fedns.federation.config import DataSource, SiteConfig
 from fedns.federation.site import rows as shard_cache
 from fedns.federation.site.budget import fingerprint
 from fedns.federation.site.rows import read_from_disk, site_shards
+from fedns.lab.data.datasets import load
+from fedns.models.problem import Problem
 from fedns.numerics import memory
 from fedns.numerics import rows as storage
 from fedns.numerics.packed import PackedRows
 from fedns.numerics.rows import DenseRows, SparseRows
-from fedns.problems.problem import Problem
 
 LIBSVM = "".join(f"{(-1) ** i} {1 + i % 50}:{0.1 * (i + 1)} {60 + i % 7}:{-1.5 * i - 1}\n" for i in range(80))
 CSV = "age,dose,w,y\n" + "".join(f"{20 + i},{0.25 * i},{1 + i % 3},{'yes' if i % 4 else 'no'}\n" for i in range(40))

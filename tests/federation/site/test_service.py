@@ -8,10 +8,6 @@ import pytest
 from tests.conftest import make_shards
 from tests.federation.in_process import OPEN_HANDED, Federation, InProcess, run_of
 
-from fedns.algorithms.curvature import Model, SketchRequest
-from fedns.algorithms.fedavg import SmoothnessRequest
-from fedns.algorithms.fednl import Correction, LearnRequest
-from fedns.algorithms.searches import Ray
 from fedns.core.clients import on_client
 from fedns.core.cohort import Hello, Registration
 from fedns.core.encoding import Envelope, decode, encode
@@ -22,8 +18,12 @@ from fedns.federation.protocol.absence import FederationError
 from fedns.federation.protocol.packets import ANSWER, ASK, OPEN, OVERFLOW, REFUSAL, Packet
 from fedns.federation.site.memory import RunMemory
 from fedns.federation.site.service import LEDGER_FILE, SiteService
-from fedns.problems.effective_dimension import CurvatureProbe
-from fedns.problems.maps.landmarks import LandmarkRequest
+from fedns.methods.curvature import Model, SketchRequest
+from fedns.methods.exchanges.effective_dimension import CurvatureProbe
+from fedns.methods.exchanges.landmarks import LandmarkRequest
+from fedns.methods.fedavg import SmoothnessRequest
+from fedns.methods.fednl import Correction, LearnRequest
+from fedns.methods.searches import Ray
 from fedns.runs.builder import at_site
 from fedns.runs.policy import Policy
 

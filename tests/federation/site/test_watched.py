@@ -15,9 +15,9 @@ from fedns.core.shards import Shards
 from fedns.federation.site.answering import Answering
 from fedns.federation.site.guard import Guard, Question
 from fedns.federation.site.permissions import Permissions, Refusal
+from fedns.models.problem import Problem
 from fedns.numerics.backend import Backend, LocalSteps
 from fedns.numerics.rng import stream_keys
-from fedns.problems.problem import Problem
 from fedns.sketches import Gaussian
 
 ROOT = Path(fedns.__file__).parent

@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
+from fedns.models.losses import LOSSES, Logistic
 from fedns.numerics.cpu import pointwise
 from fedns.numerics.cpu.jit import jit
-from fedns.problems.losses import LOSSES, Logistic
 
 
 def margins_and_labels(count=20001, spread=40.0):
@@ -59,7 +59,7 @@ def test_a_caller_that_reorders_sums_does_not_change_the_exponential():
 
 ROW_BY_ROW = [
     kind() for kind in LOSSES.values() if kind.has_root
-]  # Cox's likelihood is no sum over rows: tests/problems/test_cox.py
+]  # Cox's likelihood is no sum over rows: tests/models/test_cox.py
 
 
 @pytest.mark.parametrize("loss", ROW_BY_ROW, ids=lambda loss: loss.name)

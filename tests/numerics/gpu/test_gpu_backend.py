@@ -7,10 +7,10 @@ from tests.numerics.gpu.device import SIZES, coefficients, needs_device, on, sha
 
 import fedns
 from fedns.core.shards import Shards
+from fedns.models.losses import LOSSES
 from fedns.numerics.backend import LocalSteps
 from fedns.numerics.errors import BackendError
 from fedns.numerics.rng import random_bits, stream_keys
-from fedns.problems.losses import LOSSES
 
 pytestmark = needs_device
 ON_DEVICES = [name for name, loss in LOSSES.items() if loss.on_devices]

@@ -17,9 +17,9 @@ from tests.studies.situations import STUDY, save
 from tests.studies.test_federated import Federation
 
 from fedns.core.errors import DataError
+from fedns.reports.fit_page import report
 from fedns.studies.fit import fit_study
 from fedns.studies.outputs import write_fit
-from fedns.studies.pages.fit_page import report
 from fedns.studies.study import Study
 
 FORMULA = "y ~ age + dose + C(arm) + C(sex)"

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import scipy.stats
 import statsmodels.api as sm
-from tests.problems.test_cox import scores_by_loops
+from tests.models.test_cox import scores_by_loops
 from tests.studies.random_problems import FAMILIES, OTHERS, RandomProblem, pooled_design, random_problem
 
 from fedns.core.errors import FednsError
 from fedns.studies.fit import fit_study
-from fedns.studies.model.estimate import SeparationError
+from fedns.studies.fitting.estimate import SeparationError
 
 FEW, ALL = 30, 500
 FEW_OTHERS, ALL_OTHERS = 8, 200

@@ -15,10 +15,10 @@ from tests.studies.test_federated import Federation
 
 from fedns.cli import main
 from fedns.core.errors import ConfigError
-from fedns.problems.partial_likelihood import cumulative_hazard
+from fedns.models.partial_likelihood import cumulative_hazard
+from fedns.reports.fit_page import report
 from fedns.studies.fit import fit_study
 from fedns.studies.outputs import write_fit
-from fedns.studies.pages.fit_page import report
 from fedns.studies.prediction import Model
 from fedns.studies.study import Study
 

@@ -8,12 +8,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedns.studies.column_rule import ColumnRule
 from fedns.studies.fit import fit_study
+from fedns.studies.fitting.estimate import SeparationError
 from fedns.studies.inference.opposite import Order, opposites
-from fedns.studies.model.estimate import SeparationError
 from fedns.studies.outputs import write_fit
 from fedns.studies.study import Study
+from fedns.studies.tables.column_rule import ColumnRule
 
 ASKED = "says the opposite of the others: is its outcome coded the other way?"
 KINDS = ("binomial", "gaussian")

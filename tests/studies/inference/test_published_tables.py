@@ -13,9 +13,9 @@ import pandas as pd
 import pytest
 import statsmodels.api as sm
 
-from fedns.studies.column_rule import ColumnRule
 from fedns.studies.fit import fit_study
 from fedns.studies.study import Study
+from fedns.studies.tables.column_rule import ColumnRule
 
 
 def at_sites(frame, sites):

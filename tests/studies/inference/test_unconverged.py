@@ -14,7 +14,7 @@ from tests.studies.situations import STUDY
 from fedns.core.errors import DataError
 from fedns.core.termination import Ending, Verdict
 from fedns.studies.fit import fit_study
-from fedns.studies.model.ending import judged
+from fedns.studies.fitting.ending import judged
 from fedns.studies.outputs import write_fit
 from fedns.studies.prediction import Model
 

@@ -12,8 +12,8 @@ from tests.studies.inference.test_sites import CASE, rows_of
 from tests.studies.situations import STUDY, save
 from tests.studies.test_federated import Federation
 
+from fedns.reports.fit_page import report
 from fedns.studies.fit import fit_study
-from fedns.studies.pages.fit_page import report
 from fedns.studies.study import Study
 
 

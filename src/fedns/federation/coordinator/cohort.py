@@ -22,7 +22,7 @@ from fedns.federation.coordinator.influence import SiteInfluence
 from fedns.federation.coordinator.link import PAUSE_SECONDS, Link
 from fedns.federation.coordinator.robust import combined
 from fedns.federation.protocol.absence import FederationError, SitesLost
-from fedns.problems.evaluation import evaluate
+from fedns.models.evaluation import evaluate
 
 T = TypeVar("T")
 

@@ -19,7 +19,6 @@ from fedns.core.termination import Stop
 from fedns.federation.config import CREDENTIALS_FOLDER, check_expiry, engine_named
 from fedns.federation.coordinator.cohort import NetworkedCohort
 from fedns.federation.coordinator.influence import SiteInfluence
-from fedns.federation.coordinator.influence_report import LEFT_OUT_FILE
 from fedns.federation.coordinator.link import Link
 from fedns.federation.coordinator.recorder import RECORDS, Recorder
 from fedns.federation.coordinator.state import CHECKPOINT_FILE, EPOCH_FILE, RunState, needing_disk
@@ -29,8 +28,9 @@ from fedns.federation.processes import EngineLost
 from fedns.federation.protocol.absence import FederationError
 from fedns.federation.protocol.transport import Transport
 from fedns.numerics.linalg import single_threaded_blas
-from fedns.reporting.results import Results
+from fedns.reports.influence_part import LEFT_OUT_FILE
 from fedns.runs.builder import algorithm_of, caution, caution_of_size
+from fedns.runs.results import Results
 from fedns.runs.spec import Spec
 
 HISTORY_FILE, SITES_FILE, REPORT_FILE, COEFFICIENTS_FILE = "history.jsonl", "sites.json", "report.html", "coefficients.csv"

@@ -18,9 +18,9 @@ from fedns.federation.coordinator.influence import (
     influences,
     mean_curvature,
 )
-from fedns.problems.evaluation import LocalEvaluation, evaluate_locally
-from fedns.problems.losses import Squared
-from fedns.problems.problem import FloatArray, Problem
+from fedns.models.evaluation import LocalEvaluation, evaluate_locally
+from fedns.models.losses import Squared
+from fedns.models.problem import FloatArray, Problem
 
 SKETCHES_KEPT = 8  # of each site: one says little about a matrix, eight draws a good deal more; of whole Hessians the last
 

@@ -21,9 +21,9 @@ from fedns.federation.site.explain import level_of, what_left
 from fedns.federation.site.guard import Guard, Question, check_points, hash_of, told_by
 from fedns.federation.site.local_path import steps_of
 from fedns.federation.site.permissions import Refusal
+from fedns.models.problem import CodedBlock, Problem
 from fedns.numerics.backend import Keys, LocalSteps, SketchPlan
 from fedns.numerics.linalg import packed_size
-from fedns.problems.problem import CodedBlock, Problem
 
 FloatArray = NDArray[np.float64]
 P = TypeVar("P", bound=Problem)

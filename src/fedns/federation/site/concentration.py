@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from fedns.core.shards import Shards
 from fedns.federation.site.permissions import Permissions, Refusal
+from fedns.models.losses import Squared
+from fedns.models.problem import Problem
 from fedns.numerics import parallel
 from fedns.numerics.rows import SparseRows
-from fedns.problems.losses import Squared
-from fedns.problems.problem import Problem
 
 FloatArray = NDArray[np.float64]
 _BLOCK = 1 << 22  # numbers

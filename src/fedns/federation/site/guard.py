@@ -28,10 +28,10 @@ from fedns.federation.site.concentration import ConcentrationRule
 from fedns.federation.site.explain import Need, Spending, spending
 from fedns.federation.site.levels import blanked, has_small_group, named_columns, rare_levels
 from fedns.federation.site.permissions import Permissions, Refusal, small_group
+from fedns.models.evaluation import evaluate_locally
+from fedns.models.problem import Problem
 from fedns.numerics.backend import ROW_SAMPLING, SJLT, SketchPlan
 from fedns.numerics.linalg import packed_size
-from fedns.problems.evaluation import evaluate_locally
-from fedns.problems.problem import Problem
 from fedns.runs.builder import algorithm_of
 from fedns.runs.spec import Spec
 from fedns.sketches import Sketch

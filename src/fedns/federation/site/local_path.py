@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedns.core.shards import Shards
+from fedns.models.problem import Problem
 from fedns.numerics.backend import Keys, LocalSteps
 from fedns.numerics.rng import GOLDEN, uniforms
 from fedns.numerics.rows import DenseRows, PlainRows, SparseRows, written_once
-from fedns.problems.problem import Problem
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]

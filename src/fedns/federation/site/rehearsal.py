@@ -23,10 +23,10 @@ from fedns.core.termination import Stop
 from fedns.federation.site.guard import Guard
 from fedns.federation.site.permissions import Refusal
 from fedns.federation.site_command import COMPILING
+from fedns.models.evaluation import evaluate
+from fedns.models.problem import FloatArray, Problem
 from fedns.numerics.backend import Keys, SketchPlan
 from fedns.numerics.linalg import single_threaded_blas
-from fedns.problems.evaluation import evaluate
-from fedns.problems.problem import FloatArray, Problem
 from fedns.runs.spec import Spec
 
 FEW_ROWS, ROUNDS = 256, 2

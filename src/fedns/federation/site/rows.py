@@ -16,15 +16,15 @@ import numpy as np
 from fedns import __version__
 from fedns.core.errors import DataError, unknown
 from fedns.core.shards import Shards
-from fedns.data.datasets import Dataset, load
-from fedns.data.files.frames import SUFFIXES
-from fedns.data.files.opening import format_suffix
 from fedns.federation.config import SITE_FILE, DataSource, SiteConfig
 from fedns.federation.site.budget import Budget, fingerprint
+from fedns.lab.data.datasets import Dataset, load
 from fedns.numerics import memory
 from fedns.numerics.packed import PackedRows
 from fedns.numerics.rows import DenseRows, SparseRows
 from fedns.numerics.streaming import streamed
+from fedns.studies.tables.files.frames import SUFFIXES
+from fedns.studies.tables.files.opening import format_suffix
 
 _LARGE = ("flat", "data", "indices")
 _FORMAT = 2  # of the files: others are written anew

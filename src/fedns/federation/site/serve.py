@@ -5,17 +5,17 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from fedns.data.files.frames import Frame, read_frame
 from fedns.federation.config import SiteConfig
 from fedns.federation.site.budget import reset_budgets
 from fedns.federation.site.explain import meaning, meaning_for_studies
 from fedns.federation.site.guard import Guard
 from fedns.federation.site.rehearsal import rehearse
 from fedns.federation.site.rows import budget_of, holds_a_table, read_from_disk, site_shards, table_file
+from fedns.models.problem import Problem
 from fedns.numerics.backend import on_device
-from fedns.problems.problem import Problem
 from fedns.runs.builder import algorithm_of
 from fedns.runs.spec import Spec
+from fedns.studies.tables.files.frames import Frame, read_frame
 
 log = logging.getLogger("fedns.site")
 

@@ -29,8 +29,8 @@ from fedns.federation.site.guard import Guard, admit_description, admit_opening,
 from fedns.federation.site.memory import RunMemory
 from fedns.federation.site.permissions import Permissions, Refusal
 from fedns.federation.site.secret_seed import SecretClients, site_secret
+from fedns.models.problem import Problem
 from fedns.numerics.linalg import single_threaded_blas
-from fedns.problems.problem import Problem
 from fedns.runs.spec import Spec
 
 LEDGER_FILE = "ledger.jsonl"

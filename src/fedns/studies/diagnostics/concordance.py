@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.messages import Message, Payload, as_batch, wire
-from fedns.problems.problem import CodedBlock, Problem
+from fedns.models.problem import CodedBlock, Problem
 from fedns.studies.diagnostics.by_site import BySite
 from fedns.studies.diagnostics.cells import SCORE_EDGES, cells_of, counted
 from fedns.studies.inference.exchange import Point

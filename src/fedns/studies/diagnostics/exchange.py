@@ -12,12 +12,12 @@ from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.errors import MessageError
 from fedns.core.messages import Message, Payload, as_batch, wire
 from fedns.core.shards import Shards
-from fedns.problems.family import Family, Outcomes
-from fedns.problems.problem import CodedBlock, Problem
+from fedns.models.family import Family, Outcomes
+from fedns.models.problem import CodedBlock, Problem
 from fedns.studies.diagnostics.cells import CELLS, RESIDUAL_EDGES, SCORE_EDGES, cells_of, counted, merged, summed
 from fedns.studies.diagnostics.concordance import Pairs
 from fedns.studies.inference.exchange import Point
-from fedns.studies.model.design import Design
+from fedns.studies.tables.design import Design
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]

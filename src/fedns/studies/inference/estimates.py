@@ -11,8 +11,8 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from fedns.core.errors import ConfigError, DataError, unknown
+from fedns.models.family import Family
 from fedns.numerics.linalg import unpack_symmetric
-from fedns.problems.family import Family
 from fedns.studies.inference.distributions import Student
 from fedns.studies.inference.exchange import Curvature, Sums
 

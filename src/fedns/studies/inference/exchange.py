@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import entr
 
-from fedns.algorithms.curvature import refuse_impossible_hessian
 from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
 from fedns.core.messages import Message, Payload, as_batch, joined, wire
+from fedns.methods.curvature import refuse_impossible_hessian
+from fedns.models.family import Family, Outcomes
+from fedns.models.problem import Problem
 from fedns.numerics.linalg import pack_symmetric, unpack_symmetric
 from fedns.numerics.parallel import map_clients
-from fedns.problems.family import Family, Outcomes
-from fedns.problems.problem import Problem
 from fedns.studies.study import Study
 
 FloatArray = NDArray[np.float64]

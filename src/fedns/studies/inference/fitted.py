@@ -15,8 +15,11 @@ from fedns.core.errors import ConfigError, DataError
 from fedns.core.history import History
 from fedns.core.meter import LedgerEntry, Meter
 from fedns.core.termination import Ending
-from fedns.reporting.page import html_table, pairs
+from fedns.reports.page import html_table, pairs
 from fedns.studies.diagnostics.diagnosed import Predictions
+from fedns.studies.fitting.rank import Alias
+from fedns.studies.handshake.handshake import Agreed
+from fedns.studies.handshake.summary import Summary
 from fedns.studies.inference.asking import kept_places
 from fedns.studies.inference.baseline import SiteHazard
 from fedns.studies.inference.estimates import Inference
@@ -38,12 +41,9 @@ from fedns.studies.inference.table import (
 )
 from fedns.studies.inference.terms import Comparison, TermTest, likelihood_ratio, term_tests
 from fedns.studies.inference.without import Without
-from fedns.studies.model.design import term_of
-from fedns.studies.model.rank import Alias
-from fedns.studies.schema.handshake import Agreed
-from fedns.studies.schema.summary import Summary
 from fedns.studies.site_lines import SiteLines
 from fedns.studies.study import Study
+from fedns.studies.tables.design import term_of
 
 FloatArray = NDArray[np.float64]
 

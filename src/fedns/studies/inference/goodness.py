@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from fedns.problems.family import Outcomes
+from fedns.models.family import Outcomes
 from fedns.studies.inference.distributions import chi2_sf, f_sf
 from fedns.studies.inference.estimates import Inference
 

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedns.core.errors import DataError
+from fedns.models.family import Outcomes
 from fedns.numerics.linalg import solve_positive
-from fedns.problems.family import Outcomes
 from fedns.studies.diagnostics.diagnosed import Diagnostics, Predictions
 from fedns.studies.inference.distributions import chi2_sf
 from fedns.studies.inference.estimates import Inference, inverse

@@ -11,7 +11,7 @@ import numpy as np
 from fedns.studies.inference.estimates import Inference
 from fedns.studies.inference.goodness import Goodness
 from fedns.studies.inference.terms import TermTest
-from fedns.studies.model.design import Design
+from fedns.studies.tables.design import Design
 
 
 @dataclass(frozen=True)

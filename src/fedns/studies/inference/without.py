@@ -18,7 +18,7 @@ from fedns.core.cohort import Cohort
 from fedns.core.errors import DataError, FednsError
 from fedns.core.messages import Message, Payload, joined, wire
 from fedns.federation.protocol.absence import SitesLost
-from fedns.problems.problem import Problem
+from fedns.models.problem import Problem
 from fedns.studies.inference.estimates import Inference, inverse
 
 FloatArray = NDArray[np.float64]

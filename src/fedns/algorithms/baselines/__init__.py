@@ -1,1 +1,0 @@
-"""Further methods to compare with."""

@@ -1,0 +1,128 @@
+"""The parts of the reproduction, and what became of the claims in them, decided from measurements."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+from fedns.reports.charts import Chart
+
+Outcome = Literal["holds", "holds if", "does not hold"]
+Findings = Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One claim of the paper, what became of it, and the figures that decided."""
+
+    claim: str  # number and place, such as "Fig. 1, claim 2"
+    says: str  # the paper's sentence, in other words
+    outcome: Outcome
+    condition: str  # under which it holds; empty unless the outcome is "holds if"
+    evidence: str  # the measured figures
+
+
+@dataclass(frozen=True)
+class NumberedClaim:
+    """A claim that a few numbers decide; its texts have their names in braces."""
+
+    claim: str
+    says: str
+    holds: Callable[[Findings], bool]
+    evidence: str
+    holds_if: Callable[[Findings], bool] = lambda findings: False
+    condition: str = ""
+
+    def verdict(self, findings: Findings) -> Verdict:
+        evidence = self.evidence.format_map(findings)
+        if not self.holds(findings) and self.holds_if(findings):
+            return Verdict(self.claim, self.says, "holds if", self.condition.format_map(findings), evidence)
+        return Verdict(self.claim, self.says, "holds" if self.holds(findings) else "does not hold", "", evidence)
+
+
+class Check(NamedTuple):
+    """One place where a claim was looked at; without a place there are only words."""
+
+    place: str
+    holds: bool
+    told: str = ""  # the figures
+
+
+def claim(name: str, says: str, evidence: str = "{told}") -> Callable[[Callable[..., Iterator[Check]]], Any]:
+    """A function that looks at a claim place by place, as one that gives the verdict on it, or None without a place."""
+
+    def decorate(look: Callable[..., Iterator[Check]]) -> Callable[..., Verdict | None]:
+        @functools.wraps(look)
+        def decide(*given: Any) -> Verdict | None:
+            return judge(name, says, look(*given), evidence)
+
+        return decide
+
+    return decorate
+
+
+def judge(name: str, says: str, checks: Iterable[Check], evidence: str = "{told}", *, if_some: str = "") -> Verdict | None:
+    """A claim that should hold in several places: in all, in none, or in those that are named as the condition.
+
+    `if_some` says in words what the places where it holds have in common. None where nothing was measured.
+    """
+    found = list(checks)
+    text = evidence.format(told="; ".join(check.told for check in found if check.told))
+    places = {check.place: all(c.holds for c in found if c.place == check.place) for check in found if check.place}
+    if not places:
+        return None
+    good, bad = ([place for place, holds in places.items() if holds is wanted] for wanted in (True, False))
+    if not (good and bad):
+        return Verdict(name, says, "holds" if good else "does not hold", "", text)
+    where = f"one looks at {gathered(good)}; not at {gathered(bad)}"
+    return Verdict(name, says, "holds if", if_some or where, f"{text}; {where}" if if_some else text)
+
+
+def judged(*verdicts: Verdict | None) -> list[Verdict]:
+    """Those that there was something to judge by."""
+    return [verdict for verdict in verdicts if verdict is not None]
+
+
+def gathered(places: Iterable[str]) -> str:
+    """`a on x, a on y, b on x` as `a on x and y, b on x`."""
+    groups: dict[str, list[str]] = {}
+    for place in places:
+        who, on, where = place.rpartition(" on ")
+        groups.setdefault(who + on, []).append(where)
+    return ", ".join(f"{who}{' and '.join(found) if who else ', '.join(found)}" for who, found in groups.items())
+
+
+def in_order(verdicts: Iterable[Verdict]) -> list[Verdict]:
+    """Figures, tables, theorems, each by number."""
+    kinds = ("Fig", "Table", "Theorem")
+    return sorted(
+        verdicts, key=lambda v: (next((i for i, k in enumerate(kinds) if v.claim.startswith(k)), len(kinds)), _place(v))
+    )
+
+
+def _place(verdict: Verdict) -> str:
+    # The rows of a table keep the order of the table.
+    return verdict.claim.split(",")[0] if verdict.claim.startswith("Table") else verdict.claim
+
+
+Table = tuple[str, list[str], list[list[str]]]  # title, headings, rows
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a part of the report shows, and what it decides."""
+
+    title: str
+    words: list[str] = field(default_factory=list)  # paragraphs
+    charts: list[Chart] = field(default_factory=list)
+    tables: list[Table] = field(default_factory=list)
+    findings: dict[str, float] = field(default_factory=dict)
+    verdicts: list[Verdict] = field(default_factory=list)
+
+
+def table_of(title: str, rows: Iterable[Mapping[str, str]]) -> Table:
+    """A table whose rows are cells by heading, all with the same headings."""
+    listed = list(rows)
+    return title, list(listed[0]) if listed else [], [list(row.values()) for row in listed]

@@ -1,0 +1,75 @@
+"""What the server of `auto` knows of the Hessian, and its inverse."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+import scipy.linalg
+
+from fedns.methods.auto.roots import SINGULAR
+from fedns.methods.auto.rounding import FloatArray, products_of
+from fedns.numerics.linalg import LowRank, pack_symmetric, solve_shifted, unpack_symmetric
+
+FORGETTING = 0.5  # the weight of the last sketch beside a new one
+OLDER = 2  # sketches beside the newest that a root holds: what is older has an eighth of its weight
+UNKNOWN = 1e-3  # of the mean curvature, where neither penalty nor sketch tells of a direction
+Solver = Callable[[FloatArray], FloatArray]
+
+
+@lru_cache(maxsize=2)  # most metrics serve for several rounds
+def _eigenpairs(matrix: bytes, size: int) -> tuple[FloatArray, FloatArray]:
+    values, vectors = np.linalg.eigh(np.frombuffer(matrix).reshape(size, size))
+    return values, vectors
+
+
+class Metric(NamedTuple):
+    """A Hessian without the penalty, times a weight; none where nothing is known, or where clients solve."""
+
+    packed: FloatArray = np.zeros(0)
+    weight: float = 0.0
+    noise: float = 0.0  # curvature below this, in scaled columns, may be rounding
+    rows: FloatArray = np.zeros((0, 0))  # the root of the Hessian, where there are too many columns for the matrix
+
+    @property
+    def known(self) -> bool:
+        return bool(self.packed.size or self.rows.size)
+
+    def averaged_with(self, sketched: FloatArray | LowRank) -> Metric:
+        weight = FORGETTING * self.weight + 1.0
+        if isinstance(sketched, LowRank):
+            older = [np.sqrt(FORGETTING) * self.rows[-OLDER * len(sketched.rows) :]] if self.rows.size else []
+            rows = np.concatenate([*older, sketched.rows])
+            return Metric(self.packed, weight, self.noise, rows)
+        kept = FORGETTING * self.packed if self.packed.size else 0.0
+        return Metric(kept + sketched, weight, self.noise)
+
+    @classmethod
+    def of_roots(cls, gram: FloatArray, penalty: FloatArray, scales: FloatArray) -> Metric:
+        """Roots have the penalty in them."""
+        noise = max(SINGULAR, float(np.min(penalty / scales**2)))
+        return cls(gram - pack_symmetric(np.diag(penalty)), 1.0, noise)
+
+    def moved_by(self, change: FloatArray, variance: float, scales: FloatArray) -> Metric:
+        """A change in scaled columns, of entries whose rounding errors have a variance of up to a quarter of this."""
+        packed = (self.packed if self.packed.size else 0.0) + change * products_of(scales)
+        # A symmetric matrix of rounding errors of variance up to unit^2 / 4 has eigenvalues up to unit sqrt(M).
+        return Metric(packed, 1.0, float(np.sqrt(variance * scales.size)))
+
+    def solver(self, scales: FloatArray, penalty: FloatArray, sketched: bool) -> Solver:
+        """The inverse of the Hessian, penalty included."""
+        if self.rows.size:
+            low_rank, diagonal = LowRank(self.rows / np.sqrt(self.weight) / scales), penalty / scales**2
+            if np.count_nonzero(diagonal == 0) > len(self.rows) // 2:  # more than the rows can tell apart
+                diagonal = np.maximum(diagonal, UNKNOWN * float((low_rank.rows**2).sum()) / scales.size)
+            return lambda vector: solve_shifted(low_rank, diagonal, vector / scales) / scales
+        hessian = unpack_symmetric(self.packed / self.weight, scales.size) / np.outer(scales, scales)
+        hessian[np.diag_indices(scales.size)] += penalty / scales**2
+        if not sketched:  # no direction is believed to have less curvature than rounding may have left
+            values, vectors = _eigenpairs(hessian.tobytes(), scales.size)
+            values = np.maximum(values, min(self.noise, values[-1]))
+            return lambda vector: vectors @ ((vectors.T @ (vector / scales)) / values) / scales
+        factor = scipy.linalg.cho_factor(hessian, check_finite=False)
+        return lambda vector: scipy.linalg.cho_solve(factor, vector / scales, check_finite=False) / scales

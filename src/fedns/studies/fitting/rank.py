@@ -1,0 +1,137 @@
+"""Columns that say the same, and outcomes that columns separate: both found by the server, from Hessians."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedns.studies.fitting.dependence import dependent, faded
+from fedns.studies.handshake.summary import Summary
+from fedns.studies.tables.design import Design, DesignColumn, Part
+from fedns.studies.tables.formula import Factor
+
+FloatArray = NDArray[np.float64]
+_NEGLIGIBLE = 1e-6
+_SAME = 1e-12  # of a mean: a deviation below is rounding
+_MOST_NAMED = 6
+
+
+@dataclass(frozen=True)
+class Alias:
+    """A column that is a combination of columns before it."""
+
+    name: str
+    combination: dict[str, float]  # of the columns on the original scale
+    null: FloatArray  # a direction, in the reported coefficients, that changes nothing; 1 at this column
+    why: str = ""  # in words, where the combination is of nothing
+
+    def __str__(self) -> str:
+        if self.why and not self.combination:
+            return f"{self.name} {self.why}"
+        terms = [_term(name, factor) for name, factor in self.combination.items()]
+        return f"{self.name} = {' + '.join(terms).replace('+ -', '- ') or '0'}"
+
+
+def aliases(hessian: FloatArray, design: Design, whole: FloatArray, sites: Sequence[Summary] = ()) -> list[Alias]:
+    """Columns, in the order of the formula, that depend on those before them, as R finds them.
+
+    hessian: of the objective, in the fitted coefficients with the intercept last. whole: what `whole_information` gives.
+    sites: what they have told of their tables, for words.
+    """
+    order = np.argsort(design.places).tolist()
+    found: list[Alias] = []
+    for column, direction in dependent(hessian, order, whole):
+        place = order.index(column)
+        why = "" if design.study.distribution.loss.takes_intercept else _untold(design, place, sites)
+        found.append(_alias(design, design.to_original @ direction, place, found, why))
+    return found
+
+
+def whole_information(hessian: FloatArray, design: Design, sites: Sequence[Summary]) -> FloatArray:
+    """Estimate what a column's diagonal of the Hessian would be if all its variance told, 0 where that is not known.
+
+    It is a row's curvature times the mean square of the column as it is fitted, which the agreed centres tell: centred, it
+    is 1. A row's curvature is that of the intercept, or in Cox regression the share of rows with an event.
+    """
+    timed = not design.study.distribution.loss.takes_intercept
+    if design.feature_map is not None or not (timed or design.intercept):  # nothing is centred: sums cancel nowhere
+        return np.zeros(len(hessian))
+    squares = [_mean_square(column) if timed or column.centred else 0.0 for column in design.columns]
+    if timed:
+        return np.array(squares) * sum(max(1, site.events) for site in sites) / sum(max(1, site.used) for site in sites)
+    own = len(squares) + 1
+    return np.concatenate([np.array([*squares, 1.0]) * hessian[last, last] for last in range(own - 1, len(hessian), own)])
+
+
+def _mean_square(column: DesignColumn) -> float:
+    """At most so much, and 0 where nobody has told: of a spline. A column by itself counts by its variance."""
+    found = 1.0
+    for part in column.parts:
+        if part.factor.function == "bs":
+            return 0.0
+        if part.level is None and not part.gap and not (column.centred or len(column.parts) == 1):
+            found *= 1.0 + (part.centre / part.scale) ** 2
+    return found
+
+
+def _untold(design: Design, place: int, sites: Sequence[Summary]) -> str:
+    """Why Cox regression cannot tell a column's coefficient; place: among the reported names."""
+    parts = design.columns[place].parts if design.feature_map is None else ()
+    if parts and sites and all(_is_constant(part, site) for part in parts for site in sites):
+        return "is constant within every site, and sites are strata"
+    return "tells no two rows of a risk set apart, and risk sets are within sites"
+
+
+def _is_constant(part: Part, site: Summary) -> bool:
+    """Whether a site has told that all its rows are the same there."""
+    name = part.factor.column
+    if part.gap:
+        return site.columns[name].missing == 0
+    if part.level is not None:
+        return len(site.columns[name].levels) <= 1 and not site.columns[name].rare
+    told = site.moments.get(Factor(name) if part.index else part.factor)
+    return told is not None and told.count > 0 and told.deviation <= _SAME * abs(told.mean)
+
+
+def _alias(design: Design, null: FloatArray, place: int, before: Sequence[Alias], why: str) -> Alias:
+    """place: of the column among the reported names."""
+    for other in before:
+        null = null - null[design.names.index(other.name)] * other.null
+    null = null / null[place]
+    combination = {
+        name: -float(value)
+        for name, value in zip(design.names, null, strict=True)
+        if name != design.names[place] and abs(value) > _NEGLIGIBLE
+    }
+    return Alias(design.names[place], combination, null, why)
+
+
+def without(coefficients: FloatArray, found: Sequence[Alias], names: Sequence[str]) -> FloatArray:
+    """The same model with aliased columns left out: their coefficients are 0, the others take over what they said."""
+    for alias in found:
+        coefficients = coefficients - coefficients[names.index(alias.name)] * alias.null
+    return coefficients
+
+
+def separating(start: FloatArray, end: FloatArray, rows: float, design: Design, found: Sequence[Alias]) -> tuple[str, ...]:
+    """Names of the columns along which the outcome is separated; nothing where the optimum is finite.
+
+    start, end: Hessians of the objective at the first look (`start.first_look`) and where the run ended.
+    """
+    gone = {design.names.index(alias.name) for alias in found}
+    kept = [fitted for fitted, place in enumerate(design.places) if place not in gone]
+    part = np.ix_(kept, kept)
+    share = faded(start[part], end[part], rows, start[-1, -1] if design.intercept else 1.0)
+    if share is None:
+        return ()
+    ranked = [kept[place] for place in np.argsort(-share) if share[place] > 0.1 * share.max()]
+    names = [design.names[design.places[fitted]] for fitted in ranked]
+    return tuple(name for name in names if not design.is_intercept(name))[:_MOST_NAMED] or tuple(names)
+
+
+def _term(name: str, factor: float) -> str:
+    shown = f"{factor:.4g}"
+    return f"{'-' if shown == '-1' else ''}{name}" if shown in ("1", "-1") else f"{shown} {name}"

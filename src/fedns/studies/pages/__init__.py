@@ -1,1 +1,0 @@
-"""Pages about a fit: the report, and what left every site."""
