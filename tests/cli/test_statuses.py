@@ -245,7 +245,9 @@ INTERRUPTED = {
     "reproduce": (
         ("reproduce", "--quick", "--out", "out"), "lab.paper.command.run_all", "; the same command goes on from here",
     ),
-    "sweep": (("run", "sweep.toml", "--out", "out"), "lab.comparison.sweep.run_tasks", "; the same command goes on from here"),
+    "sweep": (
+        ("run", "sweep.toml", "--out", "out"), "lab.comparison.sweep.run_tasks", "; the same command goes on from here",
+    ),
     "run": (("run", "run.toml", "--out", "out"), "lab.comparison.prepare.load_data", " before the first round"),
     "fit": (("fit", "study.toml", "t.csv", "--out", "out"), "studies.fit.fit_study", ""),
     "init": (("study", "init", "t.csv", "--out", "s.toml"), "studies.draft.draft_study", ""),

@@ -380,7 +380,8 @@ def test_children_of_a_killed_coordinator_end(running, tmp_path):
 def test_a_terminated_site_command_leaves_nothing(running, tmp_path):
     credentials = provision(tmp_path / "federation", ["ankara"], "localhost", free_port())
     code = "import sys; from pathlib import Path; "
-    code += "from fedns.federation.transports.nvflare.processes import keep_site_running as k; k(Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3]))"
+    code += "from fedns.federation.transports.nvflare.processes import keep_site_running as k; "
+    code += "k(Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3]))"
     command = [sys.executable, "-c", code, credentials.sites["ankara"], SERVICE]
     # A service that cannot be built ends the command with the reason.
     refused = subprocess.run([*command, "missing.toml"], capture_output=True, text=True, timeout=PATIENCE_SECONDS)
