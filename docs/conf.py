@@ -29,27 +29,18 @@ copybutton_prompt_text = "$ "
 
 HERE = Path(__file__).parent
 
-RUNS = ("simulation", "comparison", "runs", "reporting", "core.history", "core.termination", "core.errors")
 # Pages of the reference, and the packages whose public names stand on each.
 REFERENCE = {
-    "studies": ("Studies and estimators", ("studies", "estimators")),
+    "studies": ("Studies and estimators", ("studies",)),
     "simulation": (
         "Runs and results",
-        (
-            "simulation",
-            "comparison",
-            "runs",
-            "reporting",
-            "core.history",
-            "core.termination",
-            "core.errors",
-        ),
+        ("simulation", "lab", "runs", "reports", "core.history", "core.termination", "core.errors"),
     ),
-    "methods": ("Methods", ("algorithms",)),
-    "problems": ("Problems: losses, families, penalties, feature maps", ("problems",)),
+    "methods": ("Methods", ("methods",)),
+    "models": ("Models: losses, families, penalties, feature maps", ("models",)),
     "sketches": ("Sketches", ("sketches",)),
-    "data": ("Data", ("data", "core.shards")),
-    "federation": ("Federations", ("federation", "transports")),
+    "data": ("Data", ("lab.data", "studies.tables.labels", "studies.tables.scaling", "core.shards")),
+    "federation": ("Federations", ("federation",)),
     "extending": ("Writing your own method", ("core", "numerics")),
 }
 
