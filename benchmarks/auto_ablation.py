@@ -18,7 +18,7 @@ import numpy as np
 from auto import CASES, shards_of
 
 import fedns
-from fedns.core import encoding
+from fedns.core.messages import encoding
 from fedns.methods.auto import exchanges, metric, rules, turn
 
 ROUNDS, GAP = 150, 1e-10

@@ -25,9 +25,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedns.core.clients import Handler
-from fedns.core.encoding import handler_named_in
 from fedns.core.history import Record
 from fedns.core.messages import Message
+from fedns.core.messages.encoding import handler_named_in
 from fedns.core.shards import Shards
 from fedns.federation.config import EXPERIMENT_FILE, SITE_FILE, SiteConfig, read_experiment
 from fedns.federation.coordinator.cohort import NetworkedCohort

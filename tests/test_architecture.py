@@ -70,7 +70,7 @@ STILL_THERE = {
     ("studies", "reports"),
     ("studies", "lab"),
 }
-CYCLES_STILL_THERE = {"core", "federation", "lab", "methods", "numerics", "studies"}  # rooms with circles
+CYCLES_STILL_THERE = {"federation", "lab", "methods", "numerics", "studies"}  # rooms with circles
 
 
 def modules_of(path: Path) -> set[str]:

@@ -107,7 +107,7 @@ AREAS = {
     ),
     "meter": Area(
         (
-            "core/meter.py",
+            "core/messages/ledger.py",
             "core/cohort.py",
             "core/history.py",
             "core/run.py",

@@ -10,13 +10,12 @@ __version__ = "0.1.0"
 # The public names, each from the module it lives in, for type checkers. At run time nothing of this is imported until it
 # is used, so that `import fedns` stays instant: what is written here is looked up below.
 if TYPE_CHECKING:
-    from fedns.core import reducers
     from fedns.core.algorithm import Algorithm, Outcome, State
     from fedns.core.clients import Clients, Handler, on_client
     from fedns.core.cohort import Cohort
     from fedns.core.errors import ConfigError, DataError, FednsError, MessageError
     from fedns.core.history import History, Observer, Record
-    from fedns.core.messages import Discloses, Message, Payload, Ragged, wire
+    from fedns.core.messages import Discloses, Message, Payload, Ragged, reducers, wire
     from fedns.core.shards import Shards
     from fedns.core.termination import Ending
     from fedns.lab.comparison.compare import Comparison, compare

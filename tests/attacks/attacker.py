@@ -13,8 +13,8 @@ import scipy.optimize
 from tests.federation.in_process import OPEN_HANDED, run_of
 
 from fedns.core.clients import Handler, messages_of
-from fedns.core.encoding import Envelope, decode, encode
 from fedns.core.messages import WIRE_PRECISIONS, Message
+from fedns.core.messages.encoding import Envelope, decode, encode
 from fedns.core.shards import Shards
 from fedns.federation.protocol.packets import ANSWER, ASK, OPEN, Packet
 from fedns.federation.site.permissions import Permissions

@@ -8,7 +8,7 @@ import pandas as pd
 from tests.attacks.attacker import Refused
 from tests.federation.in_process import run_of
 
-from fedns.core.encoding import WIRE_PRECISIONS, Envelope, decode, encode
+from fedns.core.messages.encoding import WIRE_PRECISIONS, Envelope, decode, encode
 from fedns.federation.config import DataSource, SiteConfig
 from fedns.federation.protocol.packets import ANSWER, ASK, OPEN, Packet
 from fedns.studies.handshake.agreement import Agreement

@@ -7,7 +7,7 @@ import pytest
 from tests.attacks.attacker import DEFAULTS, GUARD_OFF, Refused, recovered
 from tests.attacks.study_site import ROWS, StudySite, binomial
 
-from fedns.core.encoding import WIRE_PRECISIONS, Envelope, decode, encode
+from fedns.core.messages.encoding import WIRE_PRECISIONS, Envelope, decode, encode
 from fedns.federation.protocol.packets import ASK
 from fedns.studies.handshake.handshake import TableDescription, TableQuestion
 from fedns.studies.handshake.site_table import HIDDEN

@@ -8,7 +8,7 @@ import pytest
 from tests.attacks.attacker import DEFAULTS, Refused
 from tests.attacks.study_site import COLUMNS, StudySite
 
-from fedns.core.encoding import WIRE_PRECISIONS, Envelope, decode, encode
+from fedns.core.messages.encoding import WIRE_PRECISIONS, Envelope, decode, encode
 from fedns.federation.protocol.packets import ASK
 from fedns.methods.fedavg import Candidates, LocalModels
 from fedns.studies.checking import check_table

@@ -7,14 +7,12 @@ import pytest
 from tests.conftest import dense_features, make_shards
 
 import fedns
-from fedns.core import reducers
 from fedns.core.clients import messages_of
 from fedns.core.cohort import Session
-from fedns.core.encoding import Envelope, encode
-from fedns.core.messages import split_batch
-from fedns.core.run import run
+from fedns.core.messages import reducers, split_batch
+from fedns.core.messages.encoding import Envelope, encode
+from fedns.core.run import Stop, run
 from fedns.core.shards import Shards
-from fedns.core.termination import Stop
 from fedns.methods import METHODS
 from fedns.numerics import parallel
 from fedns.simulation.simulator import SimulatedCohort

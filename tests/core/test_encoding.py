@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedns.core.encoding import EVERYONE, Envelope, batch_bytes, decode, encode, total_bytes
 from fedns.core.errors import MessageError
 from fedns.core.messages import WIRE_PRECISIONS, Message, Payload, Ragged, batch_on_wire, split_batch, wire
+from fedns.core.messages.encoding import EVERYONE, Envelope, batch_bytes, decode, encode, total_bytes
 
 SINGLE, DOUBLE = WIRE_PRECISIONS["float32"], WIRE_PRECISIONS["float64"]
 

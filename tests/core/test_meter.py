@@ -11,11 +11,11 @@ from tests.conftest import make_shards
 import fedns
 from fedns.core.clients import on_client
 from fedns.core.cohort import Cohort, Hello, Registration, Session, register
-from fedns.core.encoding import Envelope, encode
 from fedns.core.errors import ConfigError, MessageError
 from fedns.core.messages import Message, Payload, Ragged, as_batch, wire
-from fedns.core.meter import LedgerEntry, Meter
-from fedns.core.reducers import mean, mean_gram
+from fedns.core.messages.encoding import Envelope, encode
+from fedns.core.messages.ledger import LedgerEntry, Meter
+from fedns.core.messages.reducers import mean, mean_gram
 from fedns.methods.auto.folding import mean_of_coded
 from fedns.simulation.answering import LocalClients
 from fedns.simulation.simulator import SimulatedCohort

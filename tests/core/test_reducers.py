@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 
-from fedns.core import reducers
 from fedns.core.errors import MessageError, NonFiniteError
-from fedns.core.messages import Message, Payload, Ragged, wire
-from fedns.core.reducers import GramSum, mean, mean_gram, minimum, root_weighted_sum
+from fedns.core.messages import Message, Payload, Ragged, reducers, wire
+from fedns.core.messages.reducers import GramSum, mean, mean_gram, minimum, root_weighted_sum
 from fedns.numerics.linalg import LowRank
 
 COLUMNS = 12

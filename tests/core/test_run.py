@@ -71,7 +71,7 @@ def test_divergence_ends_in_words_and_leaves_no_nan():
 def test_what_is_not_finite_from_a_client_ends_the_run_in_words(folded, value):
     from fedns.core.clients import on_client
     from fedns.core.messages import Message, Payload, wire
-    from fedns.core.reducers import mean
+    from fedns.core.messages.reducers import mean
     from fedns.methods.curvature import Model
 
     class Echo(Message):
@@ -94,7 +94,7 @@ def test_what_is_not_finite_from_a_client_ends_the_run_in_words(folded, value):
 
 @pytest.mark.parametrize("block_rows", [4096, 8])  # multiplied at the end, or as soon as they come
 def test_rows_that_are_not_finite_end_the_run_too(block_rows, monkeypatch):
-    from fedns.core import reducers
+    from fedns.core.messages import reducers
 
     monkeypatch.setattr(reducers, "_GRAM_ROWS", block_rows)
     honest = fedns.Problem.gradient_and_sketch

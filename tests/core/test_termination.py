@@ -6,7 +6,8 @@ import pytest
 
 from fedns.core.errors import ConfigError, DataError
 from fedns.core.history import Record
-from fedns.core.termination import Ending, Stop
+from fedns.core.run import Stop
+from fedns.core.termination import Ending
 
 
 def records(gaps, optimum=1.0, gradient_norm=1.0):

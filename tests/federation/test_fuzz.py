@@ -18,9 +18,9 @@ from tests.conftest import make_shards
 from tests.federation.in_process import OPEN_HANDED, run_of
 
 import fedns
-from fedns.core.encoding import Envelope, decode, encode, handler_named_in, header
 from fedns.core.errors import MessageError
 from fedns.core.messages import CODED, WIRE_PRECISIONS, Message, wire_dtype
+from fedns.core.messages.encoding import Envelope, decode, encode, handler_named_in, header
 from fedns.federation.coordinator import plausibility
 from fedns.federation.protocol.packets import ANSWER, ASK, OPEN, REFUSAL, Packet
 from fedns.federation.site.memory import RunMemory

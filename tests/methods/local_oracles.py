@@ -10,7 +10,7 @@ from tests.conftest import dense_features, make_shards
 
 import fedns
 from fedns.core.cohort import Session
-from fedns.core.encoding import Envelope, decode, encode
+from fedns.core.messages.encoding import Envelope, decode, encode
 from fedns.core.shards import Shards
 from fedns.simulation.simulator import SimulatedCohort
 

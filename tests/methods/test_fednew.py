@@ -9,8 +9,7 @@ from tests.methods.plain import Plain
 import fedns
 from fedns.core.cohort import Session
 from fedns.core.errors import ConfigError
-from fedns.core.run import run
-from fedns.core.termination import Stop
+from fedns.core.run import Stop, run
 from fedns.methods.fednew import FedNew, QFedNew, dequantise, pack_codes, quantise, unpack_codes
 from fedns.simulation.simulator import SimulatedCohort
 

@@ -127,8 +127,7 @@ def test_newton_zero_keeps_the_first_hessian_and_sends_gradients_alone():
 def test_both_ends_hold_the_same_hessian_even_when_numbers_are_rounded():
     """With 32-bit messages the server's mean is still that of the clients' Hessians, to 64 bits."""
     from fedns.core.cohort import Session
-    from fedns.core.run import run
-    from fedns.core.termination import Stop
+    from fedns.core.run import Stop, run
     from fedns.simulation.simulator import SimulatedCohort
 
     shards = make_shards()

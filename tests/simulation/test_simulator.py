@@ -5,7 +5,7 @@ import pytest
 from tests.conftest import make_shards
 
 import fedns
-from fedns.core.encoding import Envelope, encode
+from fedns.core.messages.encoding import Envelope, encode
 from fedns.methods import METHODS
 from fedns.methods.curvature import Model, local_gradient
 from fedns.simulation import simulator

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from fedns.core.checked import Checked
 from fedns.core.clients import Handler, messages_of
 from fedns.core.cohort import Cohort
+from fedns.core.cohort import Needs as Needs
 from fedns.core.messages import Message, Payload, wire
 
 
@@ -17,20 +18,6 @@ class State(Message):
     """The server's state between rounds. It is a message so that it can be written to disk and read back."""
 
     coefficients: Payload = wire("features", dtype="float64")
-
-
-@dataclass(frozen=True)
-class Needs:
-    """The numbers of eight bytes that a method holds at a time, beside the rows.
-
-    - server: at the server, within a round.
-    - client: at a client, while it answers.
-    - kept: what a client remembers between rounds.
-    """
-
-    server: float
-    client: float
-    kept: float = 0.0
 
 
 @dataclass(frozen=True)

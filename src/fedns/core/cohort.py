@@ -6,13 +6,12 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedns.core.clients import Clients, Handler, Ids, messages_of, on_client
-from fedns.core.encoding import Envelope, encode, total_bytes
 from fedns.core.errors import ConfigError, MessageError, NonFiniteError
 from fedns.core.messages import (
     WIRE_PRECISIONS,
@@ -23,13 +22,11 @@ from fedns.core.messages import (
     refuse_non_finite,
     wire,
 )
-from fedns.core.meter import LedgerEntry, Meter
-from fedns.core.reducers import Reducer, mean, mean_gram
+from fedns.core.messages.encoding import Envelope, encode, total_bytes
+from fedns.core.messages.ledger import LedgerEntry, Meter
+from fedns.core.messages.reducers import Reducer, mean, mean_gram
 from fedns.numerics.linalg import packed_size
 from fedns.numerics.rng import generator
-
-if TYPE_CHECKING:
-    from fedns.core.algorithm import Algorithm
 
 FloatArray = NDArray[np.float64]
 T = TypeVar("T")
@@ -61,6 +58,26 @@ def register(problem: Any, clients: Clients, request: Hello) -> Registration:
     shards = clients.shards
     columns = np.full(shards.num_clients, shards.num_columns)
     return Registration(num_rows=shards.sizes, total_weight=shards.total_weights, num_columns=columns)
+
+
+@dataclass(frozen=True)
+class Needs:
+    """The numbers of eight bytes that a method holds at a time, beside the rows.
+
+    - server: at the server, within a round.
+    - client: at a client, while it answers.
+    - kept: what a client remembers between rounds.
+    """
+
+    server: float
+    client: float
+    kept: float = 0.0
+
+
+class Holder(Protocol):
+    """A method as a cohort sees it that asks whether it fits into memory."""
+
+    def needs(self, features: int, clients: int, rows: int) -> Needs: ...
 
 
 @dataclass
@@ -107,7 +124,7 @@ class Cohort(ABC):
     def num_features(self) -> int:
         return self.session.num_features
 
-    def bytes_needed(self, algorithm: Algorithm) -> float:
+    def bytes_needed(self, algorithm: Holder) -> float:
         """Estimate the memory of a run here beside the rows; where clients are elsewhere, the server's part of it."""
         needs = algorithm.needs(self.num_features, self.num_clients, self.largest_rows)
         return 8.0 * (needs.server + needs.client)  # one client's reply as bytes and as numbers

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fedns.core.errors import DataError
 from fedns.core.files import write_whole
-from fedns.core.meter import LedgerEntry
+from fedns.core.messages.ledger import LedgerEntry
 from fedns.core.termination import Ending
 
 FloatArray = NDArray[np.float64]

@@ -1,19 +1,11 @@
-"""When a run stops, and how it ended."""
+"""How a run ended."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, ClassVar
 
-from fedns.core.checked import Checked, CountOrZero, NotNegative
 from fedns.core.errors import DataError
-
-if TYPE_CHECKING:
-    from fedns.core.history import Record
-
-DIVERGED_GAP = 1e8
 
 
 class Ending(Enum):
@@ -68,62 +60,3 @@ class Verdict:
 
     ending: Ending
     reason: str
-
-
-@dataclass(frozen=True)
-class Stop(Checked):
-    """When to stop: after so many rounds, or once a tolerance is met."""
-
-    is_settings: ClassVar[bool] = True
-    rounds: CountOrZero
-    suboptimality: NotNegative | None = None
-    gradient_norm: NotNegative | None = None
-    newton_decrement: NotNegative | None = None  # where the last step began: free of the units of the columns
-
-    def verdict(self, records: Sequence[Record]) -> Verdict | None:
-        """Whether a run with these records is over."""
-        last = records[-1]
-        looked_at = (
-            (Ending.GAP, "suboptimality", last.suboptimality, self.suboptimality),
-            (Ending.GRADIENT, "gradient norm", last.gradient_norm, self.gradient_norm),
-            (Ending.DECREMENT, "Newton decrement", last.diagnostics.get("newton_decrement"), self.newton_decrement),
-        )
-        for ending, name, value, tolerance in looked_at:
-            if value is not None and tolerance is not None and value <= tolerance:
-                return Verdict(ending, f"{name} {value:.1e} reached the tolerance {tolerance:.2g} in round {last.round}")
-        if last.objective > records[0].objective + DIVERGED_GAP:
-            return diverged(last.round, f"the objective rose to {last.objective:.3g}")
-        if last.round >= self.rounds and _is_above(last.objective, records[0].objective):
-            rise = f"the objective rose from {records[0].objective:.3g} to {last.objective:.3g}"
-            return Verdict(Ending.DIVERGED, f"used all {self.rounds} rounds and diverged: {rise}")
-        if last.round >= self.rounds:
-            ending, trend = _trend(records)
-            return Verdict(ending, f"used all {self.rounds} rounds{trend}")
-        return None
-
-
-def _is_above(objective: float, start: float) -> bool:
-    """By more than rounding, where a run began at the optimum."""
-    return objective > start + 1e-9 * max(1.0, abs(start))
-
-
-def diverged(number: int, why: str) -> Verdict:
-    """The verdict on a run that round `number` drove beyond all bounds."""
-    return Verdict(Ending.DIVERGED, f"diverged in round {number}: {why}")
-
-
-def _trend(records: Sequence[Record]) -> tuple[Ending, str]:
-    """What the last third of a run that ran out of rounds looks like."""
-    gaps = [r.suboptimality for r in records if r.suboptimality is not None]
-    third = len(gaps) // 3
-    if len(gaps) < len(records) or third < 4:
-        return Ending.OUT_OF_ROUNDS, ""
-    before, lowest, highest = min(gaps[: len(gaps) - third]), min(gaps[-third:]), max(gaps[-third:])
-    if highest <= 1e-14 * max(1.0, abs(records[-1].objective)):
-        return Ending.AT_OPTIMUM, ", at the optimum as far as the objective can tell"
-    if lowest < 0.9 * before:
-        return Ending.IMPROVING, f", still improving at gap {lowest:.1e}"
-    if highest <= 2 * lowest:
-        return Ending.PLATEAU, f", on a plateau: the gap has stayed at {lowest:.1e} for {third} rounds"
-    swing = f"in the last {third} rounds the gap moved between {lowest:.1e} and {highest:.1e}"
-    return Ending.UNSETTLED, f", not settling: {swing}"

@@ -14,7 +14,7 @@ from fedns.core.clients import Clients, on_client
 from fedns.core.cohort import Cohort
 from fedns.core.errors import MessageError
 from fedns.core.messages import Message, Payload, Ragged, joined, wire
-from fedns.core.reducers import mean
+from fedns.core.messages.reducers import mean
 from fedns.core.shards import Shards
 from fedns.models.problem import Problem
 from fedns.numerics import parallel

@@ -14,7 +14,7 @@ from fedns.core.checked import Count, CountOrZero, NotNegative
 from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
 from fedns.core.messages import Message, Payload, wire
-from fedns.core.reducers import mean
+from fedns.core.messages.reducers import mean
 from fedns.methods.curvature import FloatArray
 from fedns.methods.searches import refusable
 from fedns.models.losses import Squared

@@ -12,7 +12,7 @@ from fedns.core.checked import CountOrZero, NotNegative
 from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
 from fedns.core.messages import Payload, wire
-from fedns.core.reducers import mean, mean_gram
+from fedns.core.messages.reducers import mean, mean_gram
 from fedns.methods.curvature import SketchedCurvature, SketchRequest, resized, sketch_needs, sketched_curvature
 from fedns.methods.searches import ArmijoSearch, Search, search_handlers, step_along
 from fedns.models.problem import Problem

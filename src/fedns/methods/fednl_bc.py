@@ -13,7 +13,7 @@ from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
 from fedns.core.errors import ConfigError
 from fedns.core.messages import Message, Payload, as_received, joined, wire
-from fedns.core.reducers import mean
+from fedns.core.messages.reducers import mean
 from fedns.methods.compressors import Compressed, Identity, RankR, add_compressed, mean_compressed, parse_compressor
 from fedns.methods.fednl import InitialHessian, LearnRequest
 from fedns.models.problem import FloatArray, Problem

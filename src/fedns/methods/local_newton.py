@@ -13,7 +13,7 @@ from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
 from fedns.core.errors import ConfigError
 from fedns.core.messages import Message, Payload, wire
-from fedns.core.reducers import mean
+from fedns.core.messages.reducers import mean
 from fedns.core.shards import Shards
 from fedns.methods.curvature import FloatArray, Model, newton_needs, newton_steps
 from fedns.methods.giant import GIANT

@@ -10,7 +10,7 @@ from fedns.core.checked import Positive
 from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
 from fedns.core.messages import Message, Payload, wire
-from fedns.core.reducers import mean
+from fedns.core.messages.reducers import mean
 from fedns.methods.curvature import Model, refuse_impossible_hessian
 from fedns.methods.searches import Search, search_handlers, step_along
 from fedns.models.problem import Problem

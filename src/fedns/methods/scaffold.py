@@ -13,7 +13,7 @@ from fedns.core.checked import Count, NotNegative
 from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
 from fedns.core.messages import Message, Payload, as_received, wire
-from fedns.core.reducers import mean
+from fedns.core.messages.reducers import mean
 from fedns.methods.curvature import Model
 from fedns.methods.fedavg import ask_smoothness, local_smoothness
 from fedns.models.problem import Problem

@@ -13,7 +13,7 @@ from fedns.core.checked import Checked, Count, CountOrZero, Limit
 from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
 from fedns.core.messages import Message, Payload, wire
-from fedns.core.reducers import mean, minimum
+from fedns.core.messages.reducers import mean, minimum
 from fedns.models.problem import FloatArray, NewtonStep, Problem
 
 _ROUNDING = 1e-14  # of the objective: its rounding error

@@ -14,7 +14,7 @@ from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
 from fedns.core.errors import ConfigError
 from fedns.core.messages import Message, Payload, Ragged, joined, wire
-from fedns.core.reducers import mean
+from fedns.core.messages.reducers import mean
 from fedns.core.shards import IntArray, Shards
 from fedns.methods.curvature import Model, gradients_and_roots
 from fedns.methods.searches import ArmijoSearch, search_handlers, step_along

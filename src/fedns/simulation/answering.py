@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from fedns.core.clients import ClientMemory, Clients, Handler, Ids, messages_of
-from fedns.core.encoding import decode
 from fedns.core.messages import Message, Ragged
+from fedns.core.messages.encoding import decode
 from fedns.core.shards import Shards
 from fedns.numerics import parallel
 

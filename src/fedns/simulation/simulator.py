@@ -13,13 +13,12 @@ from numpy.typing import ArrayLike, NDArray
 from fedns.core.algorithm import Algorithm
 from fedns.core.checked import Count, checked
 from fedns.core.clients import Handler, Ids
-from fedns.core.cohort import Cohort, Session
+from fedns.core.cohort import Cohort, Holder, Session
 from fedns.core.errors import ConfigError
 from fedns.core.history import History, Observer
 from fedns.core.messages import Message
-from fedns.core.run import Evaluation, refuse_too_large, run
+from fedns.core.run import Evaluation, Stop, refuse_too_large, run
 from fedns.core.shards import Shards
-from fedns.core.termination import Stop
 from fedns.models.problem import Problem
 from fedns.models.reference import Optimum, pooled_optimum
 from fedns.numerics import parallel
@@ -46,7 +45,7 @@ class SimulatedCohort(Cohort):
         self.memory = self._clients.memory
         self.register_clients()
 
-    def bytes_needed(self, algorithm: Algorithm) -> float:
+    def bytes_needed(self, algorithm: Holder) -> float:
         """The clients' part too: of those that are asked at once, and of all what they keep."""
         needs = algorithm.needs(self.num_features, self.num_clients, self.largest_rows)
         at_once = min(self.num_clients, self._clients.at_first(self.num_features))

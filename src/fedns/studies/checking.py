@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedns.core.encoding import Envelope, encode
+from fedns.core.messages.encoding import Envelope, encode
 from fedns.core.numbers import bytes_text
 from fedns.federation.site.explain import meaning
 from fedns.federation.site.permissions import Permissions

@@ -14,7 +14,7 @@ import numpy as np
 from fedns.core.cohort import Session
 from fedns.core.errors import ConfigError
 from fedns.core.files import write_whole
-from fedns.core.meter import Meter
+from fedns.core.messages.ledger import Meter
 from fedns.federation.coordinator.cohort import NetworkedCohort
 from fedns.federation.coordinator.coordinate import Watcher
 from fedns.federation.coordinator.link import Link

@@ -13,7 +13,7 @@ from fedns.core.checked import checked
 from fedns.core.cohort import Session
 from fedns.core.errors import ConfigError, DataError
 from fedns.core.history import Observer
-from fedns.core.meter import Meter
+from fedns.core.messages.ledger import Meter
 from fedns.core.shards import Shards
 from fedns.models.losses import Squared
 from fedns.models.problem import Problem

@@ -11,9 +11,9 @@ import numpy as np
 
 from fedns.core.clients import Handler, Ids
 from fedns.core.cohort import Session
-from fedns.core.encoding import batch_bytes
 from fedns.core.errors import DataError
 from fedns.core.messages import Message, split_batch
+from fedns.core.messages.encoding import batch_bytes
 from fedns.core.shards import Shards
 from fedns.simulation.simulator import SimulatedCohort
 

@@ -9,9 +9,9 @@ from tests.conftest import make_shards
 from tests.federation.in_process import Federation, run_of
 
 from fedns.core.cohort import Registration
-from fedns.core.encoding import decode, encode
 from fedns.core.errors import MessageError
 from fedns.core.messages import WIRE_PRECISIONS, Message, Payload, wire
+from fedns.core.messages.encoding import decode, encode
 from fedns.core.shards import Shards
 from fedns.federation.protocol.absence import FederationError
 from fedns.federation.protocol.packets import ANSWER, REFUSAL, Packet

@@ -7,7 +7,7 @@ from tests.conftest import make_shards
 from tests.federation.in_process import Federation, run_of
 
 import fedns
-from fedns.core.encoding import handler_named_in
+from fedns.core.messages.encoding import handler_named_in
 from fedns.federation.coordinator import cohort as networked
 from fedns.federation.coordinator import link
 from fedns.federation.protocol.packets import OPEN, Packet

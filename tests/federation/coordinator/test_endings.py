@@ -10,8 +10,8 @@ import pytest
 from tests.conftest import make_shards
 from tests.federation.in_process import OPEN_HANDED, Federation, ends_with, run_of, services
 
-from fedns.core.encoding import Envelope, encode
 from fedns.core.messages import WIRE_PRECISIONS
+from fedns.core.messages.encoding import Envelope, encode
 from fedns.core.termination import Ending
 from fedns.federation.coordinator.coordinate import coordinate
 from fedns.federation.processes import EngineError, EngineLost

@@ -16,9 +16,9 @@ from tests.federation.in_process import Federation, run_of
 from fedns.cli import federation_commands
 from fedns.core.clients import messages_of
 from fedns.core.cohort import Registration, register
-from fedns.core.encoding import decode, encode
 from fedns.core.errors import ConfigError, MessageError
 from fedns.core.messages import Discloses
+from fedns.core.messages.encoding import decode, encode
 from fedns.core.shards import Shards
 from fedns.federation.coordinator.influence import FinalAnswers, geometric_median, influences
 from fedns.federation.coordinator.robust import RULES, combined, trimmed_mean

@@ -16,7 +16,7 @@ from tests.federation.in_process import Federation, run_of
 from fedns.core.cohort import Registration
 from fedns.core.errors import NonFiniteError
 from fedns.core.history import History, Record
-from fedns.core.meter import Meter
+from fedns.core.messages.ledger import Meter
 from fedns.core.run import Evaluation
 from fedns.core.termination import Ending
 from fedns.federation.coordinator import cohort as networked

@@ -12,7 +12,7 @@ from tests.attacks.study_site import StudySite
 from tests.federation.in_process import OPEN_HANDED, Federation, one_client, run_of
 
 from fedns.cli.app import main
-from fedns.core.encoding import WIRE_PRECISIONS, Envelope, encode
+from fedns.core.messages.encoding import WIRE_PRECISIONS, Envelope, encode
 from fedns.core.registry import Registry
 from fedns.core.shards import Shards
 from fedns.federation import config, doctor

@@ -10,9 +10,9 @@ from tests.federation.in_process import OPEN_HANDED, Federation, InProcess, run_
 
 from fedns.core.clients import on_client
 from fedns.core.cohort import Hello, Registration
-from fedns.core.encoding import Envelope, decode, encode
 from fedns.core.errors import DataError
 from fedns.core.messages import WIRE_PRECISIONS, Message, Payload, wire
+from fedns.core.messages.encoding import Envelope, decode, encode
 from fedns.core.shards import Shards
 from fedns.federation.protocol.absence import FederationError
 from fedns.federation.protocol.packets import ANSWER, ASK, OPEN, OVERFLOW, REFUSAL, Packet

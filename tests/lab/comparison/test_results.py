@@ -9,7 +9,7 @@ import pytest
 
 from fedns.core.errors import DataError
 from fedns.core.history import History, Record
-from fedns.core.meter import LedgerEntry
+from fedns.core.messages.ledger import LedgerEntry
 from fedns.core.numbers import bytes_text, rounds_text
 from fedns.core.termination import Ending
 from fedns.lab.comparison.results import RoundsWriter, read_runs

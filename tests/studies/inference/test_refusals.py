@@ -11,8 +11,8 @@ from tests.studies.conftest import made_up
 from tests.studies.situations import STUDY, save
 from tests.studies.test_federated import Federation
 
-from fedns.core.encoding import handler_named_in
 from fedns.core.errors import DataError
+from fedns.core.messages.encoding import handler_named_in
 from fedns.federation.protocol.packets import ASK, REFUSAL, Packet
 from fedns.studies.fit import fit_study
 from fedns.studies.outputs import write_fit

@@ -12,8 +12,8 @@ from tests.studies.situations import save
 from tests.studies.test_federated import Federation
 
 import fedns
-from fedns.core.encoding import decode
 from fedns.core.errors import ConfigError
+from fedns.core.messages.encoding import decode
 from fedns.federation.protocol.packets import Packet
 from fedns.methods.exchanges.landmarks import GroupMeans
 from fedns.studies.fit import fit_study

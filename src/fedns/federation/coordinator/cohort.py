@@ -15,7 +15,7 @@ from fedns.core.clients import Handler, Ids, messages_of
 from fedns.core.cohort import Cohort, Registration
 from fedns.core.errors import NonFiniteError
 from fedns.core.messages import Message, as_batch, nothing_changed
-from fedns.core.meter import Meter
+from fedns.core.messages.ledger import Meter
 from fedns.core.run import Evaluation
 from fedns.federation.coordinator.evidence import Evidence
 from fedns.federation.coordinator.influence import SiteInfluence

@@ -14,8 +14,7 @@ import numpy as np
 from fedns.core.algorithm import Algorithm
 from fedns.core.files import write_whole
 from fedns.core.history import History, Observer
-from fedns.core.run import run
-from fedns.core.termination import Stop
+from fedns.core.run import Stop, run
 from fedns.federation.config import CREDENTIALS_FOLDER, check_expiry, engine_named
 from fedns.federation.coordinator.cohort import NetworkedCohort
 from fedns.federation.coordinator.influence import SiteInfluence

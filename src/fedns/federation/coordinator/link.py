@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from fedns.core.clients import Handler, messages_of
-from fedns.core.encoding import decode
 from fedns.core.errors import MessageError, NonFiniteError
 from fedns.core.messages import Message
+from fedns.core.messages.encoding import decode
 from fedns.federation.coordinator import plausibility
 from fedns.federation.coordinator.state import RunState
 from fedns.federation.coordinator.status import SiteStatus

@@ -16,12 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedns.core.cohort import Session
-from fedns.core.encoding import Envelope, decode, encode
 from fedns.core.errors import ConfigError, DataError, FednsError
 from fedns.core.files import disk_trouble, write_whole
 from fedns.core.history import Observer, Record
 from fedns.core.messages import WIRE_PRECISIONS, Message
-from fedns.core.meter import LedgerEntry, Meter
+from fedns.core.messages.encoding import Envelope, decode, encode
+from fedns.core.messages.ledger import LedgerEntry, Meter
 from fedns.core.run import Progress
 from fedns.runs.builder import problem_of
 from fedns.runs.spec import Spec

@@ -15,11 +15,10 @@ from numpy.typing import NDArray
 from fedns.core.algorithm import Algorithm
 from fedns.core.clients import ClientMemory, Clients, Handler, Ids, messages_of
 from fedns.core.cohort import Cohort, Session
-from fedns.core.encoding import decode
 from fedns.core.messages import Message
-from fedns.core.run import refuse_too_large, run
+from fedns.core.messages.encoding import decode
+from fedns.core.run import Stop, refuse_too_large, run
 from fedns.core.shards import Shards
-from fedns.core.termination import Stop
 from fedns.federation.site.guard import Guard
 from fedns.federation.site.permissions import Refusal
 from fedns.federation.site_command import COMPILING

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from fedns.core.clients import ClientMemory, Clients, Handler, messages_of
-from fedns.core.encoding import Envelope, decode, encode, handler_named_in
 from fedns.core.errors import FednsError, MessageError, NonFiniteError
 from fedns.core.files import append_line, disk_trouble, write_whole
 from fedns.core.messages import WIRE_PRECISIONS, Message, refuse_non_finite, split_batch
+from fedns.core.messages.encoding import Envelope, decode, encode, handler_named_in
 from fedns.core.shards import Shards
 from fedns.federation.protocol.opening import introduction, read_opening
 from fedns.federation.protocol.packets import ANSWER, ASK, OPEN, OVERFLOW, REFUSAL, UNABLE, Packet

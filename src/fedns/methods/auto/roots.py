@@ -14,7 +14,7 @@ import numpy as np
 import scipy.linalg
 
 from fedns.core.messages import Ragged
-from fedns.core.reducers import GramSum
+from fedns.core.messages.reducers import GramSum
 from fedns.methods.auto.rounding import FloatArray, Integers
 from fedns.numerics.linalg import LowRank, pack_symmetric
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedns.core.cohort import Cohort
-from fedns.core.reducers import mean
+from fedns.core.messages.reducers import mean
 from fedns.methods.auto.exchanges import losses_back
 from fedns.methods.auto.messages import BackRequest
 from fedns.methods.auto.rounding import FloatArray

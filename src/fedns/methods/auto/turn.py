@@ -10,7 +10,7 @@ import numpy as np
 from fedns.core.algorithm import Outcome
 from fedns.core.clients import Handler
 from fedns.core.cohort import Cohort
-from fedns.core.reducers import Reducer, mean
+from fedns.core.messages.reducers import Reducer, mean
 from fedns.methods.auto.exchanges import ClientHalf, column_scales
 from fedns.methods.auto.folding import answers, mean_of_coded, mean_of_squares, rounding_noise, sketched_gram
 from fedns.methods.auto.messages import Move, RootRequest, ScalesRequest, Vector

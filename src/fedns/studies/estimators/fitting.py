@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from fedns.core.cohort import Cohort, Session
 from fedns.core.errors import DataError
 from fedns.core.history import History
-from fedns.core.meter import Meter
+from fedns.core.messages.ledger import Meter
 from fedns.core.run import Evaluation, run
 from fedns.core.shards import Shards
 from fedns.core.termination import Ending, Verdict

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fedns.core.algorithm import Algorithm
-from fedns.core.termination import Ending, Stop, Verdict
+from fedns.core.run import Stop
+from fedns.core.termination import Ending, Verdict
 from fedns.models.family import Outcomes
 
 _LARGEST_LEFT = 1e-4  # standard errors from the maximum that a fit may be and be called converged

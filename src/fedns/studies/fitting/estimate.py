@@ -13,7 +13,7 @@ from fedns.core.algorithm import Algorithm
 from fedns.core.cohort import Cohort
 from fedns.core.errors import ConfigError, DataError, FednsError
 from fedns.core.history import History, Observer
-from fedns.core.meter import Meter
+from fedns.core.messages.ledger import Meter
 from fedns.core.run import Evaluation, Progress, run
 from fedns.core.termination import Verdict
 from fedns.methods.auto.rules import FEW_COLUMNS

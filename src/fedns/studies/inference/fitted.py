@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fedns.core.errors import ConfigError, DataError
 from fedns.core.history import History
-from fedns.core.meter import LedgerEntry, Meter
+from fedns.core.messages.ledger import LedgerEntry, Meter
 from fedns.core.termination import Ending
 from fedns.reports.page import html_table, pairs
 from fedns.studies.diagnostics.diagnosed import Predictions
