@@ -68,7 +68,6 @@ STILL_THERE = {
     ("federation", "lab"),
     ("runs", "studies"),
     ("studies", "reports"),
-    ("studies", "lab"),
 }
 CYCLES_STILL_THERE = {"federation", "lab", "methods", "numerics", "studies"}  # rooms with circles
 

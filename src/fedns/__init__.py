@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fedns.lab.comparison.compare import Comparison, compare
     from fedns.lab.comparison.results import read_runs
     from fedns.lab.data.catalogue import available
-    from fedns.lab.data.datasets import Dataset, load
+    from fedns.lab.data.datasets import load
     from fedns.lab.data.partition import split, split_dataset
     from fedns.methods import (
         GIANT,
@@ -76,6 +76,7 @@ if TYPE_CHECKING:
     from fedns.studies.prediction import Model
     from fedns.studies.study import Study
     from fedns.studies.tables.column_rule import ColumnRule
+    from fedns.studies.tables.dataset import Dataset
     from fedns.studies.tables.feature_map import MapRule
     from fedns.studies.tables.labels import as_binary
     from fedns.studies.tables.scaling import scale

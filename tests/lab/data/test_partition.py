@@ -6,8 +6,8 @@ import scipy.sparse
 
 from fedns.core.errors import DataError
 from fedns.core.shards import Shards
-from fedns.lab.data.datasets import Dataset
 from fedns.lab.data.partition import _fill_empty, split, split_dataset
+from fedns.studies.tables.dataset import Dataset
 
 ALL = ["contiguous", "iid", "sorted", "dirichlet:0.05", "dirichlet:100", "quantity:0.3", "group"]
 ROWS = 200

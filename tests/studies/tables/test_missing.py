@@ -5,8 +5,8 @@ import pytest
 
 import fedns
 from fedns.core.errors import DataError
-from fedns.lab.data.datasets import Dataset
 from fedns.lab.data.partition import split_dataset
+from fedns.studies.tables.dataset import Dataset
 from fedns.studies.tables.missing import treat_missing
 
 NAN = np.nan

@@ -18,11 +18,12 @@ from fedns.core.errors import DataError, unknown
 from fedns.core.shards import Shards
 from fedns.federation.config import SITE_FILE, DataSource, SiteConfig
 from fedns.federation.site.budget import Budget, fingerprint
-from fedns.lab.data.datasets import Dataset, load
+from fedns.lab.data.datasets import load
 from fedns.numerics import memory
 from fedns.numerics.packed import PackedRows
 from fedns.numerics.rows import DenseRows, SparseRows
 from fedns.numerics.streaming import streamed
+from fedns.studies.tables.dataset import Dataset
 from fedns.studies.tables.files.frames import SUFFIXES
 from fedns.studies.tables.files.opening import format_suffix
 

@@ -13,13 +13,13 @@ from fedns.core.shards import Shards
 from fedns.lab.comparison import prepare
 from fedns.lab.comparison.display import Display, Watched
 from fedns.lab.comparison.results import ROUNDS_FILE, RUNS_FILE, RoundsWriter, Run, keep_finished, read_runs
-from fedns.lab.data.datasets import Dataset
 from fedns.models.problem import Problem
 from fedns.reports.gap_charts import AXES, GAP_CHART
 from fedns.runs.methods import Method, parse_methods
 from fedns.runs.results import Results
 from fedns.runs.spec import Spec
 from fedns.simulation.simulator import simulate
+from fedns.studies.tables.dataset import Dataset
 
 SETTINGS_FILE = "settings.toml"
 SUMMARY_FILE, REPORT_FILE = "summary.csv", "report.html"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedns.core.shards import Shards
-from fedns.lab.data.datasets import Dataset, load
+from fedns.lab.data.datasets import load
 from fedns.lab.data.partition import split_dataset
 from fedns.models.problem import Problem
 from fedns.models.reference import Optimum, pooled_optimum
@@ -18,6 +18,7 @@ from fedns.numerics.rows import SparseRows
 from fedns.runs.builder import problem_of
 from fedns.runs.methods import Method
 from fedns.runs.spec import Spec
+from fedns.studies.tables.dataset import Dataset
 from fedns.studies.tables.labels import as_binary
 from fedns.studies.tables.missing import treat_missing
 from fedns.studies.tables.scaling import scale

@@ -3,62 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
-
-import numpy as np
-import scipy.sparse
-from numpy.typing import NDArray
 
 from fedns.core.checked import checked
 from fedns.core.errors import DataError, unknown
-from fedns.lab.data import synthetic, unpacked
+from fedns.lab.data import synthetic
 from fedns.lab.data.catalogue import BUILT_IN_SHAPES, FOLDER_VARIABLE, RULES, Rule, archives, read_built_in
 from fedns.lab.data.collection import fetch
 from fedns.lab.data.collection.cache import is_cached, verify
-from fedns.numerics.streaming import file_of
+from fedns.studies.tables.dataset import DTYPES, Dataset, check_dtype, read_path
 from fedns.studies.tables.files import sources
 from fedns.studies.tables.files.table import Table
-from fedns.studies.tables.labels import Task, encode_targets
-
-_DTYPES = {"float64": np.float64, "float32": np.float32}
-
-
-@dataclass(frozen=True, eq=False)
-class Dataset(Table):
-    """Rows and targets, not yet given to clients; iterates as `features, targets`.
-
-    - features: (rows, columns), an array or a scipy.sparse matrix.
-    - targets: (rows,), -1 and +1 where the task is binary.
-    - columns: their names.
-    - groups: (rows,), the natural site of each row.
-    - group_names: one per distinct group, in sorted order of the labels.
-    - sample_weights: (rows,).
-    - source: where it came from.
-    - description: in words.
-    - name: of the set.
-    - task: binary, regression or multiclass.
-    """
-
-    example: ClassVar[str] = "fedns.load(NAME)"
-    name: str = field(kw_only=True)
-    task: Task = field(kw_only=True)
-    targets: NDArray[np.float64]  # -1 and +1 where the task is binary
-    description: str = ""
-
-    def __iter__(self) -> Iterator[Any]:
-        yield self.features
-        yield self.targets
-
-    @property
-    def num_samples(self) -> int:
-        return int(self.features.shape[0])
-
-    @property
-    def num_columns(self) -> int:
-        return int(self.features.shape[1])
+from fedns.studies.tables.labels import Task
 
 
 @checked
@@ -86,28 +43,21 @@ def load(
     - folder: where a file that is larger than memory is taken apart, once; the cache unless given. Its rows are then read
       from there in every pass (.npz, .parquet and LIBSVM text).
     """
-    if dtype not in _DTYPES:
-        raise DataError(f"dtype must be float64 or float32, got '{dtype}'")
+    check_dtype(dtype)
     if str(name).startswith(synthetic.PREFIX):
         _refuse_settings(positive=positive, target=target, group=group, weight=weight, task=task)
         return _load_synthetic(str(name), dtype)
     name = _loaded_as(name)
     table, rule = _read(name, target, group, weight, None if folder is None else Path(folder))
-    targets = table.targets
     if rule.relabel is not None and positive is None and task in (None, rule.task):
-        targets = rule.relabel(targets)
-    suggested = rule.task if positive is None else None
-    encoded, decided = encode_targets(targets, positive=positive, task=task or suggested)
-    rows, columns = table.features.shape
-    ready = replace(table, features=_cast(table.features, dtype), targets=encoded)
-    note = f"; {rule.note}" if rule.note else ""
-    described = f"{rows} rows, {columns} columns, {decided}{note}"
-    return Dataset(**vars(ready), name=Path(name).stem, task=decided, description=described)
+        table = replace(table, targets=rule.relabel(table.targets))
+    task = task or (rule.task if positive is None else None)
+    return Dataset.of(table, Path(name).stem, positive=positive, task=task, dtype=dtype, note=rule.note)
 
 
 def _load_synthetic(name: str, dtype: str) -> Dataset:
     spec = synthetic.parse(name)
-    table = synthetic.generate(spec, _DTYPES[dtype])
+    table = synthetic.generate(spec, DTYPES[dtype])
     task: Task = "binary" if spec.task == "binary" else "regression"
     return Dataset(**vars(table), name=name, task=task, description=spec.description)
 
@@ -118,7 +68,7 @@ def _read(
     """The table behind a name or a path, and the rule of that name."""
     text = str(name)
     if isinstance(name, Path) or _looks_like_path(text):
-        return _file(Path(name), target, group, weight, folder), Rule()
+        return read_path(Path(name), target, group, weight, folder), Rule()
     rule = RULES.get(text, Rule()) if target is None else Rule()  # a rule is about the usual target
     if text in BUILT_IN_SHAPES:
         _refuse_settings(target=target, group=group, weight=weight)
@@ -127,18 +77,10 @@ def _read(
     if text in found:
         if is_cached(found[text]):
             verify(found[text])
-        return _file(found[text], target, group, weight, folder), rule
+        return read_path(found[text], target, group, weight, folder), rule
     if Path(text).is_file():  # a LIBSVM file without a suffix
-        return _file(Path(text), target, group, weight, folder), Rule()
+        return read_path(Path(text), target, group, weight, folder), Rule()
     raise DataError(_unknown(text, [*BUILT_IN_SHAPES, *found]))
-
-
-def _file(path: Path, target: str | None, group: str | None, weight: str | None, folder: Path | None) -> Table:
-    if path.is_dir():
-        return unpacked.read_folder(path, target, group, weight)
-    if unpacked.too_large(path):
-        return unpacked.read_large(path, target, group, weight, folder)
-    return sources.read(path, target=target, group=group, weight=weight)
 
 
 def _loaded_as(name: str | Path) -> str | Path:
@@ -168,10 +110,3 @@ def _refuse_settings(**settings: float | str | None) -> None:
     for key, value in settings.items():
         if value is not None:
             raise DataError(f"this data set brings its own columns and targets: leave out {key}='{value}'")
-
-
-def _cast(features: Any, dtype: str) -> Any:
-    if scipy.sparse.issparse(features):
-        return features if file_of(features.data) else features.astype(_DTYPES[dtype], copy=False)
-    # What is mapped from a file stays there, in the type it has.
-    return features if file_of(features) else np.ascontiguousarray(features, dtype=_DTYPES[dtype])

@@ -12,10 +12,10 @@ from numpy.typing import ArrayLike, NDArray
 from fedns.core.checked import checked
 from fedns.core.errors import DataError
 from fedns.core.shards import IntArray, Shards
-from fedns.lab.data.datasets import Dataset
 from fedns.numerics.rng import generator
 from fedns.numerics.rows import DenseRows
 from fedns.numerics.streaming import streamed
+from fedns.studies.tables.dataset import Dataset
 from fedns.studies.tables.labels import Task, infer_task
 
 SPLITS = ("iid", "contiguous", "sorted", "dirichlet:ALPHA", "quantity:ALPHA", "group")

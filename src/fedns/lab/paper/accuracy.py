@@ -17,7 +17,7 @@ from fedns.core.algorithm import Algorithm
 from fedns.core.files import write_whole
 from fedns.core.history import Observer, Record
 from fedns.lab.comparison.workers import Say, Task
-from fedns.lab.data.datasets import Dataset, load
+from fedns.lab.data.datasets import load
 from fedns.lab.data.partition import split_dataset
 from fedns.lab.paper import STRENGTH
 from fedns.lab.paper.part import Check, Part, claim, judged, table_of
@@ -28,6 +28,7 @@ from fedns.reports.charts import Chart, Line, Scale
 from fedns.reports.grouping import grouped
 from fedns.runs.methods import parse_method
 from fedns.simulation.simulator import simulate
+from fedns.studies.tables.dataset import Dataset
 from fedns.studies.tables.scaling import scale
 
 EARLY_ROUNDS, LAST_ROUND = 3, 15

@@ -10,7 +10,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from fedns.core.errors import DataError
-from fedns.lab.data.datasets import Dataset
+from fedns.studies.tables.dataset import Dataset
 
 MISSING_RULES = ("refuse", "rows", "mean")
 

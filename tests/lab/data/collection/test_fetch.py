@@ -25,8 +25,8 @@ from fedns.core.errors import DataError
 from fedns.lab.data import catalogue
 from fedns.lab.data.catalogue import available
 from fedns.lab.data.collection import cache, download, fetch
-from fedns.lab.data.collection.compact import compact
 from fedns.lab.data.datasets import load
+from fedns.studies.tables.files.compact import compact
 from fedns.studies.tables.files.libsvm import read_libsvm
 from fedns.studies.tables.files.npz import read_npz
 

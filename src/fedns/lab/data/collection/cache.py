@@ -2,31 +2,15 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
-import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from fedns.core.errors import DataError
 from fedns.core.files import alone_in
-
-CACHE_VARIABLE = "FEDNS_CACHE"
-_FULL = (errno.ENOSPC, errno.EDQUOT)
-
-
-def cache_folder() -> Path | None:
-    """What FEDNS_CACHE names, else the user's cache folder; none without the fetch extra, which alone fills it."""
-    chosen = os.environ.get(CACHE_VARIABLE)
-    if chosen:
-        return Path(chosen).expanduser().absolute()
-    try:
-        from platformdirs import user_cache_dir
-    except ImportError:
-        return None
-    return Path(user_cache_dir("fedns"))
+from fedns.studies.tables.files.cache import cache_folder
 
 
 def cached_archives() -> dict[str, Path]:
@@ -72,19 +56,6 @@ def verify(archive: Path) -> None:
 def sha256(path: Path) -> str:
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-@contextmanager
-def storing(name: str, folder: Path) -> Iterator[None]:
-    """A disk that is full or closed to writing, told in one sentence."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno in _FULL:
-            problem = f"the disk that holds {folder} is full, so {name} was not stored: free some space"
-        else:
-            problem = f"{name} cannot be stored in {folder} ({error.strerror or error}): check the folder"
-        raise DataError(f"{problem}, or name another folder in {CACHE_VARIABLE}") from error
 
 
 @contextmanager

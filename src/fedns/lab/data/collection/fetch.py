@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedns.core.errors import DataError, unknown
-from fedns.lab.data.collection.cache import alone, cache_folder, sha256, store, storing, verify
-from fedns.lab.data.collection.compact import compact
+from fedns.lab.data.collection.cache import alone, sha256, store, verify
 from fedns.lab.data.collection.download import NotThere, download, require
+from fedns.studies.tables.files.cache import cache_folder, storing
+from fedns.studies.tables.files.compact import compact
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID

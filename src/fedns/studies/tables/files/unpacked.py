@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedns.core.errors import DataError
-from fedns.lab.data.collection.cache import CACHE_VARIABLE, cache_folder, storing
-from fedns.lab.data.collection.compact import compact
 from fedns.numerics import memory
 from fedns.numerics.rows import NARROW_TYPES
+from fedns.studies.tables.files.cache import CACHE_VARIABLE, cache_folder, storing
+from fedns.studies.tables.files.compact import compact
 from fedns.studies.tables.files.npz import peek_shape, table_of
 from fedns.studies.tables.files.opening import format_suffix
 from fedns.studies.tables.files.sources import LIBSVM_SUFFIXES
