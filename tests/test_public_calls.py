@@ -111,7 +111,7 @@ def test_a_bad_value_is_refused_with_a_sentence(name, parameter, tmp_path, monke
         (lambda: fedns.FedNS(line_search="aggregate"), "line_search of FedNS must be Search, such as fedns.ArmijoSearch()"),
         (lambda: fedns.SHED(eigenpairs_per_client=(1, 2.5)), "must be a tuple, each entry a whole number, got (1, 2.5)"),
         (lambda: fedns.Problem("logistic"), "loss of Problem must be Loss, such as fedns.Logistic(), got 'logistic'"),
-        (lambda: fedns.Problem(penalty=0.1), "penalty of Problem must be Ridge, such as fedns.Ridge(1e-3), got 0.1"),
+        (lambda: fedns.Problem(penalty=0.1), "penalty of Problem must be Penalty, such as fedns.Ridge(1e-3), got 0.1"),
         (lambda: fedns.Ridge(-1.0), "strength of Ridge must be a finite number >= 0, got -1.0"),
         (lambda: simulate(rounds=2.5), "rounds of simulate must be a whole number, got 2.5"),
         (lambda: simulate(rounds=-1), "rounds must be a whole number >= 0, got -1"),

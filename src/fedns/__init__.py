@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from fedns.core.errors import ConfigError, DataError, FednsError, MessageError
     from fedns.core.history import History, Observer, Record
     from fedns.core.messages import Discloses, Message, Payload, Ragged, reducers, wire
+    from fedns.core.penalty import Penalty
     from fedns.core.shards import Shards
     from fedns.core.termination import Ending
     from fedns.lab.comparison.compare import Comparison, compare
@@ -57,7 +58,7 @@ if TYPE_CHECKING:
     from fedns.models.losses import Huber, Logistic, Poisson, Squared, SquaredHinge
     from fedns.models.maps.feature_map import Identity, Polynomial
     from fedns.models.maps.kernel_maps import Nystroem, OrthogonalRandom, RandomFourier
-    from fedns.models.penalties import Ridge
+    from fedns.models.penalties import PENALTIES, PseudoHuber, Ridge
     from fedns.models.problem import Problem
     from fedns.models.reference import Optimum, pooled_optimum
     from fedns.models.softmax import Softmax

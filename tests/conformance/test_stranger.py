@@ -15,7 +15,12 @@ import fedns
 
 ROOT = Path(__file__).parents[2]
 PYTEST = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-ALIKE = [("heavyball", "gd"), ("pseudohuber", "probit"), ("sparsesigns", "gaussian")]  # theirs, and one of ours
+ALIKE = [
+    ("heavyball", "gd"),
+    ("pseudohuber", "probit"),
+    ("sparsesigns", "gaussian"),
+    ("logcosh", "pseudo_huber"),
+]  # theirs, and one of ours
 SWEEP = """
 methods = ["heavyball", "heavyball:momentum=0", "fedns:sketch=sparsesigns"]
 split = ["iid", "sorted"]
@@ -55,7 +60,7 @@ def run(command, path="", **settings):
 
 def test_the_conformance_suite_covers_it_as_it_covers_our_own(installed, tmp_path):
     results = tmp_path / "results.xml"
-    suites = [f"tests/conformance/test_every_{kind}.py" for kind in ("method", "loss", "sketch")]
+    suites = [f"tests/conformance/test_every_{kind}.py" for kind in ("method", "loss", "sketch", "penalty")]
     chosen = " or ".join(itertools.chain(*ALIKE))
     run([*PYTEST, *suites, "-k", chosen, f"--junitxml={results}"], installed)
     names = [case.get("name") for case in ElementTree.parse(results).iter("testcase") if case.find("skipped") is None]

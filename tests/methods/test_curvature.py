@@ -32,7 +32,7 @@ def test_newton_steps_of_wide_clients_form_no_hessian(case, intercept, each, mon
     shards = make_shards(60, 40, (5, 30, 1, 24), **case)
     features = 40 + intercept
     w = np.random.default_rng(0).normal(size=(4, features) if each else features)
-    diagonal = problem.penalty_diagonal(features)
+    diagonal = problem.penalty_curvature(np.zeros(features))
     right = problem.gradient(w, shards) + diagonal * w
     expected = [-np.linalg.solve(H + np.diag(diagonal), g) for H, g in zip(problem.hessian(w, shards), right, strict=True)]
     monkeypatch.setattr(fedns.Problem, "gradient_and_hessian", lambda *given: pytest.fail("a Hessian was formed"))

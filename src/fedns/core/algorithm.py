@@ -70,6 +70,11 @@ class Algorithm(Checked, ABC):
         """Say what to try where a run of it has diverged, as the end of a sentence; nothing where there is no advice."""
         return ""
 
+    @property
+    def quadratic_penalty_only(self) -> str:
+        """Say why it takes no penalty but a quadratic one, and the way out; nothing where it takes every penalty."""
+        return ""
+
     def needs(self, features: int, clients: int, rows: int) -> Needs:
         """Estimate what it holds with so many coefficients and clients, of which the largest has so many rows.
 

@@ -17,6 +17,7 @@ from fedns.core.cohort import Cohort
 from fedns.core.errors import ConfigError, NonFiniteError
 from fedns.core.history import History, Observer, Record
 from fedns.core.messages.encoding import most_clients, most_rounds
+from fedns.core.penalty import Penalty
 from fedns.core.registry import registered
 from fedns.core.termination import Ending, Verdict
 from fedns.numerics import memory
@@ -122,6 +123,13 @@ def refuse_too_many(algorithm: Algorithm, rounds: int, clients: int) -> None:
             raise ConfigError(f"the messages of {algorithm.name} are for up to {most} {what}, not {number}{fitting}")
 
 
+def refuse_penalty(algorithm: Algorithm, penalty: Penalty) -> None:
+    """Raise where a method is made for a quadratic penalty and this one is not."""
+    if algorithm.quadratic_penalty_only and not penalty.quadratic:
+        why = algorithm.quadratic_penalty_only
+        raise ConfigError(f"{algorithm.name} does not take the penalty {penalty.name}: {why}, or take fedns.Ridge")
+
+
 def _of_any_width() -> list[Algorithm]:
     """List what can be recommended where a method does not fit, with its default parameters, the best first."""
     return [kind() for kind in reversed(registered(Algorithm)) if kind.takes_any_width]
@@ -149,6 +157,7 @@ def run(
     """
     refuse_too_large(algorithm, cohort.bytes_needed, cohort.num_features)
     refuse_too_many(algorithm, stop.rounds, int(cohort.ids[-1]) + 1)
+    refuse_penalty(algorithm, problem.penalty)
     session = cohort.session
     records: list[Record] = [] if resume is None else list(resume.records)
     seconds = records[-1].seconds if records else 0.0

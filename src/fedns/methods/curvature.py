@@ -65,7 +65,7 @@ class SampledCurvature(SketchedCurvature):
 
 def leverage_sample(problem: Problem, clients: Clients, w: FloatArray, size: int) -> SampledCurvature:
     """`size` rows of each root A_j, drawn by their ridge leverage scores a' (A_j' A_j + penalty)^-1 a."""
-    diagonal = problem.penalty_diagonal(w.size)
+    diagonal = problem.penalty_curvature(w)
 
     def some(part: Clients) -> SampledCurvature:
         gradient, roots = gradients_and_roots(problem, w, part.shards)
@@ -110,7 +110,7 @@ def local_gradient(problem: Problem, clients: Clients, request: Model) -> LocalG
 def ask_gradient(problem: Problem, w: FloatArray, cohort: Cohort) -> FloatArray:
     """The gradient of the whole objective at w, penalty included."""
     (gradient,) = cohort.ask(local_gradient, Model(w)).fold(mean("gradient"))
-    return np.asarray(gradient + problem.penalty_diagonal(w.size) * w)
+    return np.asarray(gradient + problem.penalty_gradient(w))
 
 
 def refuse_impossible_hessian(kind: str, packed: FloatArray, num_features: int) -> None:
@@ -145,7 +145,6 @@ def newton_steps(
     clients or one for each.
     """
     features = w.shape[-1]
-    diagonal = problem.penalty_diagonal(features)
     steps, slopes = np.empty((shards.num_clients, features)), np.empty(shards.num_clients)
     wide = problem.wide(shards)
     for clients, systems in ((np.flatnonzero(~wide), _by_hessians), (np.flatnonzero(wide), _by_roots)):
@@ -155,8 +154,9 @@ def newton_steps(
             members = clients[start : start + group]
             at = w if w.ndim == 1 else w[members]
             own, solve = systems(problem, at, shards.select(members))
-            right = own + diagonal * at if gradient is None else np.broadcast_to(gradient, own.shape)
-            steps[members], slopes[members] = _solve_each(solve, right, diagonal)
+            right = own + problem.penalty_gradient(at) if gradient is None else np.broadcast_to(gradient, own.shape)
+            diagonals = problem.penalty_curvature(np.broadcast_to(at, own.shape))
+            steps[members], slopes[members] = _solve_each(solve, right, diagonals)
     return steps, slopes
 
 
@@ -179,14 +179,14 @@ def _by_roots(problem: Problem, w: FloatArray, shards: Shards) -> tuple[FloatArr
     return gradient, lambda client, diagonal, right: solve_shifted(LowRank(roots.part(client)), diagonal, right)
 
 
-def _solve_each(solve: Solve, right: FloatArray, diagonal: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _solve_each(solve: Solve, right: FloatArray, diagonals: FloatArray) -> tuple[FloatArray, FloatArray]:
     steps, slopes = np.empty_like(right), np.empty(len(right))
 
     def some(low: int, high: int) -> None:
         for client in range(low, high):
-            steps[client] = -solve(client, diagonal, right[client])
+            steps[client] = -solve(client, diagonals[client], right[client])
             slopes[client] = np.sum(right[client] * steps[client])
 
     clients = np.arange(len(right))
-    parallel.for_each_part(parallel.cut(clients, clients + 1), some, diagonal.size**3)
+    parallel.for_each_part(parallel.cut(clients, clients + 1), some, right.shape[1] ** 3)
     return steps, slopes

@@ -102,7 +102,7 @@ def local_smoothness(problem: Problem, clients: Clients, request: SmoothnessRequ
 def ask_smoothness(problem: Problem, cohort: Cohort) -> float:
     """A bound on the smoothness of the least smooth local objective, penalty included."""
     replies = cohort.ask(local_smoothness, SmoothnessRequest(np.int32(_POWER_ITERATIONS)))
-    return max(float(batch.smoothness.max()) for _, batch in replies) + problem.penalty.strength
+    return max(float(batch.smoothness.max()) for _, batch in replies) + problem.penalty.smoothness
 
 
 @dataclass(frozen=True)
@@ -147,6 +147,10 @@ class FedAvg(Algorithm):
         """The weight of |u - w|^2 / 2 in the local objective."""
         return 0.0
 
+    @property
+    def quadratic_penalty_only(self) -> str:
+        return "mini-batch steps add a multiple of the coefficients: set batch_size=0" if self.batch_size else ""
+
     def fewest_rows(self, rows: int) -> int:
         if not self.batch_size:
             return rows
@@ -188,7 +192,7 @@ class FedAvg(Algorithm):
         best, raced = 0, state.raced
         if rates.size > 1:
             (losses,) = cohort.ask(self.candidate_losses, CandidateModels(models)).fold(mean("losses"))
-            best = int(np.argmin(losses + np.array([problem.penalty_value(model) for model in models])))
+            best = int(np.argmin(refusable(losses + np.array([problem.penalty_value(model) for model in models]))))
             raced = np.int64(raced + 1)
         diagnostics["learning_rate"] = float(rates[best])
         model = models[best]
@@ -203,14 +207,15 @@ class FedAvg(Algorithm):
 
     def _train(self, problem: Problem, clients: Clients, w: FloatArray, rate: float) -> FloatArray:
         """Every client's coefficients after its local steps from w: (clients, features)."""
-        diagonal, shards = problem.penalty_diagonal(w.size), clients.shards
+        shards = clients.shards
         if self.batch_size > 0:
+            diagonal = problem.penalty_curvature(w)  # the same everywhere: others are refused
             local = LocalSteps(self._steps(shards.sizes), self.batch_size, rate, diagonal, self.pull)
             return problem.local_steps(w, shards, local, clients.keys("local batches"))
         models = np.tile(w, (shards.num_clients, 1))
         for _ in range(self.local_steps or self.local_epochs):
             gradient = problem.gradient(models, shards)
-            models = models - rate * (gradient + diagonal * models + self.pull * (models - w))
+            models = models - rate * (gradient + problem.penalty_gradient(models) + self.pull * (models - w))
         return models
 
 

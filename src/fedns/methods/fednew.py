@@ -103,7 +103,7 @@ class ADMMDirections(Algorithm):
         dual = np.where(heard[:, None], dual + rho[:, None] * (sent - common), dual)
         clients.remember("fednew_dual", dual)
         gradient, solve = self._newton_systems(problem, clients, request)
-        right = gradient + problem.penalty_diagonal(w.size) * w - dual + rho[:, None] * common
+        right = gradient + problem.penalty_gradient(w) - dual + rho[:, None] * common
         return np.stack(parallel.map_clients(lambda j: solve(j, right[j]), len(right)))
 
     def _newton_systems(
@@ -113,7 +113,7 @@ class ADMMDirections(Algorithm):
         w = request.coefficients
         epoch = 1 + (int(request.iteration) // self.refresh if self.refresh else 0)
         damping = self._per_client(self.alpha, clients) + self._per_client(self.rho, clients)
-        diagonal = problem.penalty_diagonal(w.size)
+        diagonal = problem.penalty_curvature(w)
         stale = clients.recall("fednew_epoch") != epoch
         if self.refresh == 1:
             stale[:] = True

@@ -245,8 +245,10 @@ class FedNL(Algorithm):
     def _partial_round(self, problem: Problem, state: PartialModel, cohort: Cohort) -> Outcome:
         features = state.coefficients.size
         matrix = unpack_symmetric(state.packed_hessian, features)
-        matrix[np.diag_indices(features)] += state.shift + problem.penalty_diagonal(features)
-        w = solve_positive(matrix, state.right_side)
+        curvature, before = problem.penalty_curvature(state.coefficients), state.coefficients
+        matrix[np.diag_indices(features)] += state.shift + curvature
+        # The penalty's gradient, linear in w where it is quadratic, is taken as linear from the last point on.
+        w = solve_positive(matrix, state.right_side + (curvature * before - problem.penalty_gradient(before)))
         replies = cohort.ask(self.learn_partially, LearnRequest(w, cohort.number_bytes))
         change, shift, correction = replies.fold(mean("gradient"), mean("shift"), mean_compressed(features))
         share = _share(cohort, state)

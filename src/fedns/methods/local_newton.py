@@ -163,12 +163,7 @@ class LocalNewton(Algorithm):
         """The largest trial step with enough decrease of each client's own objective, and the losses before it."""
         steps = self.line_search.steps
         losses = problem.losses_along(models, directions, steps, shards)
-        diagonal = problem.penalty_diagonal(models.shape[1])
-        constant, linear, square = (
-            np.sum(diagonal * a * b, axis=1)[:, None]
-            for a, b in ((models, models), (models, directions), (directions, directions))
-        )
-        values = losses + 0.5 * constant + linear * steps + 0.5 * square * steps**2
+        values = losses + problem.penalty_along(models, directions, steps)
         # The same slack for rounding as in the aggregate search.
         allowed = values[:, :1] + self.line_search.armijo_slope * steps[1:] * slopes[:, None]
         passing = values[:, 1:] <= allowed + 1e-14 * np.maximum(1.0, np.abs(values[:, :1]))

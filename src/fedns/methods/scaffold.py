@@ -80,11 +80,10 @@ class Scaffold(Algorithm):
     def local_change(self, problem: Problem, clients: Clients, request: ControlledRequest) -> ModelChange:
         w, control, rate = request.coefficients, request.control, float(request.learning_rate)
         own = clients.recall("scaffold_control", w.size)
-        diagonal = problem.penalty_diagonal(w.size)
         models = np.tile(w, (clients.shards.num_clients, 1))
         with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused when it is sent
             for _ in range(self.local_steps):
-                gradient = problem.gradient(models, clients.shards) + diagonal * models
+                gradient = problem.gradient(models, clients.shards) + problem.penalty_gradient(models)
                 models = models - rate * (gradient - own + control)
             change = as_received(models - w, int(request.number_bytes))
             clients.remember("scaffold_control", own - control - change / (self.local_steps * rate))

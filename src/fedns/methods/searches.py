@@ -137,7 +137,7 @@ class ArmijoSearch(Search):
         (losses,) = cohort.ask(self.losses_along, ray).fold(mean("losses"))
         steps = self.steps
         with np.errstate(over="ignore", invalid="ignore"):  # a point that is too far is only not taken
-            values = losses + np.array([problem.penalty_value(w + t * newton.step) for t in steps])
+            values = losses + problem.penalty_along(w, newton.step, steps)
         # Near the optimum the decrease falls below the losses' rounding error: without slack the search would cut steps.
         slack = _ROUNDING * max(1.0, abs(values[0]))
         resolved = -newton.directional_derivative >= _UNRESOLVED * slack
@@ -177,7 +177,7 @@ class LocalSearch(Search):
         steps = np.concatenate([[0.0], self.backtrack_factor ** np.arange(self.max_backtracks + 1.0)])
         w, direction = request.coefficients, request.direction
         losses = problem.losses_along(w, direction, steps, clients.shards)
-        losses = losses + np.array([problem.penalty_value(w + t * direction) for t in steps])
+        losses = losses + problem.penalty_along(w, direction, steps)
         passing = losses[:, 1:] <= losses[:, :1] + self.armijo_slope * steps[1:] * float(request.slope)
         return LocalStep(step_size=np.where(passing.any(axis=1), steps[1 + passing.argmax(axis=1)], 0.0))
 

@@ -1,4 +1,4 @@
-"""The objective F(w) = sum_j p_j f_j(w) + (strength / 2) |w|^2, where f_j is the mean loss of client j."""
+"""The objective F(w) = sum_j p_j f_j(w) + alpha(w), where f_j is the mean loss of client j and alpha the penalty."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from fedns.core.checked import Checked
 from fedns.core.errors import ConfigError
+from fedns.core.penalty import Penalty
 from fedns.core.run import Evaluation
 from fedns.core.shards import Shards
 from fedns.models.loss import Loss
@@ -53,7 +54,7 @@ class Problem(Checked):
     Their coefficients are one vector for all clients, (features,), or one for each, (clients, features).
 
     - loss: fedns.Logistic() by default, fedns.Squared(), or another fedns.Loss.
-    - penalty: fedns.Ridge(strength).
+    - penalty: fedns.Ridge(1e-3) by default, fedns.PseudoHuber(1e-3), or another fedns.Penalty.
     - intercept: add a coefficient for a constant 1.
     - feature_map: what is done to rows before the linear model: fedns.Identity() by default, RandomFourier, Nystroem, ...
     - backend: what passes over the rows; the processor's by default.
@@ -62,7 +63,7 @@ class Problem(Checked):
 
     example: ClassVar[str] = "fedns.Problem()"
     loss: Loss = field(default_factory=Logistic)
-    penalty: Ridge = field(default_factory=Ridge)
+    penalty: Penalty = field(default_factory=Ridge)
     intercept: bool = False
     feature_map: FeatureMap = field(default_factory=Identity)
     backend: Backend = field(default_factory=default, repr=False, compare=False)  # what the passes over rows run on
@@ -159,22 +160,37 @@ class Problem(Checked):
     def before_counts_leave(self, counts: NDArray[np.int64]) -> None:
         """Handlers call it with the rows in every cell of their tables, (tables, ...); a site's guard may refuse here."""
 
-    def penalty_diagonal(self, num_features: int) -> FloatArray:
-        """The Hessian of the penalty, which is diagonal; 0 for the intercept of every output."""
-        diagonal = np.full(num_features // self.loss.outputs, self.penalty.strength)
+    def _penalty_weights(self, num_features: int) -> FloatArray:
+        """The strength of the penalty on each coefficient; 0 for the intercept of every output."""
+        weights = np.full(num_features // self.loss.outputs, self.penalty.strength)
         if self.penalty.factors:
-            diagonal[: len(self.penalty.factors)] *= self.penalty.factors
+            weights[: len(self.penalty.factors)] *= self.penalty.factors
         if self.intercept:
-            diagonal[-1] = 0.0
-        return diagonal if self.loss.outputs == 1 else np.tile(diagonal, self.loss.outputs)
+            weights[-1] = 0.0
+        return weights if self.loss.outputs == 1 else np.tile(weights, self.loss.outputs)
 
     def penalty_value(self, w: FloatArray) -> float:
-        return 0.5 * float(self.penalty_diagonal(w.shape[-1]) @ (w * w))
+        """alpha(w)."""
+        return float(self._penalty_weights(w.size) @ self.penalty.value(w))
+
+    def penalty_along(self, w: FloatArray, direction: FloatArray, steps: FloatArray) -> FloatArray:
+        """alpha(w + t direction) for each t in steps: (steps,), or (clients, steps) for one w for each client."""
+        if w.ndim == 1:
+            return np.array([self.penalty_value(w + t * direction) for t in steps])
+        weights = self._penalty_weights(w.shape[-1])
+        return np.stack([np.sum(weights * self.penalty.value(w + t * direction), axis=1) for t in steps], axis=1)
+
+    def penalty_gradient(self, w: FloatArray) -> FloatArray:
+        """grad alpha(w), of the shape of w."""
+        return np.asarray(self._penalty_weights(w.shape[-1]) * self.penalty.slope(w))
+
+    def penalty_curvature(self, w: FloatArray) -> FloatArray:
+        """The diagonal of the Hessian of alpha at w, which has no other entries; of the shape of w."""
+        return np.asarray(self._penalty_weights(w.shape[-1]) * self.penalty.curvature(w))
 
     def newton_step(self, w: FloatArray, gradient: FloatArray, hessian: FloatArray | LowRank) -> NewtonStep:
         """The step -(hessian + penalty)^-1 (gradient + penalty) from the data's gradient and its whole or packed Hessian."""
-        diagonal = self.penalty_diagonal(w.shape[-1])
-        full_gradient = gradient + diagonal * w
+        diagonal, full_gradient = self.penalty_curvature(w), gradient + self.penalty_gradient(w)
         if isinstance(hessian, np.ndarray) and hessian.ndim == 1:
             step = -solve_packed(hessian, diagonal, full_gradient)
         else:
@@ -188,7 +204,7 @@ class Problem(Checked):
 
     def combine(self, weights: FloatArray, values: FloatArray, gradients: FloatArray, w: FloatArray) -> Evaluation:
         """The objective and gradient norm from the data terms of clients with these weights."""
-        gradient = weights @ gradients + self.penalty_diagonal(w.shape[-1]) * w
+        gradient = weights @ gradients + self.penalty_gradient(w)
         return Evaluation(float(weights @ values) + self.penalty_value(w), float(np.linalg.norm(gradient)))
 
     def hessian(self, w: FloatArray, shards: Shards) -> FloatArray:

@@ -48,22 +48,23 @@ def pooled_optimum(problem: Problem, shards: Shards, tolerance: float = 1e-12) -
     problem, shards = problem.linearised(shards)
     pooled = shards.pooled()
     w = np.zeros(problem.num_features(shards.num_columns))
-    diagonal = problem.penalty_diagonal(w.size)
     scale: FloatArray | None = None
     best: tuple[float, FloatArray, float] | None = None
     rounds = 0
     while rounds < _ROUNDS:
+        diagonal = problem.penalty_curvature(w)
         if w.size <= _WIDE:
             data_gradient, packed = problem.gradient_and_hessian(w, pooled)
             hessian = unpack_symmetric(packed[0], w.size)
             curvatures = np.diag(hessian) + diagonal
+            gradient = data_gradient[0] + problem.penalty_gradient(w)
             step, slope = problem.newton_step(w, data_gradient[0], hessian)
         else:
-            data_gradient = problem.gradient(w, pooled)
+            gradient = problem.gradient(w, pooled)[0] + problem.penalty_gradient(w)
             curvatures = _mean_squares(problem, pooled) + diagonal
             scale = _units(curvatures) if scale is None else scale
-            step, slope = _step_without_hessian(problem, pooled, w, data_gradient[0] + diagonal * w, scale)
-        length = float(np.linalg.norm(data_gradient[0] + diagonal * w) * np.linalg.norm(step))
+            step, slope = _step_without_hessian(problem, pooled, w, gradient, scale)
+        length = float(np.linalg.norm(gradient) * np.linalg.norm(step))
         if not (slope <= _ROUNDING * length and (curvatures >= -_ROUNDING * np.abs(curvatures).max()).all()):
             raise DataError(
                 f"the {problem.loss.name} loss is not convex on these rows: after {rounds} Newton steps its Hessian has a "
@@ -71,7 +72,7 @@ def pooled_optimum(problem: Problem, shards: Shards, tolerance: float = 1e-12) -
             )
         # The unit of coordinate c is the root of its curvature at the start: it does not depend on the column's scale.
         scale = _units(np.maximum(curvatures, 0.0)) if scale is None else scale
-        relative = float(np.linalg.norm((data_gradient[0] + diagonal * w) / scale))
+        relative = float(np.linalg.norm(gradient / scale))
         improved = best is None or relative < 0.5 * best[0]
         if best is None or relative < best[0]:
             best = (relative, w, float(np.linalg.norm(scale * step) / (1.0 + np.linalg.norm(scale * w))))
@@ -105,7 +106,7 @@ def _step_without_hessian(
     problem: Problem, pooled: Shards, w: FloatArray, gradient: FloatArray, scale: FloatArray
 ) -> tuple[FloatArray, float]:
     """The Newton step by conjugate gradients in units of the columns, from products with the Hessian, and its slope."""
-    diagonal = problem.penalty_diagonal(w.size)
+    diagonal = problem.penalty_curvature(w)
     step, left = np.zeros_like(w), -gradient / scale
     direction, squared = left, float(left @ left)
     enough = squared * _LEAST_LEFT**2
@@ -140,7 +141,7 @@ def _line_search(problem: Problem, pooled: Shards, w: FloatArray, step: FloatArr
     """The largest halving of the step that decreases the objective enough; rounding is forgiven near the optimum."""
     steps = np.concatenate([[0.0], _HALVINGS])
     values = problem.losses_along(w, step, steps, pooled)[0]
-    values += np.array([problem.penalty_value(w + t * step) for t in steps])
+    values += problem.penalty_along(w, step, steps)
     allowed = values[0] + 1e-4 * steps[1:] * slope + 1e-14 * max(1.0, abs(values[0]))
     passing = np.flatnonzero(values[1:] <= allowed)
     return float(_HALVINGS[passing[0]]) if passing.size else 0.0

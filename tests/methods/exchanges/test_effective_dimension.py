@@ -26,7 +26,7 @@ def definition(problem: Problem, shards: Shards, w: np.ndarray) -> float:
     s = shards.sample_weights if shards.sample_weights is not None else np.ones(len(x))
     curvature = problem.loss.curvature(shards.targets, x @ w)
     hessian = (x.T * (s / s.sum() * curvature)) @ x
-    return float(np.trace(np.linalg.solve(hessian + np.diag(problem.penalty_diagonal(x.shape[1])), hessian)))
+    return float(np.trace(np.linalg.solve(hessian + np.diag(problem.penalty_curvature(np.zeros(x.shape[1]))), hessian)))
 
 
 def estimate(problem: Problem, shards: Shards, **settings) -> tuple[DimensionEstimate, SimulatedCohort]:

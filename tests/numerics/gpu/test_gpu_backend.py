@@ -87,7 +87,7 @@ def test_compressed_rows_are_the_same_rows():
 
 def test_local_steps_against_a_loop():
     data, problem = make_shards(weighted=True), on(fedns.Logistic(), intercept=True)
-    w, diagonal = coefficients(problem, data), problem.penalty_diagonal(14)
+    w, diagonal = coefficients(problem, data), problem.penalty_curvature(np.zeros(14))
     keys = stream_keys(0, "test", 0, np.arange(data.num_clients))
     steps = -(-2 * data.sizes // 8)
     moved = problem.local_steps(w, data, LocalSteps(steps, 8, 0.3, diagonal, 0.1), keys)

@@ -59,7 +59,7 @@ def test_every_pass_gives_the_same_bits(small, columns, dtype, intercept, weight
     data, problem = shards(columns, dtype, weighted), on(fedns.Logistic(), intercept)
     w = coefficients(problem, data)
     norms, steps = (dense_features(data) ** 2).sum(axis=1), np.array([0.0, 0.5])
-    local = LocalSteps(-(-data.sizes // 8), 8, 0.3, problem.penalty_diagonal(w.size), 0.1)
+    local = LocalSteps(-(-data.sizes // 8), 8, 0.3, problem.penalty_curvature(w), 0.1)
     keys = stream_keys(0, "test", 0, np.arange(SIZES.size))
     same(
         both(

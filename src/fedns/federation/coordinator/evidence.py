@@ -73,7 +73,7 @@ class Evidence:
             growths,
         )
         squared = isinstance(problem.loss, Squared)
-        return influences(answers, w, problem.penalty_diagonal(w.size), squared=squared, agreed=agreed)
+        return influences(answers, w, problem.penalty_curvature(w), squared=squared, agreed=agreed)
 
     def _curvatures(self, clients: Sequence[int], features: int) -> FloatArray | None:
         matrices = [mean_curvature(self.curvature.get(client, ()), features) for client in clients]

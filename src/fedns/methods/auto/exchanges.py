@@ -32,7 +32,7 @@ from fedns.methods.auto.messages import (
     Solved,
     Vector,
 )
-from fedns.methods.auto.roots import rounded_root
+from fedns.methods.auto.roots import Root, rounded_root
 from fedns.methods.auto.rounding import (
     FloatArray,
     Integers,
@@ -112,13 +112,14 @@ class ClientHalf:
         features = problem.num_features(clients.shards.num_columns)
         w, scales = clients.recall("auto_point", features), _scales(clients, features)
         _, packed = problem.gradient_and_hessian(_common(w), clients.shards)
-        diagonal = np.diag(problem.penalty_diagonal(features) / scales[0] ** 2)
         draws = uniforms(clients.keys("auto root"), packed.shape[1])
-        hessians = packed / products_of(scales[0])
-        roots = parallel.map_clients(
-            lambda j: rounded_root(unpack_symmetric(hessians[j], features) + diagonal, draws[j], int(request.bits)),
-            len(hessians),
-        )
+        scaled, penalties = packed / products_of(scales[0]), problem.penalty_curvature(w) / scales**2
+
+        def of_client(j: int) -> Root:
+            hessian = unpack_symmetric(scaled[j], features) + np.diag(penalties[j])
+            return rounded_root(hessian, draws[j], int(request.bits))
+
+        roots = parallel.map_clients(of_client, len(scaled))
         order, exponents, entries = (np.array(part) for part in zip(*roots, strict=True))
         return HessianRoot(order=order, exponents=exponents, entries=entries)
 

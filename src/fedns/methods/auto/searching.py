@@ -55,8 +55,8 @@ def fraction_back(
     for further in FURTHER_BACK:
         fractions = further * BACK
         (losses,) = cohort.ask(losses_back, BackRequest(1.0 - fractions)).fold(mean("losses"))
-        penalties = [problem.penalty_value(w - (1 - t) * step) for t in fractions]
-        passing = loss + losses + np.array(penalties) <= most + ARMIJO * fractions * slope
+        penalties = problem.penalty_along(w, -step, 1.0 - fractions)
+        passing = loss + losses + penalties <= most + ARMIJO * fractions * slope
         if passing.any():
             return float(fractions[int(np.argmax(passing))])
     return 0.0

@@ -44,7 +44,6 @@ class Turn:
         self.exponents = state.exponents
         self.moves, self.changes = state.moves, state.changes
         self.metric = Metric(state.metric, float(state.metric_weight), float(state.metric_noise), state.metric_rows)
-        self.diagonal = problem.penalty_diagonal(self.w.size)
         self.missed, self.step_size, self.shortened = bool(state.missed), 1.0, 1.0
         self.looks, self.vectors, self.left = 0, 0, 0.0
         self.searched = 1.0  # what a search has left of the next step
@@ -58,8 +57,12 @@ class Turn:
         return self.loss + self.problem.penalty_value(self.w)
 
     @property
+    def diagonal(self) -> FloatArray:
+        return self.problem.penalty_curvature(self.w)
+
+    @property
     def full_gradient(self) -> FloatArray:
-        return np.asarray(self.gradient + self.diagonal * self.w)
+        return np.asarray(self.gradient + self.problem.penalty_gradient(self.w))
 
     def learn_scales(self) -> None:
         if self.exponents.size:

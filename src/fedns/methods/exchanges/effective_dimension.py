@@ -5,7 +5,8 @@ H(w) <= H(0) and w = 0 attains the supremum; that of the Poisson loss has no bou
 penalty as lambda |w|^2; here lambda is the strength of (strength / 2) |w|^2, whose Hessian is strength I.
 
 An intercept is not penalised: with P the Hessian of the penalty, d = Tr(H (H + P)^-1) counts it as one whole dimension, plus
-the effective dimension of the other columns after the intercept has been projected out of them.
+the effective dimension of the other columns after the intercept has been projected out of them. With a penalty that is not
+quadratic P is that at w.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ def effective_dimension(problem: Problem, shards: Shards, w: FloatArray | None =
     for first in range(0, shards.num_clients, _CLIENTS_AT_ONCE):
         chosen = np.arange(first, min(first + _CLIENTS_AT_ONCE, shards.num_clients))
         total += weights[chosen] @ problem.gradient_and_hessian(point, shards.select(chosen))[1]
-    return _dimension(problem, unpack_symmetric(total, features))
+    return _dimension(unpack_symmetric(total, features), problem.penalty_curvature(point))
 
 
 def _point(w: FloatArray | None, features: int) -> FloatArray:
@@ -127,6 +128,7 @@ def estimate_effective_dimension(
     if not rows_per_dimension >= 1.5:
         raise ConfigError(f"rows_per_dimension must be >= 1.5 for the correction to be stable, got {rows_per_dimension}")
     point = _point(w, cohort.num_features)
+    penalty = problem.penalty_curvature(point)
     samples = np.empty((0, cohort.num_features))
     owners = np.empty(0, dtype=np.int64)
     attempt = 0
@@ -137,7 +139,7 @@ def estimate_effective_dimension(
             attempt += 1
             more, theirs = _collect(cohort, probe)
             samples, owners = np.concatenate([samples, more]), np.concatenate([owners, theirs])
-            value = _corrected(problem, samples, owners, cohort.weights, rows_per_dimension)
+            value = _corrected(penalty, samples, owners, cohort.weights, rows_per_dimension)
             if value is not None:
                 return DimensionEstimate(value, len(samples), attempt)
 
@@ -153,7 +155,7 @@ def _collect(cohort: Cohort, probe: CurvatureProbe) -> tuple[FloatArray, NDArray
 
 
 def _corrected(
-    problem: Problem, samples: FloatArray, owners: NDArray[np.int64], weights: FloatArray, rows_per_dimension: float
+    penalty: FloatArray, samples: FloatArray, owners: NDArray[np.int64], weights: FloatArray, rows_per_dimension: float
 ) -> float | None:
     """The d for which sketches of a Hessian with this d look like these; None where there are too few rows to tell.
 
@@ -167,23 +169,23 @@ def _corrected(
 
     def excess(d: float) -> float:
         scaled = samples * np.sqrt(shares / (1.0 - d * shares))[:, None]
-        return _dimension(problem, scaled.T @ scaled) - d
+        return _dimension(scaled.T @ scaled, penalty) - d
 
     if excess(highest) > 0:
         return None
     return float(brentq(excess, 0.0, highest, xtol=1e-8))
 
 
-def _dimension(problem: Problem, hessian: FloatArray) -> float:
-    """Tr(H (H + P)^-1) = intercept + sum_i s_i / (s_i + lambda) over the eigenvalues of H without the intercept."""
-    strength = problem.penalty.strength
-    free = 0.0
-    if problem.intercept:
-        corner = hessian[-1, -1]
-        hessian, cross, free = hessian[:-1, :-1], hessian[:-1, -1], float(corner > 0)
-        if free:
-            hessian = hessian - np.outer(cross, cross / corner)
-    values = np.maximum(np.linalg.eigvalsh(hessian), 0.0)
-    if strength == 0.0:
-        return free + float((values > values.max() * values.size * np.finfo(np.float64).eps).sum())
-    return free + float((values / (values + strength)).sum())
+def _dimension(hessian: FloatArray, penalty: FloatArray) -> float:
+    """Tr(H (H + P)^-1) for P = diag(penalty), with the columns F that are not penalised projected out of the others.
+
+    It is rank(H_FF) + sum_i s_i / (s_i + 1) over the eigenvalues of P^-1/2 (H_PP - H_PF H_FF^-1 H_FP) P^-1/2.
+    """
+    free, held = np.flatnonzero(penalty == 0), np.flatnonzero(penalty)
+    rounding = max(free.size, 1) * np.finfo(np.float64).eps
+    alone, cross = hessian[np.ix_(free, free)], hessian[np.ix_(free, held)]
+    values = np.linalg.eigvalsh(alone)
+    rank = float((values > values.max(initial=0.0) * rounding).sum())
+    rest = hessian[np.ix_(held, held)] - cross.T @ np.linalg.pinv(alone, rounding, hermitian=True) @ cross
+    values = np.maximum(np.linalg.eigvalsh(rest / np.sqrt(np.outer(penalty[held], penalty[held]))), 0.0)
+    return rank + float((values / (values + 1.0)).sum())

@@ -216,7 +216,7 @@ def inferred(
         np.eye(w.size),
         curvature,
         w,
-        problem.penalty_diagonal(w.size),
+        problem.penalty_curvature(w),
         packed_expected=expected,
         sums=sums,
         missing=missing,

@@ -114,7 +114,7 @@ def estimate(
         return _named(agreed, found, history, math.nan, algorithm.name, cohort.session.meter, str(refusal))
     uphill = history.records[-1].objective > history.records[0].objective  # where steps overshoot the Hessian fades, too
     if outcomes.can_be_separated and not uphill:
-        hessian = curvature.hessian + np.diag(problem.penalty_diagonal(w.size))
+        hessian = curvature.hessian + np.diag(problem.penalty_curvature(w))
         _refuse_separation(start, hessian, rows, design, found)
     left = problem.newton_step(w, curvature.gradient, curvature.hessian).newton_decrement * math.sqrt(rows) / unit
     fit = _named(agreed, found, history, left, algorithm.name, cohort.session.meter)

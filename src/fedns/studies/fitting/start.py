@@ -42,7 +42,7 @@ def first_look(problem: Problem, design: Design, cohort: Cohort) -> Look:
         margins = _told(lambda: np.array([study.distribution.margin(mean)]), margins)
     point = _everywhere(margins, len(design.names)) if design.intercept else np.zeros(len(design.names))
     told = ask_curvature(cohort, point)
-    return Look(point, told.gradient, told.hessian + np.diag(problem.penalty_diagonal(point.size)))
+    return Look(point, told.gradient, told.hessian + np.diag(problem.penalty_curvature(point)))
 
 
 def start_after(look: Look, problem: Problem, design: Design) -> FloatArray:

@@ -1,1 +1,1 @@
-"""A method, a loss and a sketch of somebody else."""
+"""A method, losses, a penalty and a sketch of somebody else."""

@@ -57,6 +57,6 @@ class HeavyBall(fedns.Algorithm):
     def round(self, problem: fedns.Problem, state: Any, cohort: fedns.Cohort) -> fedns.Outcome:
         w = state.coefficients
         (gradient,) = cohort.ask(slope, Point(w)).fold(fedns.reducers.mean("gradient"))
-        gradient = gradient + problem.penalty_diagonal(w.size) * w
+        gradient = gradient + problem.penalty_gradient(w)
         velocity = self.momentum * state.velocity - self.step_size * gradient
         return fedns.Outcome(Rolling(w + velocity, velocity), {"step_size": self.step_size})

@@ -64,7 +64,7 @@ class Setting:
     def hessian(self) -> FloatArray:
         """At the optimum, with the penalty's."""
         data = self.problem.hessian(self.optimum.coefficients, self.shards.pooled())[0]
-        return np.asarray(data + np.diag(self.problem.penalty_diagonal(self.features)))
+        return np.asarray(data + np.diag(self.problem.penalty_curvature(self.optimum.coefficients)))
 
     @cached_property
     def dimension(self) -> float:
