@@ -31,9 +31,11 @@ from fedns.core.messages.encoding import handler_named_in
 from fedns.core.shards import Shards
 from fedns.federation.config import EXPERIMENT_FILE, SITE_FILE, SiteConfig, read_experiment
 from fedns.federation.coordinator.cohort import NetworkedCohort
-from fedns.federation.coordinator.coordinate import Watcher, coordinate, open_transport, train
+from fedns.federation.coordinator.coordinate import coordinate, train
 from fedns.federation.coordinator.link import Link
+from fedns.federation.coordinator.session import Watcher
 from fedns.federation.coordinator.state import RunState
+from fedns.federation.coordinator.supervised import open_transport
 from fedns.federation.processes import end_group, ended_by_sigterm
 from fedns.federation.protocol.packets import ANSWER, ASK, OPEN, Packet
 from fedns.federation.protocol.transport import Arrival, Transport

@@ -24,7 +24,9 @@ from statistics import median
 from outages import descendants, engine_child
 
 from fedns.federation.config import CREDENTIALS_FOLDER, EXPERIMENT_FILE, SITE_FILE, engine_named, read_experiment
-from fedns.federation.coordinator.coordinate import Watcher, coordinate, open_transport
+from fedns.federation.coordinator.coordinate import coordinate
+from fedns.federation.coordinator.session import Watcher
+from fedns.federation.coordinator.supervised import open_transport
 from fedns.federation.processes import ended_by_sigterm
 from fedns.federation.protocol.transport import Transport
 from fedns.lab.comparison.federation_demo import Demo, prepare, site_processes
@@ -89,7 +91,7 @@ def much(_: object) -> Callable[[bytes], bytes]:
 @contextmanager
 def answering(engine: str, folder: Path) -> Iterator[None]:
     """A process for every site that answers so."""
-    here = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    here = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])}
     command = [sys.executable, __file__, "--engine", engine, "--serve"]
     sites = sorted((folder / "sites").iterdir())
     processes = [

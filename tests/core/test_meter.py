@@ -270,6 +270,13 @@ def test_registration_sets_weights_by_rows_and_the_number_of_coefficients():
     assert cohort.start.tolist() == [0, 1, 2, 3]
 
 
+def test_another_objective_leaves_the_cohort_as_it_was_and_is_counted_with_it():
+    cohort = SimulatedCohort(make_shards(rows=110, columns=3, sizes=SIZES), Session(PROBLEM, 0))
+    other = cohort.with_problem(fedns.Problem(penalty=fedns.Ridge(1.0)), np.arange(3.0))
+    assert cohort.start.tolist() == [0, 0, 0] and other.start.tolist() == [0, 1, 2]
+    assert cohort.session.problem is PROBLEM and other.session.meter is cohort.session.meter
+
+
 @pytest.mark.parametrize(("fraction", "count"), [(0.01, 1), (0.3, 1), (0.4, 2), (0.6, 2), (0.65, 3), (1.0, 4)])
 def test_a_sample_has_its_size_and_weights_of_its_own(fraction, count):
     cohort = SimulatedCohort(make_shards(rows=110, columns=3, sizes=SIZES), Session(PROBLEM, 0))

@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.processes import PATIENCE_SECONDS
 
 from fedns.federation.config import EXPERIMENT_FILE, SITE_FILE, read_experiment
-from fedns.federation.coordinator.coordinate import open_transport
+from fedns.federation.coordinator.supervised import open_transport
 from fedns.federation.processes import free_port
 from fedns.federation.protocol.transport import Transport
 from fedns.federation.provision import init_federation

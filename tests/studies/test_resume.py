@@ -17,7 +17,7 @@ from tests.studies.test_federated import Federation
 from fedns.core.errors import ConfigError, DataError
 from fedns.federation.coordinator.state import CHECKPOINT_FILE
 from fedns.lab.comparison.federation_demo import site_processes, start_site
-from fedns.studies.federated import fit_federation
+from fedns.studies.federated import fit_federation, forget
 from fedns.studies.fit import fit_study
 
 SLOWLY = replace(STUDY, method="fednewton:step_size=0.5")  # so that there are rounds to be killed in
@@ -60,6 +60,17 @@ def test_a_coordinator_that_was_killed_goes_on(method, killed_at, three_sites, t
         assert not (tmp_path / "run" / CHECKPOINT_FILE).exists()
     else:
         assert killed_at > federation.transport.exchanges
+
+
+def test_what_a_fit_goes_on_from_stays_until_its_outputs_are_written(three_sites, tmp_path):
+    federation, folder = Federation(save(three_sites, tmp_path), tmp_path), tmp_path / "run"
+    first = fit_federation(STUDY, federation.spec, federation.transport, folder, keep=True)
+    again = fit_federation(STUDY, federation.spec, federation.transport, folder, keep=True, resume=True)
+    assert again.coefficients.tobytes() == first.coefficients.tobytes()
+    sites = json.loads((folder / "sites.json").read_text(encoding="utf-8"))
+    assert [site["name"] for site in sites] == ["north", "south", "west"] and all(site["answers"] > 9 for site in sites)
+    forget(folder)
+    assert not (folder / CHECKPOINT_FILE).exists()
 
 
 def test_sites_that_go_and_come_back(three_sites, tmp_path):

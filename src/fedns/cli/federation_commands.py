@@ -11,16 +11,20 @@ from rich.console import Console
 from fedns.core.errors import ConfigError
 from fedns.core.termination import Ending
 from fedns.federation.config import EXPERIMENT_FILE, read_experiment
-from fedns.federation.coordinator.coordinate import Watcher, coordinate, open_transport
+from fedns.federation.coordinator.coordinate import coordinate
 from fedns.federation.coordinator.metrics import serve_metrics
+from fedns.federation.coordinator.session import Watcher
 from fedns.federation.coordinator.state import needing_disk
+from fedns.federation.coordinator.supervised import open_transport
 from fedns.federation.processes import ended_by_sigterm
+from fedns.federation.protocol.transport import Transport
 from fedns.lab.comparison.federation_demo import Demo, Shown, run_demo
 from fedns.methods import METHODS
 from fedns.reports.influence_part import apart_sentence
 from fedns.reports.run_page import write_report
 from fedns.reports.terminal import say, text_table
 from fedns.reports.view import site_table, view_on
+from fedns.runs.spec import Spec
 from fedns.studies.federated import fit_federation
 from fedns.studies.inference.fitted import StudyFit
 from fedns.studies.study import Study
@@ -32,12 +36,7 @@ EXITS = {Ending.DIVERGED: 4, Ending.SITES_LOST: 5, Ending.ENGINE_LOST: 6, Ending
 def run_coordinator(path: Path, *, resume: bool, metrics_port: int | None, quiet: bool, console: Console) -> int:
     """Run an experiment file; the exit status is 0 if it converged, and docs/deployment.md has the others."""
     experiment = read_experiment(path)
-    with ended_by_sigterm(), contextlib.ExitStack() as stack:
-        watchers: list[Watcher] = []
-        if metrics_port is not None:
-            watchers.append(stack.enter_context(serve_metrics(metrics_port)))
-        transport = stack.enter_context(open_transport(experiment, logs=experiment.home / "logs"))
-        watchers += stack.enter_context(view_on(console, quiet))
+    with _watched(experiment, metrics_port, quiet, console) as (transport, watchers):
         result = coordinate(experiment, transport, resume=resume, watchers=watchers)
     with needing_disk(experiment.folder):
         report = write_report(experiment, result)
@@ -55,11 +54,37 @@ def run_coordinator(path: Path, *, resume: bool, metrics_port: int | None, quiet
     return EXITS.get(ending, DECIDED if result.deciding else 0 if ending.converged and not result.caveats else 1)
 
 
-def fit_over_sites(study: Study, federation: Path, out: Path, *, resume: bool, overwrite: bool) -> StudyFit:
-    """Fit a study over the sites of a federation, whichever its engine; they must be running, or start soon."""
+def fit_over_sites(
+    study: Study,
+    federation: Path,
+    out: Path,
+    *,
+    resume: bool,
+    overwrite: bool,
+    metrics_port: int | None,
+    quiet: bool,
+    console: Console,
+) -> StudyFit:
+    """Fit a study over the sites of a federation, whichever its engine; they must be running, or start soon.
+
+    What it goes on from stays until its outputs are written.
+    """
     experiment = read_experiment(federation / "coordinator" / EXPERIMENT_FILE)
-    with ended_by_sigterm(), open_transport(experiment, logs=experiment.home / "logs") as transport:
-        return fit_federation(study, experiment, transport, out, resume=resume, overwrite=overwrite)
+    with _watched(experiment, metrics_port, quiet, console) as (transport, watchers):
+        return fit_federation(
+            study, experiment, transport, out, resume=resume, overwrite=overwrite, keep=True, watchers=watchers
+        )
+
+
+@contextlib.contextmanager
+def _watched(
+    experiment: Spec, metrics_port: int | None, quiet: bool, console: Console
+) -> Iterator[tuple[Transport, list[Watcher]]]:
+    """The experiment's engine, running, and who is shown what happens over it."""
+    with ended_by_sigterm(), contextlib.ExitStack() as stack:
+        metrics = [] if metrics_port is None else [stack.enter_context(serve_metrics(metrics_port))]
+        transport = stack.enter_context(open_transport(experiment, logs=experiment.home / "logs"))
+        yield transport, [*metrics, *stack.enter_context(view_on(console, quiet))]
 
 
 def run_demonstration(demo: Demo, quiet: bool, console: Console) -> bool:

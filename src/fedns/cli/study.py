@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedns.cli.arguments import FEDERATION, MODEL, SITE, STUDY, TABLE, TABLES, expect
-from fedns.cli.options import Overwrite, Quiet, option
+from fedns.cli.options import Overwrite, Quiet, make_console, option
 from fedns.core.errors import ConfigError, unknown
 
 if TYPE_CHECKING:
@@ -99,6 +99,7 @@ def fit(
         bool, option("Standard errors and p values also of a fit that has not converged.", False, "--unconverged")
     ] = False,
     resume: Annotated[bool, option("Go on with the fit over sites that was interrupted.", False, "--resume")] = False,
+    metrics_port: Annotated[int | None, option("Of a fit over sites: serve metrics on this loopback port.")] = None,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
 ) -> None:
@@ -106,6 +107,8 @@ def fit(
 
     STUDY is the study's TOML file. TABLES are one file for each site, a folder of them, or one table with --site-column.
     """
+    from fedns.federation.coordinator.state import needing_disk
+    from fedns.studies.federated import forget
     from fedns.studies.fit import fit_study
     from fedns.studies.inference.estimates import KINDS
     from fedns.studies.outputs import refuse_results, write_fit
@@ -118,17 +121,30 @@ def fit(
     expect("fit", (study, STUDY), *((table, TABLES) for table in tables or []))
     if standard_errors not in KINDS:  # which is better known before a fit over sites than after it
         raise ConfigError(unknown("kind of standard errors", standard_errors, KINDS))
-    refuse_results(out, overwrite=overwrite)
+    replaces = overwrite or resume  # what was interrupted may have begun to write
+    refuse_results(out, overwrite=replaces)
     if federation is not None:
         expect("fit --federation", (federation, FEDERATION))
         from fedns.cli.federation_commands import fit_over_sites
 
-        found = fit_over_sites(Study.read(study), federation, out, resume=resume, overwrite=overwrite)
+        found = fit_over_sites(
+            Study.read(study),
+            federation,
+            out,
+            resume=resume,
+            overwrite=overwrite,
+            metrics_port=metrics_port,
+            quiet=quiet,
+            console=make_console(),
+        )
     else:
         found = fit_study(Study.read(study), _frames(tables or [], site_column), smallest_count=smallest_count)
     if unconverged:
         found = found.although_unconverged()
-    path = write_fit(found, out, standard_errors, overwrite=overwrite)
+    with needing_disk(out):  # a fit over sites goes on from its checkpoint, until its results are written
+        path = write_fit(found, out, standard_errors, overwrite=replaces)
+    if federation is not None:
+        forget(out)
     if not quiet:
         typer.echo(found.summary(standard_errors))
         typer.echo(f"report: {path}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
@@ -190,6 +190,12 @@ class Cohort(ABC):
         part.weights = part.total_weights / part.total_weights.sum()
         part.rows = self.rows[positions]
         return part
+
+    def with_problem(self, problem: Any, start: FloatArray | None = None) -> Self:
+        """The same clients under another objective, and where its run starts; what is sent goes on being counted."""
+        other = copy.copy(self)
+        other.session = replace(self.session, problem=problem, start=start)
+        return other
 
     def register_clients(self) -> None:
         """Ask every client how much data it has, and set weights and the number of features from the answers."""

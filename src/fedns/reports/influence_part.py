@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fedns.core.files import write_csv
-from fedns.federation.coordinator.influence import SiteInfluence
+from fedns.federation.coordinator.influence import LEFT_OUT_FILE, SiteInfluence
 from fedns.reports.page import html_table
 
-LEFT_OUT_FILE = "left_out.csv"
 _HEADINGS = ["site", "share", "change without it", "over chance", "distance", "growth", "decides"]
 _NOTES = (
     "Share: of the weight, or of the curvature where that is more. Change: of the coefficient that leaving the site out "

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from fedns.core.history import History, Record
 from fedns.core.numbers import bytes_text
-from fedns.federation.coordinator.coordinate import Watcher
+from fedns.federation.coordinator.session import Watcher
 from fedns.federation.coordinator.status import SiteStatus
 from fedns.reports.terminal import say, text_table
 

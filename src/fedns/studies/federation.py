@@ -14,10 +14,10 @@ from fedns.core.errors import ConfigError
 from fedns.core.history import History
 from fedns.federation.config import EXPERIMENT_FILE, read_experiment
 from fedns.federation.coordinator.cohort import NetworkedCohort
-from fedns.federation.coordinator.coordinate import Watcher, coordinate, open_transport
-from fedns.federation.coordinator.link import Link
-from fedns.federation.coordinator.recorder import Recorder
+from fedns.federation.coordinator.coordinate import coordinate
+from fedns.federation.coordinator.session import FILES, Watcher, opened
 from fedns.federation.coordinator.state import RunState
+from fedns.federation.coordinator.supervised import open_transport
 from fedns.federation.protocol.absence import FederationError
 from fedns.federation.protocol.transport import Transport
 from fedns.reports.run_page import write_report
@@ -99,7 +99,7 @@ class Federation:
         return result.history
 
     def fit(self, study: Study, *, out: str | None = None, watchers: Sequence[Watcher] = ()) -> StudyFit:
-        """Shake hands with the sites about a study, then fit it.
+        """Make the handshake with the sites about a study, then fit it.
 
         - study: fedns.Study(...), or one read from a file.
         - out: the folder of the fit's ledger and log, beside the experiment's file; a new one if left out.
@@ -116,9 +116,9 @@ class Federation:
         - settings: as in the file.
         """
         spec = self._described(settings, out=self._new_folder("run"))
-        recorder = Recorder(spec.folder, [], spec.method)
-        state = RunState.fresh(spec, spec.folder)
-        yield NetworkedCohort(Link(self._open(), state, log_event=recorder.event, ledger=recorder.message))
+        Results(spec.folder, "run over sites").claim(FILES)
+        with opened(spec.folder, spec.sites, spec.method, self._open()) as session:
+            yield session.cohort(RunState.fresh(spec, spec.folder))
 
     def _described(self, settings: dict[str, Any], out: str) -> Spec:
         unknown = sorted(set(settings) - (set(OVER_SITES) - {"engine", "sites", "listen"}))

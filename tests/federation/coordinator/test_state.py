@@ -102,7 +102,7 @@ def test_a_resumed_run_has_an_epoch_that_no_site_has_seen(saved, tmp_path):
 
 def test_a_folder_that_holds_a_run_is_not_written_over(saved, tmp_path):
     with pytest.raises(ConfigError, match="holds a run already: go on with --resume, or give another 'out'"):
-        RunState.fresh(SPEC, put(saved, tmp_path))
+        RunState.open(SPEC, put(saved, tmp_path), resume=False)
 
 
 def test_an_experiment_that_has_changed_is_not_resumed(saved, tmp_path):

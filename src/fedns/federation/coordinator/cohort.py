@@ -105,7 +105,6 @@ class NetworkedCohort(Cohort):
             try:
                 outcome = round(self._without(excluded))
             except SitesLost as lost:
-                state.away |= set(lost.reasons)
                 excluded |= set(lost.reasons) if lost.exclude else set()
                 link.log_event("round_lost", round=self.session.round, reasons=list(lost.reasons.values()))
                 if self.num_clients - len(state.away) < link.policy.quorum or link.policy.absent == "wait":
@@ -132,7 +131,6 @@ class NetworkedCohort(Cohort):
                 except SitesLost as lost:
                     if self.link.policy.absent == "wait":
                         raise FederationError(f"the objective after round {session.round} lacks a site: {lost}") from None
-                    self.state.away |= set(lost.reasons)
                     reasons = lost.reasons | reasons  # the first word on a site tells most
             raise FederationError(f"no site can be asked for the objective: {'; '.join(reasons.values())}")
         finally:

@@ -24,6 +24,7 @@ from scipy.special import chdtri, ndtri
 from fedns.core.messages import Discloses, Message
 from fedns.numerics.linalg import FloatArray, unpack_symmetric
 
+LEFT_OUT_FILE = "left_out.csv"  # the coefficients without each site, beside a run's results
 FALSE_ALARM = 0.01  # the chance to name a site of a federation whose rows were all drawn alike
 LEAD = 1.5  # a site is named only if its gradient is so much farther off than that of every other
 STEEP = 5.0  # times the median site's growth of the gradient, or a fifth of it

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from fedns.core.history import Record
-from fedns.federation.coordinator.coordinate import Watcher
+from fedns.federation.coordinator.session import Watcher
 from fedns.federation.metrics import family, serve_text
 
 _ROUND = {

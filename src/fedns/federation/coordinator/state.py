@@ -23,6 +23,7 @@ from fedns.core.messages import WIRE_PRECISIONS, Message
 from fedns.core.messages.encoding import Envelope, decode, encode
 from fedns.core.messages.ledger import LedgerEntry, Meter
 from fedns.core.run import Progress
+from fedns.models.problem import Problem
 from fedns.runs.builder import problem_of
 from fedns.runs.spec import Spec
 
@@ -69,23 +70,24 @@ class RunState(Observer):
     rows: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))  # by client, however they are weighted
 
     @classmethod
-    def open(cls, spec: Spec, folder: Path, *, resume: bool) -> RunState:
-        """Of a run that begins in this folder, or of the one that was interrupted there."""
+    def open(cls, spec: Spec, folder: Path, problem: Problem | None = None, *, resume: bool) -> RunState:
+        """The run that begins in this folder, or that was interrupted there. problem: unless it is the one of the spec."""
+        if not resume and (folder / CHECKPOINT_FILE).exists():
+            raise ConfigError(f"{folder} holds a run already: go on with --resume, or give another 'out' in the experiment")
         if not resume:
-            return cls.fresh(spec, folder)
-        state = cls.load(spec, folder)
+            return cls.fresh(spec, folder, problem)
+        state = cls.load(spec, folder, problem)
         state.new_epoch()  # no site may take what is sent now for something older
         return state
 
     @classmethod
-    def fresh(cls, spec: Spec, folder: Path) -> RunState:
-        if (folder / CHECKPOINT_FILE).exists():
-            raise ConfigError(f"{folder} holds a run already: go on with --resume, or give another 'out' in the experiment")
-        session = Session(problem_of(spec), spec.seed, spec.wire)
+    def fresh(cls, spec: Spec, folder: Path, problem: Problem | None = None) -> RunState:
+        """The state of a run that nobody has heard of yet."""
+        session = Session(problem or problem_of(spec), spec.seed, spec.wire)
         return cls(spec, folder, secrets.token_bytes(16), session, committed_rounds=[0] * len(spec.sites))
 
     @classmethod
-    def load(cls, spec: Spec, folder: Path) -> RunState:
+    def load(cls, spec: Spec, folder: Path, problem: Problem | None = None) -> RunState:
         """Read back, to the last bit, the run that this folder holds, or say what is wrong with its file."""
         path, epoch = checkpoint_in(folder), folder / EPOCH_FILE
         check, _, body = path.read_bytes().partition(b"\n")
@@ -94,7 +96,7 @@ class RunState(Observer):
         try:
             values = json.loads(body)
             agreed = Spec.from_agreed(values["agreed"].encode()).agreed()
-            state = cls._from_values(spec, folder, values)
+            state = cls._from_values(spec, folder, problem or problem_of(spec), values)
         except (ValueError, TypeError, KeyError, AttributeError):  # a MessageError is a ValueError
             raise DataError(f"'{path}' was written by another version of fedns: finish the run with that one") from None
         if agreed != spec.agreed():
@@ -144,7 +146,7 @@ class RunState(Observer):
         write_whole(self.folder / CHECKPOINT_FILE, f"{zlib.crc32(body):08x}\n".encode() + body)
 
     @classmethod
-    def _from_values(cls, spec: Spec, folder: Path, values: Any) -> RunState:
+    def _from_values(cls, spec: Spec, folder: Path, problem: Problem, values: Any) -> RunState:
         kinds = {_full_name(kind): kind for kind in _all_kinds(Message)}
         if values["fedns_checkpoint"] != FORMAT:
             raise ValueError(values["fedns_checkpoint"])
@@ -156,7 +158,7 @@ class RunState(Observer):
             spec,
             folder,
             bytes.fromhex(values["run"]),
-            Session(problem_of(spec), spec.seed, spec.wire, Meter(**meter), **where),
+            Session(problem, spec.seed, spec.wire, Meter(**meter), **where),
             values["epoch"],
             values["exchange"],
             values["committed_rounds"],

@@ -5,10 +5,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, closing
+from pathlib import Path
 
+from fedns.federation.config import CREDENTIALS_FOLDER, check_expiry, engine_named
 from fedns.federation.processes import EngineError, EngineLost
 from fedns.federation.protocol.transport import Arrival, Transport
+from fedns.runs.spec import Spec
 
 MOST_RESTARTS, WINDOW_SECONDS = 3, 600.0  # so many within so long; one more, and the run ends
 log = logging.getLogger("fedns.coordinator")
@@ -55,3 +58,10 @@ class Supervised(Transport):
             self._engine = self._running.enter_context(self._start())
         except EngineError as error:
             raise EngineLost(f"{lost}, and could not be started again: {error}") from error
+
+
+def open_transport(spec: Spec, *, logs: Path) -> AbstractContextManager[Transport]:
+    """The experiment's engine, started from the coordinator's credentials, for as long as the block lasts."""
+    engine = engine_named(spec.engine)
+    check_expiry(engine, spec.home / CREDENTIALS_FOLDER)
+    return closing(Supervised(lambda: engine.open(spec.home / CREDENTIALS_FOLDER, spec.listen, logs)))
