@@ -25,10 +25,10 @@ from fedns.core.messages import (
 from fedns.core.messages.encoding import Envelope, encode, total_bytes
 from fedns.core.messages.ledger import LedgerEntry, Meter
 from fedns.core.messages.reducers import Reducer, mean, mean_gram
+from fedns.core.types import FloatArray
 from fedns.numerics.linalg import packed_size
 from fedns.numerics.rng import generator
 
-FloatArray = NDArray[np.float64]
 T = TypeVar("T")
 _LARGEST_MEAN_WEIGHT = 1e6  # of a row: a site that claims more would decide everything
 

@@ -15,8 +15,8 @@ from fedns.core.errors import DataError
 from fedns.core.files import write_whole
 from fedns.core.messages.ledger import LedgerEntry
 from fedns.core.termination import Ending
+from fedns.core.types import FloatArray
 
-FloatArray = NDArray[np.float64]
 _VERSION = 2  # of the saved form
 
 

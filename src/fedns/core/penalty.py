@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from fedns.core.checked import Checked, NotNegative
-from fedns.numerics.backend import FloatArray
+from fedns.core.types import FloatArray
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedns.core.algorithm import Algorithm, Outcome
 from fedns.core.checked import Checked, CountOrZero, NotNegative
@@ -20,9 +19,9 @@ from fedns.core.messages.encoding import most_clients, most_rounds
 from fedns.core.penalty import Penalty
 from fedns.core.registry import registered
 from fedns.core.termination import Ending, Verdict
+from fedns.core.types import FloatArray
 from fedns.numerics import memory
 
-FloatArray = NDArray[np.float64]
 DIVERGED_GAP = 1e8
 
 

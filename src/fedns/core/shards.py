@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedns.core.checked import checked
 from fedns.core.errors import DataError
+from fedns.core.types import FloatArray, IntArray
 from fedns.numerics.packed import PackedRows
 from fedns.numerics.parallel import Segments, cut
 from fedns.numerics.rows import (
@@ -29,8 +30,6 @@ from fedns.numerics.streaming import file_of, in_memory
 
 # Above this share of nonzeros dense rows are several times faster, and at most twice as large.
 DENSE_ABOVE = 0.35
-IntArray = NDArray[np.int64]
-FloatArray = NDArray[np.float64]
 T = TypeVar("T")
 
 

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from fedns.core.errors import ConfigError
 from fedns.core.messages import Message, as_received
+from fedns.core.types import FloatArray, Keys
 from fedns.numerics import parallel
-from fedns.numerics.linalg import FloatArray, packed_size
+from fedns.numerics.linalg import packed_size
 from fedns.numerics.rng import sample_without_replacement
 from fedns.numerics.spectral import add_low_rank, add_low_ranks, largest_eigenpairs, largest_entries
 
-Keys = NDArray[np.uint64]
 ROOT_TWO = float(np.sqrt(2.0))
 
 

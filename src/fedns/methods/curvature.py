@@ -16,13 +16,13 @@ from fedns.core.errors import MessageError
 from fedns.core.messages import Message, Payload, Ragged, joined, wire
 from fedns.core.messages.reducers import mean
 from fedns.core.shards import Shards
+from fedns.core.types import FloatArray
 from fedns.models.problem import Problem
 from fedns.numerics import parallel
 from fedns.numerics.linalg import LowRank, packed_size, solve_packed, solve_shifted, unpack_symmetric
 from fedns.numerics.rng import uniforms
 from fedns.sketches import RowSampling, Sketch
 
-FloatArray = NDArray[np.float64]
 # x with (H_j + diag(diagonal)) x = right for the Hessian H_j of each client of a batch: solve(j, diagonal, right)
 Solve = Callable[[int, FloatArray, FloatArray], FloatArray]
 _HESSIAN_BYTES = 64 * 2**20

@@ -12,7 +12,8 @@ from fedns.core.checked import Limit, Positive
 from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
 from fedns.core.messages import Message, Payload, wire
-from fedns.methods.curvature import FloatArray, Model, newton_needs, newton_steps
+from fedns.core.types import FloatArray
+from fedns.methods.curvature import Model, newton_needs, newton_steps
 from fedns.models.problem import Problem
 
 

@@ -15,7 +15,7 @@ from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
 from fedns.core.messages import Message, Payload, wire
 from fedns.core.messages.reducers import mean
-from fedns.methods.curvature import FloatArray
+from fedns.core.types import FloatArray
 from fedns.methods.searches import refusable
 from fedns.models.losses import Squared
 from fedns.models.problem import Problem

@@ -16,7 +16,8 @@ from fedns.core.checked import CountOrZero, Limit, NotNegative, Positive
 from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
 from fedns.core.messages import Message, Payload, as_received, joined, wire
-from fedns.methods.curvature import FloatArray, Model
+from fedns.core.types import FloatArray
+from fedns.methods.curvature import Model
 from fedns.models.problem import Problem
 from fedns.numerics import parallel
 from fedns.numerics.linalg import add_weighted_rows, pack_symmetric, packed_size, unpack_symmetric

@@ -14,6 +14,7 @@ from fedns.core.cohort import Cohort
 from fedns.core.errors import ConfigError, MessageError
 from fedns.core.messages import Message, Payload, as_received, joined, wire
 from fedns.core.messages.reducers import mean
+from fedns.core.types import FloatArray
 from fedns.methods.compressors import (
     Compressed,
     Identity,
@@ -25,7 +26,7 @@ from fedns.methods.compressors import (
 )
 from fedns.methods.curvature import Model, local_gradient, refuse_impossible_hessian
 from fedns.methods.searches import ArmijoSearch, search_handlers, step_along
-from fedns.models.problem import FloatArray, Problem
+from fedns.models.problem import Problem
 from fedns.numerics import parallel
 from fedns.numerics.linalg import packed_size, solve_positive, unpack_symmetric
 from fedns.numerics.spectral import frobenius_norm, positive_part, spectral_norm, symmetric_times

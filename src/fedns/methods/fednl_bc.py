@@ -14,9 +14,10 @@ from fedns.core.cohort import Cohort
 from fedns.core.errors import ConfigError
 from fedns.core.messages import Message, Payload, as_received, joined, wire
 from fedns.core.messages.reducers import mean
+from fedns.core.types import FloatArray
 from fedns.methods.compressors import Compressed, Identity, RankR, add_compressed, mean_compressed, parse_compressor
 from fedns.methods.fednl import InitialHessian, LearnRequest
-from fedns.models.problem import FloatArray, Problem
+from fedns.models.problem import Problem
 from fedns.numerics import parallel
 from fedns.numerics.linalg import packed_size, unpack_symmetric
 from fedns.numerics.rng import generator

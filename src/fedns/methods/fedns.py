@@ -14,8 +14,8 @@ from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort, Replies
 from fedns.core.messages import Payload, wire
 from fedns.core.messages.reducers import mean, mean_gram, root_weighted_sum
+from fedns.core.types import FloatArray
 from fedns.methods.curvature import (
-    FloatArray,
     Model,
     SampledCurvature,
     SketchedCurvature,

@@ -13,7 +13,8 @@ from fedns.core.checked import Count
 from fedns.core.clients import Handler
 from fedns.core.cohort import Cohort
 from fedns.core.messages import Payload, wire
-from fedns.methods.curvature import FloatArray, ask_gradient, local_gradient
+from fedns.core.types import FloatArray
+from fedns.methods.curvature import ask_gradient, local_gradient
 from fedns.methods.searches import ArmijoSearch, no_step, search_repeatedly
 from fedns.models.problem import NewtonStep, Problem
 

@@ -15,7 +15,8 @@ from fedns.core.errors import ConfigError
 from fedns.core.messages import Message, Payload, wire
 from fedns.core.messages.reducers import mean
 from fedns.core.shards import Shards
-from fedns.methods.curvature import FloatArray, Model, newton_needs, newton_steps
+from fedns.core.types import FloatArray
+from fedns.methods.curvature import Model, newton_needs, newton_steps
 from fedns.methods.giant import GIANT
 from fedns.methods.searches import ArmijoSearch, StepState
 from fedns.models.problem import Problem

@@ -14,7 +14,8 @@ from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
 from fedns.core.messages import Message, Payload, wire
 from fedns.core.messages.reducers import mean, minimum
-from fedns.models.problem import FloatArray, NewtonStep, Problem
+from fedns.core.types import FloatArray
+from fedns.models.problem import NewtonStep, Problem
 
 _ROUNDING = 1e-14  # of the objective: its rounding error
 _UNRESOLVED = 100.0  # times that: a decrease that losses do not tell from none

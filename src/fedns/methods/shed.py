@@ -15,10 +15,11 @@ from fedns.core.cohort import Cohort
 from fedns.core.errors import ConfigError
 from fedns.core.messages import Message, Payload, Ragged, joined, wire
 from fedns.core.messages.reducers import mean
-from fedns.core.shards import IntArray, Shards
+from fedns.core.shards import Shards
+from fedns.core.types import FloatArray, IntArray
 from fedns.methods.curvature import Model, gradients_and_roots
 from fedns.methods.searches import ArmijoSearch, search_handlers, step_along
-from fedns.models.problem import FloatArray, Problem
+from fedns.models.problem import Problem
 from fedns.numerics import parallel
 from fedns.numerics.linalg import LowRank, unpack_symmetric
 from fedns.numerics.spectral import leading_eigenpairs

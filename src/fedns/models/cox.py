@@ -10,7 +10,8 @@ from numpy.typing import ArrayLike
 
 from fedns.core.errors import ConfigError, DataError
 from fedns.core.shards import Shards
-from fedns.models.loss import FloatArray, Loss
+from fedns.core.types import FloatArray
+from fedns.models.loss import Loss
 from fedns.models.partial_likelihood import PartialLikelihood, row_scores
 from fedns.numerics.backend import Backend, default
 

@@ -11,8 +11,9 @@ import numpy as np
 from scipy.special import expit, gammaln, logit, ndtr, ndtri, softmax, xlogy
 
 from fedns.core.registry import Registry
+from fedns.core.types import FloatArray
 from fedns.models.cox import Cox
-from fedns.models.family import Family, Flat, FloatArray, Outcomes
+from fedns.models.family import Family, Flat, Outcomes
 from fedns.models.link_losses import ComplementaryLogLog, Gamma, NegativeBinomial, Probit
 from fedns.models.loss import Loss
 from fedns.models.losses import Huber, Logistic, Poisson, Squared, SquaredHinge

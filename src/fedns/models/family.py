@@ -16,15 +16,13 @@ from enum import Enum
 from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedns.core.checked import Checked
 from fedns.core.errors import ConfigError, unknown
 from fedns.core.shards import Shards
+from fedns.core.types import FloatArray
 from fedns.models.loss import Loss
 from fedns.numerics.backend import default
-
-FloatArray = NDArray[np.float64]
 
 
 class Outcomes(Enum):

@@ -7,15 +7,15 @@ from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from fedns.core.checked import Checked
 from fedns.core.errors import DataError
 from fedns.core.shards import Shards
+from fedns.core.types import FloatArray
 from fedns.numerics.backend import Backend, default
 from fedns.numerics.formulas import Formulas
 
-FloatArray = NDArray[np.float64]
 _LOOKED_AT, _MARGINS = 9, (-4.0, -2.0, -1.0, 0.0, 1.0, 2.0, 4.0)  # targets and margins where a loss must be convex
 _ROUNDING = 1e-9
 

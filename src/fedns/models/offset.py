@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedns.numerics.backend import Backend, Batch, FloatArray, Keys, LocalSteps, SketchPlan
+from fedns.core.types import FloatArray, Keys
+from fedns.numerics.backend import Backend, Batch, LocalSteps, SketchPlan
 from fedns.numerics.formulas import Formulas
 from fedns.numerics.linalg import packed_size
 

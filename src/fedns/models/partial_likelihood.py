@@ -16,8 +16,9 @@ from typing import NamedTuple, NoReturn
 import numpy as np
 
 from fedns.core.errors import ConfigError
+from fedns.core.types import FloatArray, IntArray, Keys
 from fedns.numerics import parallel
-from fedns.numerics.backend import Batch, FloatArray, IntArray, Keys, LocalSteps, SketchPlan
+from fedns.numerics.backend import Batch, LocalSteps, SketchPlan
 from fedns.numerics.formulas import Formulas
 
 _ROUNDING = 1e-13  # of a column's values: rows of one risk set that differ by less are the same

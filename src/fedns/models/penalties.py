@@ -10,7 +10,7 @@ import numpy as np
 from fedns.core.checked import Positive
 from fedns.core.penalty import Penalty
 from fedns.core.registry import Registry
-from fedns.numerics.backend import FloatArray
+from fedns.core.types import FloatArray
 
 
 @dataclass(frozen=True)

@@ -15,15 +15,14 @@ from fedns.core.errors import ConfigError
 from fedns.core.penalty import Penalty
 from fedns.core.run import Evaluation
 from fedns.core.shards import Shards
+from fedns.core.types import FloatArray, Keys
 from fedns.models.loss import Loss
 from fedns.models.losses import Logistic
 from fedns.models.maps.feature_map import FeatureMap, Identity
 from fedns.models.offset import OffsetBackend
 from fedns.models.penalties import Ridge
-from fedns.numerics.backend import Backend, Keys, LocalSteps, SketchPlan, default
+from fedns.numerics.backend import Backend, LocalSteps, SketchPlan, default
 from fedns.numerics.linalg import LowRank, solve_packed, solve_shifted, unpack_symmetric
-
-FloatArray = NDArray[np.float64]
 
 
 class NewtonStep(NamedTuple):

@@ -9,7 +9,8 @@ import numpy as np
 from fedns.core.checked import checked
 from fedns.core.errors import DataError
 from fedns.core.shards import Shards
-from fedns.models.problem import FloatArray, Problem
+from fedns.core.types import FloatArray
+from fedns.models.problem import Problem
 from fedns.numerics.linalg import unpack_symmetric
 
 _ROUNDS = 200

@@ -11,7 +11,8 @@ from scipy.special import logsumexp
 
 from fedns.core.errors import ConfigError, DataError
 from fedns.core.shards import Shards
-from fedns.models.loss import FloatArray, Loss
+from fedns.core.types import FloatArray
+from fedns.models.loss import Loss
 from fedns.numerics.backend import Backend, cpu_softmax, default
 
 

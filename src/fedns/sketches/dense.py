@@ -7,8 +7,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from fedns.core.types import FloatArray, Keys
 from fedns.numerics.rng import normal_row, sign_row
-from fedns.sketches.sketch import FloatArray, Keys, Sketch
+from fedns.sketches.sketch import Sketch
 
 
 class Independent(Sketch):

@@ -8,10 +8,11 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from fedns.core.types import FloatArray, Keys
 from fedns.numerics import backend
 from fedns.numerics.backend import SketchPlan
 from fedns.numerics.rng import sample_without_replacement
-from fedns.sketches.sketch import FloatArray, Keys, Sketch
+from fedns.sketches.sketch import Sketch
 
 
 @dataclass(frozen=True)

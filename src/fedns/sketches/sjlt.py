@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedns.core.errors import ConfigError
+from fedns.core.types import FloatArray, Keys
 from fedns.numerics import backend
 from fedns.numerics.backend import SketchPlan
 from fedns.numerics.rng import random_bits
-from fedns.sketches.sketch import FloatArray, Keys, Sketch, same_size
+from fedns.sketches.sketch import Sketch, same_size
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,9 @@ from numpy.typing import NDArray
 from fedns.core.checked import Checked, Count
 from fedns.core.messages import Ragged
 from fedns.core.shards import Shards
+from fedns.core.types import FloatArray, Keys
 from fedns.numerics.backend import COLUMNS, SketchPlan, cpu
 from fedns.numerics.formulas import Formulas
-
-FloatArray = NDArray[np.float64]
-Keys = NDArray[np.uint64]
-
 
 # Where none is said. Sixteen rows, of ten clients, are too few for unit steps on the 64 columns of digits; with these FedNS
 # converges on every data set that comes with scikit-learn, whether rows are dealt out or sorted.

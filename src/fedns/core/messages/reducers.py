@@ -8,7 +8,8 @@ import numpy as np
 
 from fedns.core.errors import MessageError
 from fedns.core.messages import Message, Ragged, refuse_non_finite
-from fedns.numerics.linalg import FloatArray, LowRank, add_weighted_rows, weighted_gram
+from fedns.core.types import FloatArray
+from fedns.numerics.linalg import LowRank, add_weighted_rows, weighted_gram
 
 _GRAM_ROWS = 4096  # what the server holds before it multiplies
 

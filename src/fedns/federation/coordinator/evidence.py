@@ -10,6 +10,7 @@ import numpy as np
 
 from fedns.core.clients import Handler, messages_of
 from fedns.core.messages import Discloses, Message
+from fedns.core.types import FloatArray
 from fedns.federation.coordinator.influence import (
     MOST_NUMBERS,
     FinalAnswers,
@@ -20,7 +21,7 @@ from fedns.federation.coordinator.influence import (
 )
 from fedns.models.evaluation import LocalEvaluation, evaluate_locally
 from fedns.models.losses import Squared
-from fedns.models.problem import FloatArray, Problem
+from fedns.models.problem import Problem
 
 SKETCHES_KEPT = 8  # of each site: one says little about a matrix, eight draws a good deal more; of whole Hessians the last
 

@@ -19,11 +19,12 @@ from fedns.core.messages import Message
 from fedns.core.messages.encoding import decode
 from fedns.core.run import Stop, refuse_too_large, run
 from fedns.core.shards import Shards
+from fedns.core.types import FloatArray
 from fedns.federation.site.guard import Guard
 from fedns.federation.site.permissions import Refusal
 from fedns.federation.site_command import COMPILING
 from fedns.models.evaluation import evaluate
-from fedns.models.problem import FloatArray, Problem
+from fedns.models.problem import Problem
 from fedns.numerics.backend import Keys, SketchPlan
 from fedns.numerics.linalg import single_threaded_blas
 from fedns.runs.spec import Spec

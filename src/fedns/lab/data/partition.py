@@ -11,7 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedns.core.checked import checked
 from fedns.core.errors import DataError
-from fedns.core.shards import IntArray, Shards
+from fedns.core.shards import Shards
+from fedns.core.types import IntArray
 from fedns.numerics.rng import generator
 from fedns.numerics.rows import DenseRows
 from fedns.numerics.streaming import streamed

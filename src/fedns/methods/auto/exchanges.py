@@ -16,6 +16,7 @@ from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.errors import MessageError
 from fedns.core.messages import Ragged
 from fedns.core.shards import Shards
+from fedns.core.types import FloatArray
 from fedns.methods.auto.messages import (
     BackRequest,
     Change,
@@ -34,7 +35,6 @@ from fedns.methods.auto.messages import (
 )
 from fedns.methods.auto.roots import Root, rounded_root
 from fedns.methods.auto.rounding import (
-    FloatArray,
     Integers,
     eighths,
     eighths_above,

@@ -8,7 +8,8 @@ import numpy as np
 
 from fedns.core.messages import Ragged
 from fedns.core.messages.reducers import GramSum
-from fedns.methods.auto.rounding import FloatArray, eighths
+from fedns.core.types import FloatArray
+from fedns.methods.auto.rounding import eighths
 from fedns.methods.auto.rules import WIDE
 from fedns.numerics.linalg import LowRank, add_weighted_rows, pack_symmetric
 

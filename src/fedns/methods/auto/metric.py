@@ -9,8 +9,9 @@ from typing import NamedTuple
 import numpy as np
 import scipy.linalg
 
+from fedns.core.types import FloatArray
 from fedns.methods.auto.roots import SINGULAR
-from fedns.methods.auto.rounding import FloatArray, products_of
+from fedns.methods.auto.rounding import products_of
 from fedns.numerics.linalg import LowRank, pack_symmetric, solve_shifted, unpack_symmetric
 
 FORGETTING = 0.5  # the weight of the last sketch beside a new one

@@ -15,7 +15,8 @@ import scipy.linalg
 
 from fedns.core.messages import Ragged
 from fedns.core.messages.reducers import GramSum
-from fedns.methods.auto.rounding import FloatArray, Integers
+from fedns.core.types import FloatArray
+from fedns.methods.auto.rounding import Integers
 from fedns.numerics.linalg import LowRank, pack_symmetric
 
 ROOT_BITS = 4  # of the diagonal, below its leading one

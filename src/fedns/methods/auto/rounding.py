@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedns.core.errors import MessageError
+from fedns.core.types import FloatArray
 from fedns.numerics.compiled import COMPILED
 from fedns.numerics.rng import round_rows, uniforms
 
-FloatArray = NDArray[np.float64]
 Integers = NDArray[np.int16]
 MOST_EXPONENT = 40
 FINE_BITS, MOST_BITS = 14, 16

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedns.core.algorithm import Needs
-from fedns.methods.auto.rounding import FloatArray
+from fedns.core.types import FloatArray
 from fedns.methods.auto.state import AutoState, Source
 
 FEW_SITES = 16  # up to here half of the sites solve with their own Hessians, above a few send roots of theirs

@@ -8,9 +8,9 @@ import numpy as np
 
 from fedns.core.cohort import Cohort
 from fedns.core.messages.reducers import mean
+from fedns.core.types import FloatArray
 from fedns.methods.auto.exchanges import losses_back
 from fedns.methods.auto.messages import BackRequest
-from fedns.methods.auto.rounding import FloatArray
 from fedns.methods.searches import ArmijoSearch, search_repeatedly
 from fedns.models.problem import NewtonStep, Problem
 

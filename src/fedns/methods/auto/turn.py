@@ -11,12 +11,13 @@ from fedns.core.algorithm import Outcome
 from fedns.core.clients import Handler
 from fedns.core.cohort import Cohort
 from fedns.core.messages.reducers import Reducer, mean
+from fedns.core.types import FloatArray
 from fedns.methods.auto.exchanges import ClientHalf, column_scales
 from fedns.methods.auto.folding import answers, mean_of_coded, mean_of_squares, rounding_noise, sketched_gram
 from fedns.methods.auto.messages import Move, RootRequest, ScalesRequest, Vector
 from fedns.methods.auto.metric import Metric, Solver
 from fedns.methods.auto.roots import ROOT_BITS, mean_of_roots
-from fedns.methods.auto.rounding import FINE_BITS, MOST_EXPONENT, FloatArray, exponents_of, round_to_nearest
+from fedns.methods.auto.rounding import FINE_BITS, MOST_EXPONENT, exponents_of, round_to_nearest
 from fedns.methods.auto.rules import PAIRS, PRODUCT_BITS, SLOW, Rules, Seen
 from fedns.methods.auto.searching import ARMIJO, BACK, FAR, fraction_back, searched
 from fedns.methods.auto.state import AutoState, Source

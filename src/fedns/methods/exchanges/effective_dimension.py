@@ -24,7 +24,8 @@ from fedns.core.cohort import Cohort
 from fedns.core.errors import ConfigError
 from fedns.core.messages import Message, Payload, Ragged, wire
 from fedns.core.shards import Shards
-from fedns.models.problem import FloatArray, Problem
+from fedns.core.types import FloatArray
+from fedns.models.problem import Problem
 from fedns.numerics.backend import COLUMNS, SketchPlan
 from fedns.numerics.formulas import Formulas
 from fedns.numerics.linalg import single_threaded_blas, unpack_symmetric

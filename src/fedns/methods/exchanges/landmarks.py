@@ -22,7 +22,8 @@ from fedns.core.cohort import Cohort, Replies
 from fedns.core.errors import ConfigError, DataError, MessageError
 from fedns.core.messages import Message, Payload, Ragged, wire
 from fedns.core.shards import Shards
-from fedns.models.maps.feature_map import BLOCK_ENTRIES, FloatArray, IntArray, as_dense
+from fedns.core.types import FloatArray, IntArray
+from fedns.models.maps.feature_map import BLOCK_ENTRIES, as_dense
 from fedns.models.maps.kernel_maps import KERNELS, Kernel
 from fedns.numerics import parallel
 from fedns.numerics.linalg import single_threaded_blas

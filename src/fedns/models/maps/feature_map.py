@@ -11,17 +11,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse
-from numpy.typing import NDArray
 
 from fedns.core.checked import Checked, Count
 from fedns.core.errors import ConfigError
 from fedns.core.shards import Shards, as_rows
+from fedns.core.types import FloatArray, IntArray
 from fedns.numerics import parallel
 from fedns.numerics.linalg import single_threaded_blas
 from fedns.numerics.rows import DenseRows, Rows
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 Block = Any  # (rows, columns) in float64: an ndarray, or a csr_matrix where the rows are compressed
 
 BLOCK_ENTRIES = 1 << 18  # 2 MiB of float64: what a thread needs beyond the result is a few times this

@@ -20,7 +20,8 @@ from scipy.special import ndtri
 
 from fedns.core.checked import Limit, Positive
 from fedns.core.errors import ConfigError
-from fedns.models.maps.feature_map import Block, FeatureMap, FloatArray, as_dense
+from fedns.core.types import FloatArray
+from fedns.models.maps.feature_map import Block, FeatureMap, as_dense
 from fedns.numerics.rng import generator
 
 Kernel = Literal["gaussian", "laplace"]

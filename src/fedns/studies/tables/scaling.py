@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from fedns.core.checked import checked
 from fedns.core.errors import DataError
-from fedns.core.shards import FloatArray, Shards
+from fedns.core.shards import Shards
+from fedns.core.types import FloatArray
 from fedns.numerics.packed import PackedRows
 from fedns.numerics.rows import DenseRows, Rows, SparseRows
 from fedns.numerics.streaming import streamed

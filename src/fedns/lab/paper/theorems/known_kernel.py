@@ -14,10 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedns.core.shards import Shards
+from fedns.core.types import FloatArray
 from fedns.models.losses import Squared
 from fedns.models.maps.feature_map import Block, FeatureMap, as_dense
 from fedns.models.penalties import Ridge
-from fedns.models.problem import FloatArray, Problem
+from fedns.models.problem import Problem
 from fedns.models.reference import Optimum
 from fedns.numerics.rng import generator
 
