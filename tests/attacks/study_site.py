@@ -11,7 +11,7 @@ from tests.federation.in_process import run_of
 from fedns.core.messages.encoding import WIRE_PRECISIONS, Envelope, decode, encode
 from fedns.federation.config import DataSource, SiteConfig
 from fedns.federation.protocol.packets import ANSWER, ASK, OPEN, Packet
-from fedns.studies.handshake.agreement import Agreement
+from fedns.studies.design.agreement import Agreement
 from fedns.studies.inference.exchange import Information, Point
 from fedns.studies.serve import site_service
 from fedns.studies.study import Study

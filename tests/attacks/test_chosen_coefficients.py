@@ -12,7 +12,7 @@ from fedns.core.messages.encoding import WIRE_PRECISIONS, Envelope, decode, enco
 from fedns.core.shards import Shards
 from fedns.federation.config import DataSource, SiteConfig
 from fedns.federation.protocol.packets import ANSWER, ASK, OPEN, Packet
-from fedns.studies.handshake.agreement import Agreement
+from fedns.studies.design.agreement import Agreement
 from fedns.studies.inference.exchange import Information, Point
 from fedns.studies.serve import site_service
 from fedns.studies.study import Study

@@ -14,10 +14,10 @@ from fedns.federation.config import DataSource, SiteConfig
 from fedns.federation.protocol.packets import OPEN, Packet
 from fedns.methods.curvature import Model, SketchRequest
 from fedns.models.problem import Problem
-from fedns.studies.handshake.agreement import Agreement
+from fedns.studies.design import rows
+from fedns.studies.design.agreement import Agreement
 from fedns.studies.serve import site_service
 from fedns.studies.study import Study
-from fedns.studies.tables import coding
 
 RANDOM = np.random.default_rng(6)
 X = RANDOM.normal(size=(300, 8))
@@ -111,16 +111,14 @@ def many_levels(text):
 
 
 def test_a_study_with_more_columns_than_rows_is_not_coded(tmp_path, monkeypatch):
-    coded, make = [], coding.columns_of
-    monkeypatch.setattr(
-        coding, "columns_of", lambda design, table: (coded.append(design.num_columns), make(design, table))[1]
-    )
+    made, make = [], rows.columns_of
+    monkeypatch.setattr(rows, "columns_of", lambda design, table: (made.append(design.num_columns), make(design, table))[1])
     StudyAttacker(tmp_path / "off", GUARD_OFF).open("y ~ a:b", many_levels)
-    assert coded == [42 * 42]
+    assert made == [42 * 42]
     refusal = StudyAttacker(tmp_path / "on", DEFAULTS).open("y ~ a:b", many_levels)
     assert refusal == "R2: a gradient of 1764 coefficients needs at least 1774 rows, and it has fewer"
     small = replace(GUARD_OFF, largest_table_bytes=2**19)
     assert (
         StudyAttacker(tmp_path / "small", small).open("y ~ a:b", many_levels).startswith("R6: its rows, coded, would take")
     )
-    assert coded == [42 * 42]
+    assert made == [42 * 42]

@@ -12,7 +12,7 @@ from fedns.core.messages.encoding import WIRE_PRECISIONS, Envelope, decode, enco
 from fedns.federation.protocol.packets import ASK
 from fedns.methods.fedavg import Candidates, LocalModels
 from fedns.studies.checking import check_table
-from fedns.studies.handshake.agreement import Agreement
+from fedns.studies.design.agreement import Agreement
 from fedns.studies.study import Study
 from fedns.studies.tables.files.frames import read_frame
 

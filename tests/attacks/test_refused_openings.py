@@ -10,7 +10,7 @@ from tests.attacks.study_site import COLUMNS, StudySite
 
 from fedns.federation.site import budget, guard, service
 from fedns.federation.site.budget import BUDGET_FOLDER, Budget
-from fedns.studies.handshake.agreement import Agreement
+from fedns.studies.design.agreement import Agreement
 from fedns.studies.study import Study
 
 

@@ -135,3 +135,32 @@ print("as it should be")
 
 def test_a_loss_for_one_row_at_a_time_works_with_every_sketch(installed):
     assert run([sys.executable, "-W", "error", "-c", LOSS_AND_SKETCH], installed) == "as it should be\n"
+
+
+TRANSFORM = """
+from pathlib import Path
+import numpy as np
+import fedns
+from fedns.studies.outputs import write_fit
+from fedns.studies.prediction import Model
+
+random = np.random.default_rng(1)
+x = random.normal(size=300)
+y = x - 2.0 * np.maximum(0.0, x - 0.4) + 0.1 * random.normal(size=300)
+study = fedns.Study("y ~ hinges(x, 2)", "gaussian")
+fit = fedns.fit_study(study, {"a": {"x": x[:100], "y": y[:100]}, "b": {"x": x[100:], "y": y[100:]}})
+assert fit.names == ("Intercept", *(f"hinges(x, 2)[{number}]" for number in (1, 2, 3))) and fit.converged
+knots = np.array(fit.agreed.design.agreement.knots["hinges(x, 2)"])
+np.testing.assert_allclose(knots, np.quantile(x, [1 / 3, 2 / 3]), atol=0.05)
+columns = np.column_stack([np.ones(300), x, *(np.maximum(0.0, x - knot) for knot in knots)])
+expected = np.linalg.lstsq(columns, y, rcond=None)[0]
+np.testing.assert_allclose(fit.coefficients, expected, atol=1e-10)
+write_fit(fit, Path("results"))
+np.testing.assert_allclose(Model.load("results/model.json").predict({"x": x}).means, columns @ expected, atol=1e-9)
+print("as it should be")
+"""
+
+
+def test_a_transform_is_agreed_on_coded_fitted_and_predicted_with(installed, tmp_path):
+    code = TRANSFORM.replace("results", str(tmp_path))
+    assert run([sys.executable, "-W", "error", "-c", code], installed) == "as it should be\n"

@@ -11,12 +11,12 @@ from fedns.core.numbers import bytes_text
 from fedns.reports.forest import Estimate, forest
 from fedns.reports.page import Tile, board, folded, html_table, page, pairs, section, versions
 from fedns.reports.prediction_part import predictions
+from fedns.studies.design.site_table import HIDDEN
 from fedns.studies.diagnostics.concordance import TimeDiagnostics
 from fedns.studies.diagnostics.diagnosed import Diagnostics
-from fedns.studies.handshake.site_table import HIDDEN
 from fedns.studies.inference.fitted import StudyFit
 from fedns.studies.inference.table import Row, by_class, class_title, goodness_pairs, p_text, reference_pairs, statistic_text
-from fedns.studies.tables.design import INTERCEPT
+from fedns.studies.tables.formula import INTERCEPT
 
 _95 = 1.959963984540054
 
@@ -218,9 +218,9 @@ def _coding(fit: StudyFit) -> str:
         if name in fit.study.parsed.columns and name not in agreement.levels:
             unit = fit.study.rule(name).unit
             rows.append([name, f"number{f', {unit}' if unit else ''}", f"mean {centre:.5g}, standard deviation {scale:.4g}"])
-    rows += [
-        [name, "spline", f"knots {', '.join(f'{knot:g}' for knot in knots)}"] for name, knots in agreement.knots.items()
-    ]
+    numbered = [factor for factor in fit.study.parsed.factors if factor.transform.numbered]
+    described = {factor.text: factor.transform.described(agreement.known(factor)) for factor in numbered}
+    rows += [[name, *words] for name, words in described.items() if words]
     rows += [[name, "missing", f"replaced by {value:.5g}, with an indicator"] for name, value in agreement.fills.items()]
     return html_table(["column", "kind", "coding"], rows, text_columns={0, 1, 2})
 

@@ -98,7 +98,7 @@ class Spec(Checked):
     listen: str = "127.0.0.1:9092"  # host and port that sites connect to
     policy: Policy = field(default_factory=Policy)
     study: str = ""  # over sites, the canonical text of a study whose tables the sites hold
-    agreement: str = ""  # and what the sites have agreed on; none while they shake hands
+    agreement: str = ""  # and what the sites have agreed on; none during the handshake
     home: Path = field(default=Path(), compare=False)  # `out` is from here; no setting
 
     def __post_init__(self) -> None:

@@ -12,35 +12,35 @@ from fedns.federation.site.explain import meaning
 from fedns.federation.site.permissions import Permissions
 from fedns.numerics.linalg import packed_size
 from fedns.runs.methods import parse_method
-from fedns.studies.fit import coded_shards
+from fedns.studies.design.columns import Design
+from fedns.studies.design.rows import design_shards
+from fedns.studies.design.site_table import SiteTable
 from fedns.studies.fitting.estimate import method_text
-from fedns.studies.handshake.agreement import first_agreement
+from fedns.studies.handshake.agreeing import first_agreement
 from fedns.studies.handshake.conflicts import conflicts
-from fedns.studies.handshake.handshake import TableDescription
-from fedns.studies.handshake.site_table import SiteTable
-from fedns.studies.handshake.summary import packed, summary_of
+from fedns.studies.handshake.description import describe
+from fedns.studies.handshake.table_summary import summary_of
+from fedns.studies.handshake.tables import message_of
+from fedns.studies.handshake.terms import asks_more, learn
 from fedns.studies.study import Study
-from fedns.studies.tables.design import Design
 from fedns.studies.tables.files.frames import Frame
 
 
 @dataclass(frozen=True)
-class Check:
+class TableCheck:
     """What was found: lines under headings, and every reason not to take part."""
 
     sections: dict[str, list[str]]
     reasons: list[str]
 
 
-def check_table(study: Study, frame: Frame, permissions: Permissions | None = None) -> Check:
+def check_table(study: Study, frame: Frame, permissions: Permissions | None = None) -> TableCheck:
     """Rows, columns, levels, what would leave, what the owner's limits say to that, and what stands in the way."""
     smallest_count = max(1, (permissions or Permissions()).smallest_level)
     table = SiteTable(study, frame, smallest_count, permissions is not None and permissions.rare_levels == "blank")
-    told = table.describe()
-    summary = summary_of(study, frame.source, told)
+    summary = summary_of(study, frame.source, describe(table))
     reasons = conflicts(study, [summary])
-    message = TableDescription(schema=packed(told.schema), counts=told.counts, moments=told.moments)
-    size = len(encode(message, Envelope(0, 0), np.dtype("<f8")))
+    size = len(encode(message_of(table), Envelope(0, 0), np.dtype("<f8")))
     sections: dict[str, list[str]] = {"rows": _rows(table), "columns": _columns(table), "what would leave": []}
     leaving = sections["what would leave"]
     leaving.append(
@@ -48,7 +48,8 @@ def check_table(study: Study, frame: Frame, permissions: Permissions | None = No
     )
     leaving.append(f"groups of fewer than {smallest_count} rows are neither named nor counted in it")
     if not reasons:
-        design = Design(study, first_agreement(study, [summary]))
+        agreement = first_agreement(study, [summary])
+        design = Design(study, agreement if asks_more(study) else learn(study, agreement, []))
         leaving += _rounds(study, design)
         method = method_text(study, len(design.names), 1)
         sections["to agree to this study with this method, and to no other, in [permit] of site.toml"] = [
@@ -59,14 +60,12 @@ def check_table(study: Study, frame: Frame, permissions: Permissions | None = No
                 else []
             ),
         ]
-        known = all(factor.function not in ("bs", "poly") for factor in study.parsed.factors)
-        known &= study.feature_map is None or not study.feature_map.asks
-        if permissions is not None and known:  # knots, powers, widths are not, before all sites have told theirs
-            coded = coded_shards(design, {frame.source: table})
+        if permissions is not None and not asks_more(study):  # else rows are not known before all sites have told more
+            rows = design_shards(design, {frame.source: table})
             sections["what your limits say"] = meaning(
-                permissions, coded, intercept=design.appended_intercept, outputs=design.outputs
+                permissions, rows, intercept=design.appended_intercept, outputs=design.outputs
             )
-    return Check(sections, reasons)
+    return TableCheck(sections, reasons)
 
 
 def _rows(table: SiteTable) -> list[str]:
@@ -96,15 +95,15 @@ def _columns(table: SiteTable) -> list[str]:
             lines.append(f"'{name}' is not there")
             continue
         column = table.columns[name]
-        if table.as_category(name):
+        if table.is_category(name):
             counts = column.counts()
             shown = ", ".join(f"{level} ({count})" for level, count in sorted(counts.items())[:12])
             more = f" and {len(counts) - 12} more" if len(counts) > 12 else ""
             lines.append(f"'{name}' category: {shown}{more}")
         elif column.numeric and not column.missing.all():
-            values = np.asarray(column.values, dtype=np.float64)
+            values = column.present
             unit = f" {study.rule(name).unit}" if study.rule(name).unit else ""
-            low, middle, high = np.nanmin(values), np.nanmean(values), np.nanmax(values)
+            low, middle, high = values.min(), values.mean(), values.max()
             lines.append(f"'{name}' number: {low:.5g} to {high:.5g}{unit}, mean {middle:.5g}")
         else:
             lines.append(f"'{name}' {column.kind}")

@@ -10,16 +10,16 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from fedns.core.errors import DataError, unknown
-from fedns.studies.handshake.agreement import level_order
+from fedns.studies.design.site_table import SiteTable
 from fedns.studies.handshake.conflicts import conflicts
-from fedns.studies.handshake.recognition import SENTENCES, looks_like, sentinel_in
-from fedns.studies.handshake.site_table import SiteTable
+from fedns.studies.handshake.description import describe
 from fedns.studies.handshake.spread import far_apart
-from fedns.studies.handshake.summary import Summary, summary_of
+from fedns.studies.handshake.table_summary import TableSummary, summary_of
 from fedns.studies.study import Study
 from fedns.studies.tables.column_rule import ColumnRule
 from fedns.studies.tables.files.frames import Frame
 from fedns.studies.tables.formula import quoted
+from fedns.studies.tables.recognition import SENTENCES, are_counts, level_order, looks_like, sentinel_in
 
 OUTCOMES = ("outcome", "y", "target", "label", "disease", "status", "event", "response", "diagnosis", "class")
 EVENTS = ("yes", "case", "1", "true", "event", "positive", "disease", "ill", "sick", "dead", "died", "present", "2")
@@ -137,7 +137,7 @@ def _outcome(frames: Mapping[str, Frame], shared: Sequence[str], outcome: str | 
 
 def _not_a_predictor(name: str, frames: Mapping[str, Frame]) -> str:
     columns = [frame.columns[name] for frame in frames.values()]
-    codes = sorted({found[0] for column in columns if (found := sentinel_in(column))})
+    codes = sorted({code for column in columns if (code := sentinel_in(column)) is not None})
     for site, column in zip(frames, columns, strict=True):
         looks = looks_like(column, as_category=False)
         if looks:
@@ -165,7 +165,7 @@ def _term(name: str, frames: Mapping[str, Frame], rules: dict[str, ColumnRule], 
         ordered = tuple(sorted(counts, key=level_order))
         rules[name] = ColumnRule(levels=ordered, reference=ordered[0])  # as without a draft
         return quoted(name) if columns[0].kind == "text" else f"C({quoted(name)})"
-    codes = {found[0] for column in columns if (found := sentinel_in(column))}
+    codes = {code for column in columns if (code := sentinel_in(column)) is not None}
     if codes:
         rules[name] = ColumnRule(missing_codes=tuple(sorted(codes)))
     return quoted(name)
@@ -184,9 +184,8 @@ def _family(outcome: str, frames: Mapping[str, Frame]) -> tuple[str, tuple[str, 
                 f"{_MOST_CLASSES} values"
             )
         return "multinomial", (), ()
-    values = np.concatenate([np.asarray(column.values, dtype=np.float64)[~column.missing] for column in columns])
-    counts = bool((values >= 0).all() and (values == np.floor(values)).all() and values.min() == 0)
-    looks_poisson = counts and 0.3 < values.var() / max(values.mean(), 1e-300) < 3
+    values = np.concatenate([column.present for column in columns])
+    looks_poisson = are_counts(values) and values.min() == 0 and 0.3 < values.var() / max(values.mean(), 1e-300) < 3
     return ("poisson" if looks_poisson else "gaussian"), (), ()
 
 
@@ -238,8 +237,8 @@ def _penalised(study: Study, frames: Mapping[str, Frame]) -> Study:
     return study
 
 
-def _summaries(study: Study, frames: Mapping[str, Frame]) -> list[Summary]:
-    return [summary_of(study, site, SiteTable(study, frame).describe()) for site, frame in frames.items()]
+def _summaries(study: Study, frames: Mapping[str, Frame]) -> list[TableSummary]:
+    return [summary_of(study, site, describe(SiteTable(study, frame))) for site, frame in frames.items()]
 
 
 def _text(value: str) -> str:

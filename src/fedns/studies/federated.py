@@ -23,13 +23,13 @@ from fedns.runs.policy import Policy
 from fedns.runs.results import Results
 from fedns.runs.settings import filled
 from fedns.runs.spec import Spec
+from fedns.studies.design.columns import Design
 from fedns.studies.fitting.estimate import SeparationError, algorithm_of, estimate, method_text, problem_of
 from fedns.studies.fitting.start import Look, first_look
-from fedns.studies.handshake.handshake import Agreed, shake_hands
+from fedns.studies.handshake.handshake import Agreed, run_handshake
 from fedns.studies.inference.fitted import StudyFit
 from fedns.studies.site_lines import read_lines
 from fedns.studies.study import Study
-from fedns.studies.tables.design import Design
 
 START_FILE = "start.npy"
 RESULTS = "fit over sites"
@@ -86,7 +86,7 @@ def _fit(
     study: Study, spec: Spec, session: RunOverSites, folder: Path, resume: bool, watchers: Sequence[Watcher]
 ) -> tuple[StudyFit, NetworkedCohort]:
     first = session.cohort(RunState.fresh(spec, folder, Problem(Squared())))
-    agreed = shake_hands(study, first, spec.sites)
+    agreed = run_handshake(study, first, spec.sites)
     session.event("agreed", study=study.digest, schema=agreed.design.agreement.digest)
     problem = problem_of(study, agreed.design)
     state = RunState.open(_training(spec, study, agreed), folder, problem, resume=resume)

@@ -6,29 +6,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from fedns.core.checked import checked
 from fedns.core.cohort import Session
 from fedns.core.errors import ConfigError, DataError
 from fedns.core.history import Observer
 from fedns.core.messages.ledger import Meter
-from fedns.core.shards import Shards
 from fedns.models.losses import Squared
 from fedns.models.problem import Problem
 from fedns.numerics.linalg import single_threaded_blas
+from fedns.studies.design.rows import design_shards
+from fedns.studies.design.site_table import SMALLEST_COUNT, SiteTable
 from fedns.studies.fitting.estimate import algorithm_of, estimate, problem_of
-from fedns.studies.handshake.handshake import TableShards, shake_hands
-from fedns.studies.handshake.site_table import SMALLEST_COUNT, SiteTable
+from fedns.studies.handshake.handshake import run_handshake
+from fedns.studies.handshake.table_shards import TableShards
 from fedns.studies.inference.fitted import StudyFit
 from fedns.studies.site_lines import RecordedCohort, SiteLines
 from fedns.studies.study import Study
-from fedns.studies.tables.coding import CodedRows, code
-from fedns.studies.tables.design import INTERCEPT, Design
 from fedns.studies.tables.files.frames import Frame, read_frame
-
-FloatArray = NDArray[np.float64]
 
 
 @checked
@@ -56,8 +50,8 @@ def fit_study(
     meter, lines = Meter(), SiteLines()
     with single_threaded_blas():
         described = RecordedCohort(TableShards.of(sites), Session(Problem(Squared()), 0, meter=meter), lines)
-        agreed = shake_hands(study, described, tuple(sites))
-        shards = coded_shards(agreed.design, sites)
+        agreed = run_handshake(study, described, tuple(sites))
+        shards = design_shards(agreed.design, sites)
         problem = problem_of(study, agreed.design)
         problem.loss.check(shards)
         cohort = RecordedCohort(shards, Session(problem, 0, meter=meter), lines)
@@ -72,34 +66,6 @@ def fit_study(
             smallest_count=smallest_count,
         )
         return replace(fit, site_lines=lines)
-
-
-def coded_shards(design: Design, sites: Mapping[str, SiteTable]) -> Shards:
-    """The rows of all sites, back to back."""
-    coded = [_coded(design, site, table) for site, table in sites.items()]
-    weights = (
-        None if coded[0].weights is None else np.concatenate([rows.weights for rows in coded if rows.weights is not None])
-    )
-    return Shards.from_arrays(
-        np.concatenate([_stored(rows) for rows in coded]),
-        np.concatenate([rows.targets for rows in coded]),
-        [len(rows.targets) for rows in coded],
-        sample_weights=weights,
-        names=tuple(sites),
-        columns=[*(design.features or (INTERCEPT,)), *(["(offset)"] if coded[0].offsets is not None else [])],
-    )
-
-
-def _stored(rows: CodedRows) -> FloatArray:
-    """The features, and an offset beside them as the last column."""
-    return rows.features if rows.offsets is None else np.column_stack([rows.features, rows.offsets])
-
-
-def _coded(design: Design, site: str, table: SiteTable) -> CodedRows:
-    try:
-        return code(design, table)
-    except DataError as error:
-        raise DataError(f"site '{site}': {error}") from None
 
 
 def _read(site: str, table: Any) -> Frame:

@@ -18,7 +18,7 @@ from fedns.reports.page import versions
 from fedns.reports.what_left import WHAT_LEFT_FILE, write_what_left
 from fedns.runs.coefficients import coefficients_csv as csv_of
 from fedns.runs.results import Results
-from fedns.studies.handshake.site_table import HIDDEN
+from fedns.studies.design.site_table import HIDDEN
 from fedns.studies.inference.estimates import KINDS, Inference
 from fedns.studies.inference.fitted import StudyFit
 

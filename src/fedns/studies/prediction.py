@@ -16,13 +16,13 @@ from scipy.special import expit, logit
 
 from fedns.core.errors import ConfigError, DataError, unknown
 from fedns.core.files import csv_text
-from fedns.studies.handshake.agreement import MISSING_LEVEL, Agreement
-from fedns.studies.handshake.site_table import SiteTable, evaluate
+from fedns.studies.design.agreement import MISSING_LEVEL, Agreement
+from fedns.studies.design.columns import Design
+from fedns.studies.design.rows import design_rows
+from fedns.studies.design.site_table import SiteTable
 from fedns.studies.inference.baseline import SiteHazard
 from fedns.studies.inference.distributions import Student
 from fedns.studies.study import Study
-from fedns.studies.tables.coding import code
-from fedns.studies.tables.design import Design
 from fedns.studies.tables.files.frames import Column, Frame, read_frame
 from fedns.studies.tables.formula import Factor
 
@@ -150,7 +150,7 @@ class Model:
         told = self.baseline[site]
         found = np.full((frame.num_rows, len(told.times)), np.nan)
         if keep.any():
-            rows = code(self.design, SiteTable(self.design.study, frame.rows(keep, frame.source)))
+            rows = design_rows(self.design, SiteTable(self.design.study, frame.rows(keep, frame.source)))
             margins = rows.features @ self._fitted @ self.coefficients
             found[keep] = told.survival(margins + (0.0 if rows.offsets is None else rows.offsets))
         return Survival(told.times, found, tuple(refusals))
@@ -162,7 +162,7 @@ class Model:
         return np.asarray(np.linalg.inv(self.design.to_original[:size, :size]), dtype=np.float64)
 
     def _predicted(self, frame: Frame, level: float, kind: str) -> FloatArray:
-        rows = code(self.design, SiteTable(self.design.study, frame))
+        rows = design_rows(self.design, SiteTable(self.design.study, frame))
         family = self.design.study.distribution
         constant = [np.ones((frame.num_rows, 1))] if self.design.appended_intercept else []
         x = np.hstack([rows.features, *constant]) @ self._fitted  # (rows, own names): columns on the original scale
@@ -227,10 +227,10 @@ class Model:
         name = factor.column
         if column.kind not in ("number", "bool", "empty"):
             return [f"'{name}' is not a number"] * len(column.values)
-        values = np.asarray(column.values, dtype=np.float64)
+        values = column.numbers
         filled = np.where(np.isnan(values), self.design.agreement.fills.get(name, np.nan), values)
         with np.errstate(all="ignore"):
-            made = evaluate(factor, filled)
+            made = factor.transform.of(filled)
         low, high = self.design.study.rule(name).range or (-np.inf, np.inf)
         reasons = []
         for value, result in zip(filled.tolist(), made.tolist(), strict=True):

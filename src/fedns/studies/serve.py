@@ -23,18 +23,19 @@ from fedns.models.problem import Problem
 from fedns.runs.builder import at_site, computed_on
 from fedns.runs.methods import parse_method
 from fedns.runs.spec import Spec
+from fedns.studies.design.agreement import Agreement
+from fedns.studies.design.columns import Design
+from fedns.studies.design.rows import design_shards
+from fedns.studies.design.site_table import SiteTable
 from fedns.studies.diagnostics.exchange import scoring_of
-from fedns.studies.fit import coded_shards
 from fedns.studies.fitting.estimate import problem_of
-from fedns.studies.handshake.agreement import Agreement
-from fedns.studies.handshake.handshake import HANDLERS, TableShards
-from fedns.studies.handshake.site_table import SiteTable
+from fedns.studies.handshake.handshake import HANDLERS
+from fedns.studies.handshake.table_shards import TableShards
 from fedns.studies.inference.baseline import Baseline
 from fedns.studies.inference.exchange import Questions, questions_of
 from fedns.studies.inference.without import look_at_gradients
 from fedns.studies.row_sets import RowSets
 from fedns.studies.study import Study
-from fedns.studies.tables.design import Design
 from fedns.studies.tables.files.frames import Frame, read_frame
 
 log = logging.getLogger("fedns.site")
@@ -86,7 +87,7 @@ class StudySite:
         design = _design(spec)
         columns = design.num_columns + (0 if design.study.feature_map is None else design.study.feature_map.size)
         admit_coding(self._config.permit, table.frame.num_rows, columns)
-        return coded_shards(design, {self._config.name: table})
+        return design_shards(design, {self._config.name: table})
 
     def build(self, spec: Spec) -> tuple[Problem, Mapping[str, Handler]]:
         """The problem of a run, and by name the handlers that it may ask for."""

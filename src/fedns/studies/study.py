@@ -87,7 +87,7 @@ class Study(Checked):
         for name, rule in self.columns.items():
             rule.check(name)
         for factor in self.parsed.factors:
-            if factor.function == "bs" and not self.rule(factor.column).range:  # the bounds of a spline are no row's value
+            if factor.transform.needs_range and not self.rule(factor.column).range:
                 place = f"[columns.{factor.column}] range = [lowest, highest]"
                 raise ConfigError(f"{factor.text} needs the range of '{factor.column}' in the study: {place}")
 
@@ -251,8 +251,8 @@ def _check_names(study: Study) -> None:
     for term in study.strengths:
         if term not in terms:
             raise ConfigError(unknown("penalised term", term, terms))
-    coded = {factor.column for factor in formula.factors if factor.function == "C"}
-    mixed = [factor.column for factor in formula.factors if factor.function != "C" and factor.column in coded]
+    levels = {factor.column for factor in formula.factors if factor.transform.makes_levels}
+    mixed = [f.column for f in formula.factors if f.column in levels and not f.transform.makes_levels]
     if mixed:
         raise ConfigError(
             f"the column '{mixed[0]}' is a category in one term and not in another: write C({mixed[0]}) in all"

@@ -10,16 +10,17 @@ import pytest
 
 from fedns.core.errors import ConfigError, MessageError
 from fedns.studies.checking import check_table
+from fedns.studies.design.site_table import HIDDEN, SiteTable, numeric_expressions
 from fedns.studies.fit import fit_study
-from fedns.studies.handshake.agreement import first_agreement
-from fedns.studies.handshake.conflicts import StudyConflict, conflicts, notes
-from fedns.studies.handshake.recognition import SENTENCES
-from fedns.studies.handshake.site_table import HIDDEN, Description, SiteTable, numeric_expressions
+from fedns.studies.handshake.agreeing import first_agreement
+from fedns.studies.handshake.conflicts import StudyConflict, conflicts, remarks
+from fedns.studies.handshake.description import Description, describe
 from fedns.studies.handshake.spread import FACTORS
-from fedns.studies.handshake.summary import LONGEST_SCHEMA, packed, summary_of, unpacked
+from fedns.studies.handshake.table_summary import LONGEST_SCHEMA, json_bytes, read_json, summary_of
 from fedns.studies.study import Study
 from fedns.studies.tables.column_rule import ColumnRule
 from fedns.studies.tables.files.frames import read_frame
+from fedns.studies.tables.recognition import SENTENCES
 
 ROWS = 60
 LIMITS = (5, 7)  # the smallest group that may be told: by default, and as an owner may set it
@@ -38,9 +39,9 @@ def frame(**columns):
 
 def told(asked, table, site="here", **limits):
     """What the coordinator knows of a table, by way of the wire."""
-    description = SiteTable(asked, read_frame(table), **limits).describe()
+    description = describe(SiteTable(asked, read_frame(table), **limits))
     return summary_of(
-        asked, site, Description(unpacked(packed(description.schema)), description.counts, description.moments)
+        asked, site, Description(read_json(json_bytes(description.schema)), description.counts, description.moments)
     )
 
 
@@ -360,7 +361,7 @@ def test_how_many_values_are_said_to_be_outside_missing_or_undefined(count, said
     table.loc[: count - 1, "age"] = np.nan
     (sentence,) = reasons(study(missing="refuse"), table)
     assert f"site 's1' misses {said} of 'age'" in sentence
-    (note,) = (note for note in notes(study(), [told(study(), table)]) if "miss" in note)
+    (note,) = (note for note in remarks(study(), [told(study(), table)]) if "miss" in note)
     if count < 5:
         assert "a few rows, fewer than its owner lets be counted, miss a value of 'age' (few)" in note
         assert f"its {ROWS - count} rows are those without them" in note
@@ -396,7 +397,7 @@ def test_what_may_be_a_number():
     assert {factor.text for factor in numeric_expressions(study("ill ~ age"))} == {"age"}
 
 
-HONEST = SiteTable(study(), read_frame(frame())).describe()
+HONEST = describe(SiteTable(study(), read_frame(frame())))
 
 
 def sent(**parts):
@@ -452,9 +453,9 @@ def test_columns_of_a_description_are_those_of_the_study():
 
 def test_a_description_has_a_greatest_length():
     whole = b'"' + b"x" * (LONGEST_SCHEMA - 2) + b'"'
-    assert len(unpacked(np.frombuffer(whole, dtype=np.uint8))) == LONGEST_SCHEMA - 2
+    assert len(read_json(np.frombuffer(whole, dtype=np.uint8))) == LONGEST_SCHEMA - 2
     with pytest.raises(MessageError, match=f"a description of {LONGEST_SCHEMA + 1} bytes is too long"):
-        unpacked(np.frombuffer(whole + b" ", dtype=np.uint8))
+        read_json(np.frombuffer(whole + b" ", dtype=np.uint8))
 
 
 @pytest.mark.parametrize(

@@ -13,15 +13,16 @@ from hypothesis import strategies as st
 from tests.studies.conftest import made_up
 
 from fedns.core.errors import MessageError
-from fedns.studies.handshake.agreement import Agreement
-from fedns.studies.handshake.conflicts import conflicts, notes
-from fedns.studies.handshake.site_table import HIDDEN, Description, SiteTable
-from fedns.studies.handshake.summary import packed, summary_of, unpacked
+from fedns.studies.design.agreement import Agreement
+from fedns.studies.design.site_table import HIDDEN, SiteTable
+from fedns.studies.handshake.conflicts import conflicts, remarks
+from fedns.studies.handshake.description import Description, describe
+from fedns.studies.handshake.table_summary import json_bytes, read_json, summary_of
 from fedns.studies.study import Study
 from fedns.studies.tables.files.frames import read_frame
 
 STUDY = Study("ill ~ age + arm", "binomial", event=("case",), non_event=("control",))
-HONEST = SiteTable(STUDY, read_frame(made_up()["north"])).describe()
+HONEST = describe(SiteTable(STUDY, read_frame(made_up()["north"])))
 JUNK = st.recursive(
     st.none() | st.booleans() | st.integers(-5, 5) | st.floats() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
@@ -30,7 +31,7 @@ JUNK = st.recursive(
 
 
 def test_an_honest_description_survives_the_wire():
-    told = Description(unpacked(packed(HONEST.schema)), HONEST.counts, HONEST.moments)
+    told = Description(read_json(json_bytes(HONEST.schema)), HONEST.counts, HONEST.moments)
     summary = summary_of(STUDY, "north", told)
     assert summary.rows == 120 and summary.columns["arm"].levels == ("high", "low", "placebo")
     assert not conflicts(STUDY, [summary])
@@ -55,12 +56,12 @@ def test_any_part_replaced_by_anything(path, junk):
         summary = summary_of(STUDY, "north", Description(schema, HONEST.counts, HONEST.moments))
     except MessageError:
         return
-    found = conflicts(STUDY, [summary]) + notes(STUDY, [summary])  # whatever was admitted can be compared and shown
+    found = conflicts(STUDY, [summary]) + remarks(STUDY, [summary])  # whatever was admitted can be compared and shown
     assert all(sentence.isprintable() for sentence in found)
 
 
 @settings(max_examples=200)
-@given(st.binary(max_size=200) | JUNK.map(lambda value: packed(value).tobytes()) | st.text(max_size=20).map(str.encode))
+@given(st.binary(max_size=200) | JUNK.map(lambda value: json_bytes(value).tobytes()) | st.text(max_size=20).map(str.encode))
 def test_any_bytes(data):
     """What is JSON comes out as it is, and anything else is refused in a sentence."""
     letters = np.frombuffer(data, dtype=np.uint8)
@@ -68,14 +69,14 @@ def test_any_bytes(data):
         expected = json.loads(data)
     except ValueError:
         with pytest.raises(MessageError, match=r"^a description is not JSON$"):
-            unpacked(letters)
+            read_json(letters)
     else:
-        assert repr(unpacked(letters)) == repr(expected)
+        assert repr(read_json(letters)) == repr(expected)
 
 
 def test_what_is_too_long_too_short_or_negative():
     with pytest.raises(MessageError, match="too long"):
-        unpacked(np.zeros(2**21, dtype=np.uint8))
+        read_json(np.zeros(2**21, dtype=np.uint8))
     with pytest.raises(MessageError, match="counts"):
         summary_of(STUDY, "north", Description(HONEST.schema, HONEST.counts[:-1], HONEST.moments))
     with pytest.raises(MessageError, match="negative count"):
@@ -128,8 +129,8 @@ def test_small_groups_are_neither_named_nor_counted():
     frame = made_up()["north"].copy()
     frame.loc[:2, "arm"] = "secret"
     frame.loc[10:12, "age"] = np.nan
-    told = SiteTable(STUDY, read_frame(frame)).describe()
-    assert b"secret" not in packed(told.schema).tobytes()
+    told = describe(SiteTable(STUDY, read_frame(frame)))
+    assert b"secret" not in json_bytes(told.schema).tobytes()
     place = 4 + 3 * STUDY.needed.index("age")
     assert told.counts[place] == HIDDEN  # three missing ages
     assert told.counts[0] == told.counts[1] == 117  # their number cannot be had by subtraction either

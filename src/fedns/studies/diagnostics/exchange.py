@@ -14,10 +14,10 @@ from fedns.core.messages import Message, Payload, as_batch, wire
 from fedns.core.shards import Shards
 from fedns.models.family import Family, Outcomes
 from fedns.models.problem import CodedBlock, Problem
+from fedns.studies.design.columns import Design
 from fedns.studies.diagnostics.cells import CELLS, RESIDUAL_EDGES, SCORE_EDGES, cells_of, counted, merged, summed
 from fedns.studies.diagnostics.concordance import Pairs
 from fedns.studies.inference.exchange import Point
-from fedns.studies.tables.design import Design
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]

@@ -23,20 +23,20 @@ from fedns.models.penalties import Ridge
 from fedns.models.problem import Problem
 from fedns.numerics.linalg import packed_size
 from fedns.runs.methods import parse_method
+from fedns.studies.design.columns import Design
+from fedns.studies.design.site_table import SMALLEST_COUNT
 from fedns.studies.diagnostics.diagnosed import Asking, diagnose
 from fedns.studies.diagnostics.exchange import scoring_of
 from fedns.studies.fitting.ending import judged, no_maximum, stop_of
 from fedns.studies.fitting.rank import Alias, aliases, separating, whole_information, without
 from fedns.studies.fitting.start import Look, first_look, start_after
 from fedns.studies.handshake.handshake import Agreed
-from fedns.studies.handshake.site_table import SMALLEST_COUNT
 from fedns.studies.inference.asking import infer, kept_places
 from fedns.studies.inference.baseline import Baseline, ask_baseline
 from fedns.studies.inference.exchange import ask_curvature
 from fedns.studies.inference.fitted import StudyFit
 from fedns.studies.inference.without import ask_without
 from fedns.studies.study import Study
-from fedns.studies.tables.design import Design
 
 FloatArray = NDArray[np.float64]
 SMALLEST_SKETCH = 256  # rows of a sketch that leaves little to chance

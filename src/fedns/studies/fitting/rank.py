@@ -8,10 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fedns.studies.design.columns import Design, DesignColumn, FactorColumn
 from fedns.studies.fitting.dependence import dependent, faded
-from fedns.studies.handshake.summary import Summary
-from fedns.studies.tables.design import Design, DesignColumn, Part
-from fedns.studies.tables.formula import Factor
+from fedns.studies.handshake.table_summary import TableSummary
 
 FloatArray = NDArray[np.float64]
 _NEGLIGIBLE = 1e-6
@@ -35,7 +34,7 @@ class Alias:
         return f"{self.name} = {' + '.join(terms).replace('+ -', '- ') or '0'}"
 
 
-def aliases(hessian: FloatArray, design: Design, whole: FloatArray, sites: Sequence[Summary] = ()) -> list[Alias]:
+def aliases(hessian: FloatArray, design: Design, whole: FloatArray, sites: Sequence[TableSummary] = ()) -> list[Alias]:
     """Columns, in the order of the formula, that depend on those before them, as R finds them.
 
     hessian: of the objective, in the fitted coefficients with the intercept last. whole: what `whole_information` gives.
@@ -50,7 +49,7 @@ def aliases(hessian: FloatArray, design: Design, whole: FloatArray, sites: Seque
     return found
 
 
-def whole_information(hessian: FloatArray, design: Design, sites: Sequence[Summary]) -> FloatArray:
+def whole_information(hessian: FloatArray, design: Design, sites: Sequence[TableSummary]) -> FloatArray:
     """Estimate what a column's diagonal of the Hessian would be if all its variance told, 0 where that is not known.
 
     It is a row's curvature times the mean square of the column as it is fitted, which the agreed centres tell: centred, it
@@ -67,17 +66,17 @@ def whole_information(hessian: FloatArray, design: Design, sites: Sequence[Summa
 
 
 def _mean_square(column: DesignColumn) -> float:
-    """At most so much, and 0 where nobody has told: of a spline. A column by itself counts by its variance."""
+    """At most so much, and 0 where nobody has told, as of a spline. A column by itself counts by its variance."""
     found = 1.0
     for part in column.parts:
-        if part.factor.function == "bs":
+        if not part.factor.transform.standardised:
             return 0.0
         if part.level is None and not part.gap and not (column.centred or len(column.parts) == 1):
             found *= 1.0 + (part.centre / part.scale) ** 2
     return found
 
 
-def _untold(design: Design, place: int, sites: Sequence[Summary]) -> str:
+def _untold(design: Design, place: int, sites: Sequence[TableSummary]) -> str:
     """Why Cox regression cannot tell a column's coefficient; place: among the reported names."""
     parts = design.columns[place].parts if design.feature_map is None else ()
     if parts and sites and all(_is_constant(part, site) for part in parts for site in sites):
@@ -85,14 +84,14 @@ def _untold(design: Design, place: int, sites: Sequence[Summary]) -> str:
     return "tells no two rows of a risk set apart, and risk sets are within sites"
 
 
-def _is_constant(part: Part, site: Summary) -> bool:
+def _is_constant(part: FactorColumn, site: TableSummary) -> bool:
     """Whether a site has told that all its rows are the same there."""
     name = part.factor.column
     if part.gap:
         return site.columns[name].missing == 0
     if part.level is not None:
         return len(site.columns[name].levels) <= 1 and not site.columns[name].rare
-    told = site.moments.get(Factor(name) if part.index else part.factor)
+    told = site.moments.get(part.factor.expression)
     return told is not None and told.count > 0 and told.deviation <= _SAME * abs(told.mean)
 
 

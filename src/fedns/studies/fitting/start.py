@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from fedns.core.cohort import Cohort
 from fedns.models.family import Family, Flat, Outcomes
 from fedns.models.problem import Problem
+from fedns.studies.design.columns import Design
 from fedns.studies.inference.exchange import Questions, ask_classes, ask_curvature, ask_null
-from fedns.studies.tables.design import Design
 
 FloatArray = NDArray[np.float64]
 _NEAR = 1e-6  # of a margin: where the sites were asked already is near enough to begin there

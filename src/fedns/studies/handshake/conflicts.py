@@ -8,12 +8,11 @@ from collections.abc import Iterator, Sequence
 
 from fedns.core.errors import DataError
 from fedns.models.family import Outcomes
-from fedns.studies.handshake.recognition import SENTENCES
-from fedns.studies.handshake.site_table import HIDDEN, must_be_known
+from fedns.studies.design.site_table import HIDDEN, must_be_known
 from fedns.studies.handshake.spread import far_apart
-from fedns.studies.handshake.summary import ColumnFacts, Summary
+from fedns.studies.handshake.table_summary import ColumnFacts, TableSummary
 from fedns.studies.study import Study
-from fedns.studies.tables.formula import FUNCTIONS
+from fedns.studies.tables.recognition import SENTENCES
 
 _ALIKE = 0.85
 
@@ -27,7 +26,7 @@ class StudyConflict(DataError):
         super().__init__(f"the study cannot be fitted{more}: " + "; ".join(reasons))
 
 
-def conflicts(study: Study, sites: Sequence[Summary]) -> list[str]:
+def conflicts(study: Study, sites: Sequence[TableSummary]) -> list[str]:
     """Every reason not to fit."""
     found = list(_absent(study, sites))
     if found:
@@ -48,7 +47,7 @@ def conflicts(study: Study, sites: Sequence[Summary]) -> list[str]:
     return found or far_apart(study, sites)
 
 
-def notes(study: Study, sites: Sequence[Summary]) -> list[str]:
+def remarks(study: Study, sites: Sequence[TableSummary]) -> list[str]:
     """What is worth knowing and does not stop anything."""
     found = []
     for summary in sites:
@@ -64,7 +63,7 @@ def notes(study: Study, sites: Sequence[Summary]) -> list[str]:
     return found
 
 
-def _left_out(study: Study, summary: Summary) -> Iterator[str]:
+def _left_out(study: Study, summary: TableSummary) -> Iterator[str]:
     """Rows that miss a value or weigh nothing; where the site does not count so few, its rows are those that are left."""
     gaps = {name: facts.missing for name, facts in summary.columns.items() if facts.missing and must_be_known(study, name)}
     listed = ", ".join(f"'{name}' ({'few' if count == HIDDEN else count})" for name, count in gaps.items())
@@ -81,12 +80,11 @@ def _left_out(study: Study, summary: Summary) -> Iterator[str]:
 
 def number_columns(study: Study) -> set[str]:
     """Columns that the formula uses in a way that only numbers can be."""
-    functions = (*FUNCTIONS, "bs", "poly")
-    used = {factor.column for factor in study.parsed.factors if factor.function in functions}
+    used = {factor.column for factor in study.parsed.factors if factor.transform.needs_numbers}
     return used | {name for name, rule in study.columns.items() if rule.kind == "number"}
 
 
-def _absent(study: Study, sites: Sequence[Summary]) -> Iterator[str]:
+def _absent(study: Study, sites: Sequence[TableSummary]) -> Iterator[str]:
     for summary in sites:
         for name, close in summary.absent.items():
             role = "the outcome" if name == study.parsed.outcome else "the column"
@@ -220,15 +218,15 @@ def _values(study: Study, name: str, facts: dict[str, ColumnFacts]) -> Iterator[
                 f"{rule.range[0]:g} to {rule.range[1]:g}{unit}"
             )
         if column.undefined:
-            functions = [factor for factor in study.parsed.factors if factor.column == name and factor.function in FUNCTIONS]
-            where = " and ".join(FUNCTIONS[factor.function][1] for factor in functions)
+            functions = [factor for factor in study.parsed.factors if factor.column == name and factor.transform.defined]
+            where = " and ".join(factor.transform.defined for factor in functions)
             yield (
                 f"column '{name}' at site '{site}' has {_some(column.undefined)} for which {functions[0].text} is not "
                 f"defined: values must be {where}"
             )
 
 
-def _missing(study: Study, sites: Sequence[Summary]) -> Iterator[str]:
+def _missing(study: Study, sites: Sequence[TableSummary]) -> Iterator[str]:
     for summary in sites:
         gaps = {name: facts.missing for name, facts in summary.columns.items() if facts.missing}
         if gaps and study.missing == "refuse":

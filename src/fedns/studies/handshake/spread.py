@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from fedns.studies.handshake.summary import Moments, Summary
+from fedns.studies.handshake.table_summary import Moments, TableSummary
 from fedns.studies.study import Study
 from fedns.studies.tables.formula import Factor
 
@@ -30,7 +30,7 @@ _CLOSE = 0.12  # how far, as a part of it, a ratio may be from a factor
 _CLOSE_SPREAD = 0.5
 
 
-def far_apart(study: Study, sites: Sequence[Summary]) -> list[str]:
+def far_apart(study: Study, sites: Sequence[TableSummary]) -> list[str]:
     """A sentence for every column of a site that lies far from where most sites have it."""
     found = []
     columns = dict.fromkeys([study.parsed.outcome, *study.parsed.columns])
@@ -57,7 +57,7 @@ def far_apart(study: Study, sites: Sequence[Summary]) -> list[str]:
     return found
 
 
-def _is_pair(name: str, sites: Sequence[Summary]) -> bool:
+def _is_pair(name: str, sites: Sequence[TableSummary]) -> bool:
     return all(summary.columns[name].pair for summary in sites)
 
 

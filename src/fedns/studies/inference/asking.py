@@ -12,10 +12,10 @@ from fedns.core.cohort import Cohort
 from fedns.core.errors import FednsError
 from fedns.federation.protocol.absence import SitesLost
 from fedns.numerics.linalg import pack_symmetric, unpack_symmetric
+from fedns.studies.design.columns import Design
 from fedns.studies.fitting.rank import Alias, without
 from fedns.studies.inference.estimates import Inference
 from fedns.studies.inference.exchange import Curvature, Sums, ask_curvature, ask_sums, questions_of
-from fedns.studies.tables.design import Design
 
 FloatArray = NDArray[np.float64]
 REFUSALS = (FednsError, SitesLost)

@@ -16,10 +16,11 @@ from fedns.core.history import History
 from fedns.core.messages.ledger import LedgerEntry, Meter
 from fedns.core.termination import Ending
 from fedns.reports.page import html_table, pairs
+from fedns.studies.design.columns import term_of
 from fedns.studies.diagnostics.diagnosed import Predictions
 from fedns.studies.fitting.rank import Alias
 from fedns.studies.handshake.handshake import Agreed
-from fedns.studies.handshake.summary import Summary
+from fedns.studies.handshake.table_summary import TableSummary
 from fedns.studies.inference.asking import kept_places
 from fedns.studies.inference.baseline import SiteHazard
 from fedns.studies.inference.estimates import Inference
@@ -43,7 +44,6 @@ from fedns.studies.inference.terms import Comparison, TermTest, likelihood_ratio
 from fedns.studies.inference.without import Without
 from fedns.studies.site_lines import SiteLines
 from fedns.studies.study import Study
-from fedns.studies.tables.design import term_of
 
 FloatArray = NDArray[np.float64]
 
@@ -97,7 +97,7 @@ class StudyFit:
         return "" if self.converged else f"not converged: {self.reason}"
 
     @property
-    def sites(self) -> tuple[Summary, ...]:
+    def sites(self) -> tuple[TableSummary, ...]:
         return self.agreed.summaries
 
     @property

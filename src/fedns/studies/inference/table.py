@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from fedns.studies.design.columns import Design
 from fedns.studies.inference.estimates import Inference
 from fedns.studies.inference.goodness import Goodness
 from fedns.studies.inference.terms import TermTest
-from fedns.studies.tables.design import Design
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from fedns.core.errors import ConfigError
 from fedns.studies.inference.distributions import chi2_sf, f_sf
 from fedns.studies.inference.estimates import ROUNDING, Inference
-from fedns.studies.tables.design import INTERCEPT
+from fedns.studies.tables.formula import INTERCEPT
 
 FloatArray = NDArray[np.float64]
 

@@ -1,20 +1,14 @@
-"""A feature map in a study: what the file says of it, and the map itself once the sites have told what it needs."""
+"""A study's rule for a feature map."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import Any
 
 from fedns.core.checked import Checked
 from fedns.core.errors import ConfigError, unknown
-from fedns.models.maps.feature_map import FeatureMap
-from fedns.models.maps.kernel_maps import Kernel, Nystroem, OrthogonalRandom, RandomFourier
-
-if TYPE_CHECKING:
-    from fedns.studies.handshake.agreement import Agreement
+from fedns.models.maps.kernel_maps import Kernel
 
 KINDS = ("fourier", "orthogonal", "nystroem")
 _MOST_FEATURES = 1000  # a site answers no larger number in a request, unless its owner says otherwise
@@ -71,15 +65,3 @@ class MapRule(Checked):
     def asks(self) -> bool:
         """Whether sites have to tell something about their rows first."""
         return not self.width or self.kind == "nystroem"
-
-
-def map_of(rule: MapRule, agreement: Agreement) -> FeatureMap:
-    """The map, the same at every site."""
-    width = rule.width or agreement.width
-    if not width or (rule.kind == "nystroem" and len(agreement.landmarks) != rule.size):
-        raise ConfigError("the sites have not agreed on the feature map yet: shake hands again")
-    if rule.kind == "nystroem":
-        return Nystroem(np.array(agreement.landmarks), width, rule.kernel)
-    if rule.kind == "orthogonal":
-        return OrthogonalRandom(rule.size, width, rule.seed)
-    return RandomFourier(rule.size, width, rule.kernel, rule.seed)

@@ -6,52 +6,35 @@ They are read here and nowhere evaluated as code: a formula comes to a site from
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
-
-import numpy as np
-from numpy.typing import NDArray
+from dataclasses import dataclass, field
 
 from fedns.core.errors import ConfigError, unknown
+from fedns.studies.tables.transforms import TRANSFORMS, Itself, Transform
 
-FloatArray = NDArray[np.float64]
 LONGEST = 4000  # characters
 MOST_TERMS = 2000
 DEEPEST = 20  # parentheses within each other
-# Functions of one column, and where they are defined.
-FUNCTIONS: dict[str, tuple[Callable[[FloatArray], FloatArray], str]] = {
-    "log": (np.log, "above 0"),
-    "log2": (np.log2, "above 0"),
-    "log10": (np.log10, "above 0"),
-    "log1p": (np.log1p, "above -1"),
-    "sqrt": (np.sqrt, "at least 0"),
-    "square": (np.square, ""),
-}
-_KNOWN = ("C", "bs", "poly", "offset", *FUNCTIONS)
+INTERCEPT = "Intercept"
+_OFFSET = "offset"
 _TOKEN = re.compile(r"\s*(?:(?P<quoted>`[^`]+`)|(?P<number>\d+\.?\d*)|(?P<name>[^\W\d][\w.]*)|(?P<mark>[~+\-*:(),=\[\]]))")
 
 
 @dataclass(frozen=True)
 class Factor:
-    """A column, or something made of it."""
+    """A column, or what a transform makes of it."""
 
     column: str
-    function: str = ""  # "" for the column as it is
-    size: int = 0  # columns of a spline, degree of a polynomial
-    degree: int = 3  # of a spline
-    knots: tuple[float, ...] = ()  # of a spline, where they are given
+    transform: Transform = field(default_factory=Itself)
 
     @property
     def text(self) -> str:
         """As in the names of coefficients."""
-        if not self.function:
-            return self.column
-        if self.function == "poly":
-            return f"poly({self.column}, {self.size})"
-        if self.function == "bs":
-            given = f"knots=[{', '.join(f'{knot:g}' for knot in self.knots)}]" if self.knots else f"df={self.size}"
-            return f"bs({self.column}, {given})" if self.degree == 3 else f"bs({self.column}, {given}, degree={self.degree})"
-        return f"{self.function}({self.column})"
+        return self.transform.text(self.column)
+
+    @property
+    def expression(self) -> Factor:
+        """The numbers whose mean and deviation sites tell: the column itself where its transform makes several of it."""
+        return Factor(self.column) if self.transform.numbered else self
 
 
 Term = tuple[Factor, ...]
@@ -79,7 +62,7 @@ class Formula:
 
 
 def term_text(term: Term) -> str:
-    return ":".join(factor.text for factor in term) or "Intercept"
+    return ":".join(factor.text for factor in term) or INTERCEPT
 
 
 def parse_formula(text: str) -> Formula:
@@ -172,40 +155,50 @@ class _Parser:
         if self._next_is("1"):
             self.tokens.pop(0)
             return [()]
-        factor = self._factor()
-        if factor.function == "offset":
-            raise self._error("offset(...) needs a column or a function of one")
-        return [(factor,)] if factor.column else []
+        if self._next_is(_OFFSET, before="("):
+            self._read_offset()
+            return []
+        return [(self._factor(),)]
 
     def _factor(self) -> Factor:
         is_quoted = bool(self.tokens) and self.tokens[0][0] == "quoted"
         name = self._name("a column or a function")
         if is_quoted or not self._next_is("("):
             return Factor(name)
-        if name not in _KNOWN:
-            raise self._error(unknown("function", name, _KNOWN))
+        if name not in TRANSFORMS:
+            raise self._error(unknown("function", name, (*TRANSFORMS, _OFFSET)))
         self._expect("(")
-        if name == "offset":
-            if self.offset is not None:
-                raise self._error("it has two offsets: add them up in one column")
-            self.offset = self._factor()
-            if self.offset.function and self.offset.function not in FUNCTIONS:
-                raise self._error(f"an offset is a column or a function of one, not {self.offset.text}")
-            self._expect(")")
-            return Factor("")
         column = self._name(f"the column of {name}(...)")
-        options = self._options(name)
+        kind = TRANSFORMS[name]
+        options = self._options(kind)
         self._expect(")")
-        return _factor_of(name, column, options, self._error)
+        try:
+            return Factor(column, kind.read(column, options))
+        except ConfigError as error:
+            raise self._error(str(error)) from None
 
-    def _options(self, function: str) -> dict[str, list[float]]:
+    def _read_offset(self) -> None:
+        if self.offset is not None:
+            raise self._error("it has two offsets: add them up in one column")
+        self.tokens.pop(0)
+        self._expect("(")
+        self.offset = self._factor()
+        if self.offset.transform.numbered or self.offset.transform.makes_levels:
+            raise self._error(f"an offset is a column or a function of one, not {self.offset.text}")
+        self._expect(")")
+
+    def _options(self, kind: type[Transform]) -> dict[str, list[float]]:
         found: dict[str, list[float]] = {}
         while self._next_is(","):
             self.tokens.pop(0)
-            key = "degree" if function == "poly" else "df"
+            if not kind.options:
+                raise self._error(f"{kind.name}(...) has no options")
+            key = kind.options[0]
             if self.tokens and self.tokens[0][0] == "name":
                 key = self._name("an option")
                 self._expect("=")
+            if key not in kind.options:
+                raise self._error(f"{kind.name}(...) has no option '{key}': it has {', '.join(kind.options)}")
             found[key] = self._numbers()
         return found
 
@@ -235,8 +228,10 @@ class _Parser:
             raise self._error(f"{what} was expected, {found}")
         return self.tokens.pop(0)[1].strip("`")
 
-    def _next_is(self, *marks: str) -> bool:
-        return bool(self.tokens) and self.tokens[0][1] in marks and self.tokens[0][0] != "quoted"
+    def _next_is(self, *marks: str, before: str = "") -> bool:
+        """Whether the next sign or word is one of these, and what follows it is `before`."""
+        found = bool(self.tokens) and self.tokens[0][1] in marks and self.tokens[0][0] != "quoted"
+        return found and (not before or [token[1] for token in self.tokens[1:2]] == [before])
 
     def _expect(self, mark: str) -> None:
         if not self._next_is(mark):
@@ -246,37 +241,6 @@ class _Parser:
 
     def _error(self, what: str) -> ConfigError:
         return ConfigError(f"the formula '{self.text}' cannot be read: {what}")
-
-
-def _factor_of(name: str, column: str, options: dict[str, list[float]], error: Callable[[str], ConfigError]) -> Factor:
-    allowed = {"bs": ("df", "degree", "knots"), "poly": ("degree",)}.get(name, ())
-    for key in options:
-        if key not in allowed:
-            raise error(f"{name}(...) has no option '{key}'" + (f": it has {', '.join(allowed)}" if allowed else ""))
-    if name == "poly":
-        size = options.get("degree", [2.0])[0]
-        if size not in (1, 2, 3, 4, 5):
-            raise error(f"the degree of poly({column}, ...) must be 1 to 5")
-        return Factor(column, "poly", int(size))
-    if name == "bs":
-        return _spline(column, options, error)
-    return Factor(column, name)
-
-
-def _spline(column: str, options: dict[str, list[float]], error: Callable[[str], ConfigError]) -> Factor:
-    degree, knots = options.get("degree", [3.0])[0], tuple(sorted(options.get("knots", [])))
-    if degree not in (1, 2, 3, 4, 5):
-        raise error(f"the degree of bs({column}, ...) must be 1 to 5")
-    size = options.get("df", [degree + len(knots)])[0]
-    if size != int(size) or not degree <= size <= 50:
-        raise error(f"df of bs({column}, ...) must be a whole number from {degree:g} to 50")
-    if knots and size != degree + len(knots):
-        raise error(
-            f"bs({column}, ...) has {len(knots)} knots and degree {degree:g}, which makes df={degree + len(knots):g}"
-        )
-    if len(set(knots)) < len(knots):
-        raise error(f"bs({column}, ...) has a knot twice")
-    return Factor(column, "bs", int(size), int(degree), knots)
 
 
 def _tokens(text: str) -> list[tuple[str, str]]:

@@ -6,7 +6,7 @@ import csv
 import io
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from fedns.core.errors import DataError
 from fedns.core.files import text_of_cell
+from fedns.core.types import FloatArray
 from fedns.studies.tables.files.opening import check_file, format_suffix, open_bytes
 
-FloatArray = NDArray[np.float64]
 Texts = NDArray[np.object_]
 MISSING = frozenset({"", "?", ".", "na", "n/a", "#n/a", "nan", "null", "none", "<na>"})
 SUFFIXES = frozenset({".csv", ".tsv", ".tab", ".parquet", ".arrow", ".feather"})
@@ -52,6 +52,23 @@ class Column:
     def numeric(self) -> bool:
         return self.kind in ("number", "bool")
 
+    @property
+    def numbers(self) -> FloatArray:
+        """The values of a column of numbers, NaN where missing."""
+        return np.asarray(self.values, dtype=np.float64)
+
+    @property
+    def present(self) -> FloatArray:
+        """The numbers that are not missing."""
+        return self.numbers[~self.missing]
+
+    def without(self, codes: Collection[float]) -> Column:
+        """The column with these numbers taken out, which stand for missing values."""
+        if not codes or self.kind != "number":
+            return self
+        values = np.where(np.isin(self.values, list(codes)), np.nan, self.numbers)
+        return Column("empty" if np.isnan(values).all() else "number", values, self.unit)
+
     def labels(self) -> Texts:
         """Every value as the text that names it as a level, None where missing: 1 and 1.0 are both "1"."""
         if self.kind == "bool":
@@ -65,7 +82,7 @@ class Column:
         """How often each value occurs, by the text that names it."""
         if self.values.dtype.kind != "f":
             return Counter(value for value in self.values if value is not None)
-        values, counts = np.unique(np.asarray(self.values[~self.missing], dtype=np.float64), return_counts=True)
+        values, counts = np.unique(self.present, return_counts=True)
         named = Column(self.kind, values).labels()
         return Counter(dict(zip(named, counts.tolist(), strict=True)))
 

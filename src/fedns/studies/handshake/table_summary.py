@@ -1,4 +1,4 @@
-"""What the server knows of each site's table after the handshake, checked, since it comes from somebody else."""
+"""A site's table as the server knows it. A description is checked, since it comes from somebody else."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedns.core.errors import MessageError
-from fedns.studies.handshake.recognition import SENTENCES
-from fedns.studies.handshake.site_table import HIDDEN, Description, numeric_expressions
+from fedns.studies.design.site_table import HIDDEN, numeric_expressions
+from fedns.studies.handshake.description import Description
 from fedns.studies.study import Study
 from fedns.studies.tables.formula import Factor
+from fedns.studies.tables.recognition import SENTENCES
 
 LONGEST_SCHEMA = 2**20  # bytes
 _LONGEST_TEXT, _MOST_TEXTS = 200, 1000
+Bytes = NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ class Moments:
 
 
 @dataclass(frozen=True)
-class Summary:
+class TableSummary:
     """One site's table."""
 
     site: str
@@ -64,12 +66,13 @@ class Summary:
     moments: Mapping[Factor, Moments] = field(default_factory=dict)
 
 
-def packed(schema: Mapping[str, Any]) -> NDArray[np.uint8]:
-    """Plain values as bytes that a message can carry."""
+def json_bytes(schema: Mapping[str, Any]) -> Bytes:
+    """Plain values as JSON that a message can carry."""
     return np.frombuffer(json.dumps(schema, ensure_ascii=False, separators=(",", ":")).encode(), dtype=np.uint8)
 
 
-def unpacked(letters: NDArray[np.uint8]) -> Any:
+def read_json(letters: Bytes) -> Any:
+    """The plain values of a message; a MessageError where it is too long or no JSON."""
     if letters.size > LONGEST_SCHEMA:
         raise MessageError(f"a description of {letters.size} bytes is too long: at most {LONGEST_SCHEMA} are read")
     try:
@@ -78,7 +81,7 @@ def unpacked(letters: NDArray[np.uint8]) -> Any:
         raise MessageError("a description is not JSON") from None
 
 
-def summary_of(study: Study, site: str, description: Description) -> Summary:
+def summary_of(study: Study, site: str, description: Description) -> TableSummary:
     """A site's description, refused unless every part is of the kind that it must be."""
     try:
         return _summary(study, site, description)
@@ -88,7 +91,7 @@ def summary_of(study: Study, site: str, description: Description) -> Summary:
         raise MessageError(f"site '{site}' sent a description that cannot be read: {error!r}") from None
 
 
-def _summary(study: Study, site: str, description: Description) -> Summary:
+def _summary(study: Study, site: str, description: Description) -> TableSummary:
     schema, counts = description.schema, [int(count) for count in description.counts]
     if schema["study"] != study.digest:
         raise MessageError(f"site '{site}' describes its table for another study")
@@ -111,7 +114,7 @@ def _summary(study: Study, site: str, description: Description) -> Summary:
         for factor, (count, mean, deviation) in zip(expressions, description.moments, strict=True)
     }
     rows, used, events, others = counts[:4]
-    return Summary(
+    return TableSummary(
         site, rows, used, events, others, columns, absent, int(schema["ignored"]), _texts(schema["notes"]), moments
     )
 

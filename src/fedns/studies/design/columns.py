@@ -13,26 +13,25 @@ from functools import cached_property
 from itertools import combinations, product
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fedns.core.errors import ConfigError
+from fedns.core.types import FloatArray
 from fedns.models.maps.feature_map import FeatureMap
-from fedns.studies.handshake.agreement import Agreement
+from fedns.models.maps.kernel_maps import Nystroem, OrthogonalRandom, RandomFourier
+from fedns.studies.design.agreement import Agreement
 from fedns.studies.study import Study
-from fedns.studies.tables.feature_map import map_of
-from fedns.studies.tables.formula import Factor, Term, term_text
-
-FloatArray = NDArray[np.float64]
-INTERCEPT = "Intercept"
+from fedns.studies.tables.feature_map import MapRule
+from fedns.studies.tables.formula import INTERCEPT, Factor, Term, term_text
 
 
 @dataclass(frozen=True)
-class Part:
-    """A column that others are products of."""
+class FactorColumn:
+    """One of the columns that a factor of the formula becomes."""
 
     factor: Factor
     level: str | None = None  # of a category
     reference: str = field(default="", compare=False)  # the level it is compared with, where that has no column
-    index: int = 0  # of a spline or a polynomial, from 1
+    index: int = 0  # from 1, where the transform numbers its columns
     gap: bool = False  # 1 where the column is missing, else 0
     centre: float = 0.0
     scale: float = 1.0
@@ -50,7 +49,7 @@ class Part:
 class DesignColumn:
     """A product of parts. No part is the intercept."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[FactorColumn, ...]
     term: str
     strength: float  # of the penalty, on the original scale
     centred: bool = False
@@ -199,9 +198,9 @@ class Design:
             for parts in product(*reversed(choices)):  # the first factor changes fastest
                 yield DesignColumn(parts[::-1], term_text(term), study.strength_of(term_text(term)))
         for column in self.agreement.fills:
-            yield DesignColumn((Part(Factor(column), gap=True),), f"{column}[missing]", study.strength)
+            yield DesignColumn((FactorColumn(Factor(column), gap=True),), f"{column}[missing]", study.strength)
 
-    def _choices(self) -> Iterable[tuple[Term, list[list[Part]]]]:
+    def _choices(self) -> Iterable[tuple[Term, list[list[FactorColumn]]]]:
         """For each term what its factors may be; its columns are all products of one of each."""
         terms = self.study.parsed.terms
         spanned: set[frozenset[Factor]] = {*map(frozenset, terms), *([frozenset()] if self.study.parsed.intercept else [])}
@@ -216,28 +215,39 @@ class Design:
             yield term, choices
 
     def is_category(self, factor: Factor) -> bool:
-        return factor.function in ("", "C") and factor.column in self.agreement.levels
+        return factor.column in self.agreement.levels and not factor.transform.needs_numbers
 
-    def _parts(self, factor: Factor, reduced: bool) -> list[Part]:
+    def _parts(self, factor: Factor, reduced: bool) -> list[FactorColumn]:
         if self.is_category(factor):
             levels = self.agreement.levels[factor.column]
             reference = levels[0] if reduced else ""
-            return [Part(factor, level=level, reference=reference) for level in levels[int(reduced) :]]
-        if factor.function in ("bs", "poly"):
-            _, scale = self.agreement.centres.get(factor.text, (0.0, 1.0))
-            return [Part(factor, index=index, scale=scale) for index in range(1, factor.size + 1)]
-        centre, scale = self.agreement.centres[factor.text]
-        return [Part(factor, centre=centre, scale=scale)]
+            return [FactorColumn(factor, level=level, reference=reference) for level in levels[int(reduced) :]]
+        known = self.agreement.known(factor)
+        if factor.transform.numbered:
+            return [FactorColumn(factor, index=index, scale=known.scale) for index in range(1, factor.transform.size + 1)]
+        return [FactorColumn(factor, centre=known.mean, scale=known.deviation)]
 
 
-def _can_be_centred(column: DesignColumn, there: dict[frozenset[Part], float]) -> bool:
+def map_of(rule: MapRule, agreement: Agreement) -> FeatureMap:
+    """The map, the same at every site."""
+    width = rule.width or agreement.width
+    if not width or (rule.kind == "nystroem" and len(agreement.landmarks) != rule.size):
+        raise ConfigError("the sites have not agreed on the feature map yet: repeat the handshake")
+    if rule.kind == "nystroem":
+        return Nystroem(np.array(agreement.landmarks), width, rule.kernel)
+    if rule.kind == "orthogonal":
+        return OrthogonalRandom(rule.size, width, rule.seed)
+    return RandomFourier(rule.size, width, rule.kernel, rule.seed)
+
+
+def _can_be_centred(column: DesignColumn, there: dict[frozenset[FactorColumn], float]) -> bool:
     """Whether all that centring moves lands in columns that the model has and does not penalise."""
     moved = [part for part in column.parts if part.centre]
     rest = [frozenset(column.parts) - set(gone) for gone in _subsets(moved) if gone]
     return all(there.get(parts, 1.0) == 0.0 for parts in rest)
 
 
-def _subsets(parts: Sequence[Part]) -> Iterable[tuple[Part, ...]]:
+def _subsets(parts: Sequence[FactorColumn]) -> Iterable[tuple[FactorColumn, ...]]:
     for size in range(len(parts) + 1):
         yield from combinations(parts, size)
 
@@ -245,6 +255,3 @@ def _subsets(parts: Sequence[Part]) -> Iterable[tuple[Part, ...]]:
 def term_of(design: Design, name: str) -> str:
     own = design.parts_of(name)[1]
     return next((column.term for column in design.columns if column.name == own), INTERCEPT)
-
-
-__all__ = ["INTERCEPT", "Design", "DesignColumn", "Part", "Term", "term_of"]

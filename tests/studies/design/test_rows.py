@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from fedns.core.errors import DataError
-from fedns.studies.handshake.agreement import Agreement
-from fedns.studies.handshake.site_table import SiteTable
+from fedns.studies.design.agreement import Agreement
+from fedns.studies.design.columns import Design
+from fedns.studies.design.rows import columns_of
+from fedns.studies.design.site_table import SiteTable
 from fedns.studies.study import Study
-from fedns.studies.tables.coding import columns_of
-from fedns.studies.tables.design import Design
 from fedns.studies.tables.files.frames import read_frame
 
 STUDY = Study("risk ~ poly(age, 2)", "gaussian")
