@@ -322,7 +322,7 @@ def test_landmarks_do_not_depend_on_chunks_or_threads():
 
 
 def test_landmarks_are_as_good_as_pooled_rows():
-    """The kernel of 1000 rows in clusters, from 30 landmarks: group means err less than 30 of the rows, moments more."""
+    """The kernel of 1000 rows in clusters, from 30 landmarks: means of groups err less than 30 of the rows."""
     random = np.random.default_rng(5)
     x = random.normal(size=(12, 4))[random.integers(12, size=1000)] * 2 + 0.4 * random.normal(size=(1000, 4))
     cohort = cohort_of(split_rows(x, [100] * 10))
@@ -335,15 +335,6 @@ def test_landmarks_are_as_good_as_pooled_rows():
 
     rows = np.mean([error(x[random.choice(1000, 30, replace=False)]) for _ in range(5)])
     assert error(federated_landmarks(cohort, 30)) < rows
-    assert error(federated_landmarks(cohort, 30, how="moments")) < 0.05
-
-
-def test_moments_merge_to_those_of_all_rows_that_may_be_told():
-    shards = make_shards(rows=1000, columns=3, sizes=(3, 97, 900), sparse=True)
-    landmarks = federated_landmarks(cohort_of(shards), 20_000, how="moments")
-    told = dense_features(shards)[3:]
-    np.testing.assert_allclose(landmarks.mean(axis=0), told.mean(axis=0), atol=0.02)
-    np.testing.assert_allclose(landmarks.std(axis=0), told.std(axis=0), rtol=0.03)
 
 
 @pytest.mark.parametrize(("kernel", "metric"), [("gaussian", "euclidean"), ("laplace", "cityblock")])
@@ -413,9 +404,7 @@ def test_bad_settings_are_refused_with_a_sentence(make, sentence):
     [
         ({"size": 0}, ConfigError, "size of federated_landmarks must be a whole number >= 1, got 0"),
         ({"size": 3, "smallest_group": 2}, ConfigError, "smallest_group must be >= 5, so that no mean tells a row, got 2"),
-        ({"size": 3, "how": "rows"}, ConfigError, "how of federated_landmarks must be 'groups' or 'moments', got 'rows'"),
         ({"size": 100}, ConfigError, r"the sites gave \d+ groups of at least 5 rows for 100 landmarks: ask for at most"),
-        ({"size": 2, "smallest_group": 500, "how": "moments"}, DataError, "no site has 500 rows to summarise"),
     ],
 )
 def test_landmarks_that_cannot_be_had_are_refused(settings, error, sentence):

@@ -1,7 +1,7 @@
 """What the sites must agree on before a kernel map can be used, found without a row leaving its site.
 
 `federated_width` takes the median distance from histograms of distances; `federated_landmarks` takes landmarks from means
-over at least SMALLEST_GROUP rows, or from column means and variances. Both go through `cohort.ask`, so that their bytes are
+over at least SMALLEST_GROUP rows. Both go through `cohort.ask`, so that their bytes are
 counted. A site keeps to SMALLEST_GROUP whatever it is asked. Neither adds noise: a mean over five rows is what disclosure
 rules for published tables allow, and is not differential privacy.
 """
@@ -9,7 +9,7 @@ rules for published tables allow, and is not differential privacy.
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import scipy  # whose distances are loaded when a map has landmarks
@@ -28,7 +28,7 @@ from fedns.models.maps.kernel_maps import KERNELS, Kernel
 from fedns.numerics import parallel
 from fedns.numerics.linalg import single_threaded_blas
 from fedns.numerics.rng import generator
-from fedns.numerics.rows import DenseRows, Rows
+from fedns.numerics.rows import DenseRows
 
 SMALLEST_GROUP = 5
 _LLOYD_ROUNDS = 10
@@ -52,12 +52,6 @@ class GroupMeans(Message):
 
     means: Payload = wire("groups", "columns", ragged=True, discloses="moments")
     sizes: Payload = wire("groups", dtype="int64", ragged=True, discloses="count")
-
-
-class ColumnMoments(Message):
-    """Number of rows, column means and variances, as one row (n, means, variances); none from a site with too few rows."""
-
-    moments: Payload = wire("present", "numbers", dtype="float64", ragged=True, discloses="moments")
 
 
 class WidthRequest(Message):
@@ -94,21 +88,6 @@ def group_means(problem: Any, clients: Clients, request: LandmarkRequest) -> Gro
     return GroupMeans(means=_ragged([a[0] for a in answers]), sizes=_ragged([a[1] for a in answers]))
 
 
-@on_client(LandmarkRequest, ColumnMoments)
-def column_moments(problem: Any, clients: Clients, request: LandmarkRequest) -> ColumnMoments:
-    problem.before_rows_are_read()
-    smallest = max(SMALLEST_GROUP, int(request.smallest_group))
-
-    def moments(client: int) -> FloatArray:
-        start, stop = int(clients.shards.starts[client]), int(clients.shards.stops[client])
-        if stop - start < smallest:
-            return np.empty((0, 1 + 2 * clients.shards.num_columns))
-        mean, variance = _mean_and_variance(clients.shards.rows, start, stop)
-        return np.concatenate([[float(stop - start)], mean, variance])[None]
-
-    return ColumnMoments(moments=_ragged(parallel.map_clients(moments, clients.shards.num_clients)))
-
-
 @on_client(WidthRequest, DistanceHistogram)
 def distance_histogram(problem: Any, clients: Clients, request: WidthRequest) -> DistanceHistogram:
     problem.before_rows_are_read()
@@ -132,19 +111,16 @@ def federated_landmarks(
     cohort: Cohort,
     size: Count,
     *,
-    how: Literal["groups", "moments"] = "groups",
     smallest_group: int = SMALLEST_GROUP,
     seed: int = 0,
 ) -> FloatArray:
     """Landmarks for `Nystroem` from summaries of the sites: (size, columns).
 
-    A site with fewer rows than `smallest_group` sends nothing. Distances decide: scale the columns first.
+    Each site sends k-means centres of its rows with their sizes, and the server clusters those. A site with fewer rows than
+    `smallest_group` sends nothing. Distances decide: scale the columns first.
 
     - cohort: the clients, for example fedns.simulated_cohort(problem, shards).
     - size: landmarks, at least 1.
-    - how: `groups`, each site sends k-means centres of its rows, of at least `smallest_group` rows each, with their sizes,
-      and the server clusters those; `moments`, each site sends its number of rows and the mean and variance of every column,
-      and landmarks are drawn from the normal distribution with the merged ones, which ignores that columns belong together.
     - smallest_group: rows that a group must have to be sent.
     - seed: of the random choices.
     """
@@ -152,11 +128,7 @@ def federated_landmarks(
         raise ConfigError(f"smallest_group must be >= {SMALLEST_GROUP}, so that no mean tells a row, got {smallest_group}")
     request = LandmarkRequest(groups_per_weight(size, cohort), np.int64(smallest_group), np.int64(seed))
     with single_threaded_blas():
-        if how == "groups":
-            return landmarks_from(cohort.ask(group_means, request), size, smallest_group, seed)
-        mean, variance = _merged_moments(cohort, request)
-        random = generator(seed, "landmarks", round=1)
-        return mean + np.sqrt(variance) * random.standard_normal((size, mean.size))
+        return landmarks_from(cohort.ask(group_means, request), size, smallest_group, seed)
 
 
 @checked
@@ -211,23 +183,6 @@ def width_from(replies: Replies) -> float:
     return _median_of(shares)
 
 
-def _merged_moments(cohort: Cohort, request: LandmarkRequest) -> tuple[FloatArray, FloatArray]:
-    """Means and variances over all rows, one site after the other (Chan, Golub and LeVeque 1983)."""
-    count, mean, squares = 0.0, np.zeros(0), np.zeros(0)
-    for _, batch in cohort.ask(column_moments, request):
-        for moments in batch.moments.values:
-            n, (m, v) = moments[0], np.split(moments[1:], 2)
-            if count == 0:
-                mean, squares = np.zeros_like(m), np.zeros_like(v)
-            difference = m - mean
-            squares = squares + n * v + difference**2 * (count * n / (count + n))
-            mean = mean + difference * (n / (count + n))
-            count += n
-    if count == 0:
-        raise DataError(f"no site has {int(request.smallest_group)} rows to summarise: choose landmarks by hand")
-    return mean, squares / count
-
-
 def _grouped(x: FloatArray, count: int, smallest: int, random: np.random.Generator) -> tuple[FloatArray, IntArray]:
     """Means and sizes of at most `count` groups, each of at least `smallest` rows."""
     ones = np.ones(len(x))
@@ -276,14 +231,6 @@ def _some_rows(shards: Shards, client: int, most: int, random: np.random.Generat
     if isinstance(rows, DenseRows):
         return rows.values[start + chosen].astype(np.float64)
     return as_dense(rows.block(start, stop)[chosen])
-
-
-def _mean_and_variance(rows: Rows, start: int, stop: int) -> tuple[FloatArray, FloatArray]:
-    step = max(1, BLOCK_ENTRIES // rows.shape[1])
-    blocks = [(first, min(first + step, stop)) for first in range(start, stop, step)]
-    mean = sum(rows.dense(*block).sum(axis=0) for block in blocks) / (stop - start)
-    variance = sum(((rows.dense(*block) - mean) ** 2).sum(axis=0) for block in blocks) / (stop - start)
-    return np.asarray(mean), np.asarray(variance)
 
 
 def _bin_of(distances: FloatArray) -> IntArray:
