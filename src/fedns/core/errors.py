@@ -3,15 +3,12 @@
 import difflib
 from collections.abc import Iterable
 
+from fedns.numerics.errors import ConfigError as ConfigError
 from fedns.numerics.errors import FednsError as FednsError
 
 
 class DataError(FednsError):
     """A data set, file, split or column that cannot be used as it is."""
-
-
-class ConfigError(FednsError):
-    """A method, parameter or setting that does not exist or is out of range."""
 
 
 class MessageError(FednsError):

@@ -55,7 +55,8 @@ class SiteConfig:
         config = filled(cls, str(path), values, folder=path.resolve().parent, data=data, permit=permit)
         _check_engine(path, config.engine)
         if config.device is not None:
-            from fedns.numerics.backend import DEVICES  # and much else, which a process that only starts others can spare
+            # Here, since it loads much that a process which only starts others can spare.
+            from fedns.numerics.backends.devices import DEVICES
 
             if config.device not in DEVICES:
                 raise ConfigError(f"{path}: {unknown('device', config.device, DEVICES)}")

@@ -12,8 +12,9 @@ from fedns.core.errors import ConfigError, DataError
 from fedns.core.shards import Shards
 from fedns.core.types import FloatArray
 from fedns.models.loss import Loss
-from fedns.models.partial_likelihood import PartialLikelihood, row_scores
-from fedns.numerics.backend import Backend, default
+from fedns.numerics.backend import Backend
+from fedns.numerics.backends.cox import CoxBackend, row_scores
+from fedns.numerics.backends.devices import default
 
 
 @dataclass(frozen=True)
@@ -33,17 +34,17 @@ class Cox(Loss):
     def passes(self, backend: Backend) -> Backend:
         if backend != default():
             raise ConfigError("the cox loss has passes over rows on the processor alone: leave backend and device out")
-        return PartialLikelihood()
+        return CoxBackend()
 
     def value(self, y: Any, z: Any) -> float:
         """The loss of rows that are one client's, as a sum."""
         rows = Shards.from_arrays(np.asarray(z, dtype=np.float64)[:, None], y, [len(y)])
-        along = PartialLikelihood().losses_along(self, rows, np.ones(1), np.zeros(1), np.zeros(1))
+        along = CoxBackend().losses_along(self, rows, np.ones(1), np.zeros(1), np.zeros(1))
         return float(along[0, 0]) * len(y)
 
     def derivatives(self, y: Any, z: Any) -> tuple[FloatArray, FloatArray]:
         """Slopes, and the diagonal part of the curvature, of rows that are one client's."""
-        return PartialLikelihood().derivatives(self, np.asarray(y, dtype=np.float64), np.asarray(z, dtype=np.float64))
+        return CoxBackend().derivatives(self, np.asarray(y, dtype=np.float64), np.asarray(z, dtype=np.float64))
 
     def slope(self, y: ArrayLike, z: ArrayLike) -> FloatArray:
         return self.derivatives(y, z)[0]

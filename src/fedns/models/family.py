@@ -22,7 +22,7 @@ from fedns.core.errors import ConfigError, unknown
 from fedns.core.shards import Shards
 from fedns.core.types import FloatArray
 from fedns.models.loss import Loss
-from fedns.numerics.backend import default
+from fedns.numerics.backends.devices import default
 
 
 class Outcomes(Enum):

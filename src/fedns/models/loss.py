@@ -13,7 +13,8 @@ from fedns.core.checked import Checked
 from fedns.core.errors import DataError
 from fedns.core.shards import Shards
 from fedns.core.types import FloatArray
-from fedns.numerics.backend import Backend, default
+from fedns.numerics.backend import Backend
+from fedns.numerics.backends.devices import default
 from fedns.numerics.formulas import Formulas
 
 _LOOKED_AT, _MARGINS = 9, (-4.0, -2.0, -1.0, 0.0, 1.0, 2.0, 4.0)  # targets and margins where a loss must be convex

@@ -19,9 +19,11 @@ from fedns.core.types import FloatArray, Keys
 from fedns.models.loss import Loss
 from fedns.models.losses import Logistic
 from fedns.models.maps.feature_map import FeatureMap, Identity
-from fedns.models.offset import OffsetBackend
 from fedns.models.penalties import Ridge
-from fedns.numerics.backend import Backend, LocalSteps, SketchPlan, default
+from fedns.numerics.backend import Backend, LocalSteps, SketchPlan
+from fedns.numerics.backends.devices import default
+from fedns.numerics.backends.guarded import within
+from fedns.numerics.backends.offset import OffsetBackend
 from fedns.numerics.linalg import LowRank, solve_packed, solve_shifted, unpack_symmetric
 
 
@@ -76,8 +78,11 @@ class Problem(Checked):
 
     @cached_property
     def passes(self) -> Backend:
-        """What passes over the rows for this loss."""
-        passes = self.loss.passes(self.backend)
+        """The passes over the rows for this loss."""
+        return within(self.backend, self._passes_of)
+
+    def _passes_of(self, backend: Backend) -> Backend:
+        passes = self.loss.passes(backend)
         return OffsetBackend(passes) if self.offset else passes
 
     def num_features(self, num_columns: int) -> int:
@@ -140,7 +145,7 @@ class Problem(Checked):
         """The rows of the first client, some thousand at a time, with their margins at w; for what no pass adds up."""
         last = shards.num_columns - 1
         at_once = 4096 if self.loss.has_root else max(1, shards.num_samples)  # without a root a row is nothing by itself
-        for start, stop, values in shards.blocks(0, at_once):
+        for start, stop, values in self.passes.blocks(self.loss, shards, w, at_once):
             offsets = values[:, last] if self.offset else 0.0
             columns = [values[:, :last] if self.offset else values, *([np.ones((len(values), 1))] if self.intercept else [])]
             features = np.hstack(columns)
@@ -154,10 +159,12 @@ class Problem(Checked):
             yield self.loss.row_scores(*block), block.weights
 
     def before_rows_are_read(self) -> None:
-        """Handlers call it before they read rows other than by a pass of this class; a site's guard may refuse here."""
+        """Say that rows are read next by other means than a pass of this class; a site's watch may refuse."""
+        self.backend.before_rows_are_read()
 
     def before_counts_leave(self, counts: NDArray[np.int64]) -> None:
-        """Handlers call it with the rows in every cell of their tables, (tables, ...); a site's guard may refuse here."""
+        """Say how many rows are in every cell of tables that leave, (tables, ...); a site's watch may refuse."""
+        self.backend.before_counts_leave(counts)
 
     def _penalty_weights(self, num_features: int) -> FloatArray:
         """The strength of the penalty on each coefficient; 0 for the intercept of every output."""

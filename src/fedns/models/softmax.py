@@ -13,7 +13,8 @@ from fedns.core.errors import ConfigError, DataError
 from fedns.core.shards import Shards
 from fedns.core.types import FloatArray
 from fedns.models.loss import Loss
-from fedns.numerics.backend import Backend, cpu_softmax, default
+from fedns.numerics.backend import Backend
+from fedns.numerics.backends.devices import cpu_softmax, default
 
 
 @dataclass(frozen=True)

@@ -11,16 +11,14 @@ the Hessian: only the passes have to know.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from importlib.util import find_spec
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Annotated, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedns.numerics.errors import BackendError
 from fedns.numerics.formulas import Formulas
 from fedns.numerics.parallel import Segments, offsets_of
 from fedns.numerics.rows import Rows
@@ -29,6 +27,13 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 Keys = NDArray[np.uint64]
 T = TypeVar("T")
+
+# The shapes of what a pass takes and gives: what stands around a backend goes by them.
+POINTS, DIRECTIONS, VECTORS, TRIANGLES = "points", "directions", "vectors", "triangles"
+Points = Annotated[FloatArray, POINTS]  # (m or 1, M) coefficients
+Directions = Annotated[FloatArray, DIRECTIONS]  # (m or 1, M) or (m or 1, V, M) differences of coefficients
+Vectors = Annotated[FloatArray, VECTORS]  # (.., M)
+Triangles = Annotated[FloatArray, TRIANGLES]  # (m, M (M + 1) / 2) upper triangles by rows
 
 SRHT, SJLT, ROW_SAMPLING, COLUMNS = range(4)
 
@@ -85,102 +90,78 @@ class Backend(Protocol):
     """Each pass reads the rows once and gives the data terms f_j of clients: sums with sample weights over their total.
 
     A loss has methods value(y, z) and derivatives(y, z), which gives slope and curvature. Results do not depend on the
-    number of threads, nor on which clients are in a batch.
+    number of threads, nor on which clients are in a batch. A backend inherits from this class, which makes some passes of
+    others; one that stands around another, as a site's watch does, has every pass that is declared here.
     """
 
     def derivatives(self, loss: Formulas, targets: FloatArray, margins: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Slope and curvature of rows whose margins are known: all (rows,)."""
+        """Return slope and curvature of rows whose margins are known: all (rows,)."""
 
-    def losses_along(
-        self, loss: Formulas, batch: Batch, w: FloatArray, direction: FloatArray, steps: FloatArray
-    ) -> FloatArray:
-        """f_j(w + t direction) for each t in steps: w and direction (m or 1, M), result (m, steps)."""
+    def losses_along(self, loss: Formulas, batch: Batch, w: Points, direction: Directions, steps: FloatArray) -> FloatArray:
+        """Return f_j(w + t direction) for each t in steps: (m, steps)."""
 
-    def gradient(self, loss: Formulas, batch: Batch, w: FloatArray) -> FloatArray:
-        """grad f_j(w): w (m or 1, M), result (m, M)."""
+    def gradient(self, loss: Formulas, batch: Batch, w: Points) -> Vectors:
+        """Return grad f_j(w): (m, M)."""
+        return self.value_and_gradient(loss, batch, w)[1]
 
-    def value_and_gradient(self, loss: Formulas, batch: Batch, w: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """f_j(w) and grad f_j(w): w (m or 1, M), results (m,) and (m, M)."""
+    def value_and_gradient(self, loss: Formulas, batch: Batch, w: Points) -> tuple[FloatArray, Vectors]:
+        """Return f_j(w) and grad f_j(w): (m,) and (m, M)."""
 
     def value_gradient_and_curvatures(
-        self, loss: Formulas, batch: Batch, w: FloatArray, norms: FloatArray
-    ) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """The same, and (sum d, sum d^2, sum d |x|^2, largest d |x|^2) of the rows' curvatures d: (m, 4).
+        self, loss: Formulas, batch: Batch, w: Points, norms: FloatArray
+    ) -> tuple[FloatArray, Vectors, FloatArray]:
+        """Return the same, and (sum d, sum d^2, sum d |x|^2, largest d |x|^2) of the rows' curvatures d: (m, 4).
 
         norms (rows,) are the rows' |x|^2 without the intercept's 1.
         """
+        sums = self.curvatures_along(loss, batch, w, np.zeros_like(w), np.zeros(1), norms)[:, 0]
+        return (*self.value_and_gradient(loss, batch, w), sums)
 
     def curvatures_along(
-        self, loss: Formulas, batch: Batch, w: FloatArray, direction: FloatArray, steps: FloatArray, norms: FloatArray
+        self, loss: Formulas, batch: Batch, w: Points, direction: Directions, steps: FloatArray, norms: FloatArray
     ) -> FloatArray:
-        """The same four numbers at w + t direction for each t in steps: (m, steps, 4)."""
+        """Return the same four numbers at w + t direction for each t in steps: (m, steps, 4)."""
 
-    def gradient_and_hessian(self, loss: Formulas, batch: Batch, w: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """grad f_j(w), and its Hessian's upper triangle by rows: w (m or 1, M), results (m, M), (m, M (M + 1) / 2)."""
+    def gradient_and_hessian(self, loss: Formulas, batch: Batch, w: Points) -> tuple[Vectors, Triangles]:
+        """Return grad f_j(w) and its Hessian: (m, M) and (m, M (M + 1) / 2)."""
 
-    def hessian_times(self, loss: Formulas, batch: Batch, w: FloatArray, vectors: FloatArray) -> FloatArray:
-        """H_j(w) v for each of V vectors, no H_j being formed: w (m or 1, M), vectors (m or 1, V, M), result (m, V, M)."""
+    def hessian_times(self, loss: Formulas, batch: Batch, w: Points, vectors: Directions) -> Vectors:
+        """Return H_j(w) v for each of V vectors (m or 1, V, M), no H_j being formed: (m, V, M)."""
 
     def gradient_and_sketch(
-        self, loss: Formulas, batch: Batch, w: FloatArray, plan: SketchPlan, keys: Keys
-    ) -> tuple[FloatArray, FloatArray]:
-        """grad f_j(w), and S_j A_j(w) for the root A_j' A_j of its Hessian, back to back.
+        self, loss: Formulas, batch: Batch, w: Points, plan: SketchPlan, keys: Keys
+    ) -> tuple[Vectors, Vectors]:
+        """Return grad f_j(w), and S_j A_j(w) for the root A_j' A_j of its Hessian, back to back.
 
-        w (m or 1, M), keys (m, 2), results (m, M) and (sum of plan.sizes, M).
+        keys (m, 2), results (m, M) and (sum of plan.sizes, M).
         """
 
-    def sketched_rows(self, batch: Batch, plan: SketchPlan, keys: Keys) -> FloatArray:
-        """S_j X_j for every client's rows X_j, back to back: keys (m, 2), result (sum of plan.sizes, columns)."""
+    def sketched_rows(self, batch: Batch, plan: SketchPlan, keys: Keys) -> Vectors:
+        """Return S_j X_j for every client's rows X_j, back to back: keys (m, 2), result (sum of plan.sizes, columns)."""
 
-    def local_steps(self, loss: Formulas, batch: Batch, w: FloatArray, local: LocalSteps, keys: Keys) -> FloatArray:
-        """Where mini-batch steps of each client by itself lead: w (m or 1, M), keys (m, 2), result (m, M).
+    def local_steps(self, loss: Formulas, batch: Batch, w: Points, local: LocalSteps, keys: Keys) -> Vectors:
+        """Return where mini-batch steps of each client by itself lead: keys (m, 2), result (m, M).
 
         g_B is the mini-batch's estimate of grad f_j; batches walk through a permutation of the client's rows, a fresh one
         each epoch, the last batch of which may be shorter.
         """
 
+    def blocks(
+        self, loss: Formulas, batch: Batch, w: Points, at_once: int
+    ) -> Iterator[tuple[int, int, NDArray[np.float64]]]:
+        """Yield the stored rows of the first client, some at a time, for what no pass adds up at w.
 
-DEVICES = ("cpu", "cuda")
+        First, last + 1, and (rows, columns).
+        """
+        first, last = int(batch.starts[0]), int(batch.stops[0])
+        for start in range(first, last, at_once):
+            stop = min(start + at_once, last)
+            yield start, stop, batch.rows.dense(start, stop)
 
+    def before_rows_are_read(self) -> None:
+        """Hear that rows are read next by other means than a pass; a site's watch may refuse."""
+        return
 
-def cpu() -> Backend:
-    """The passes on this machine's processors."""
-    _require_numba()
-    from fedns.numerics.cpu.backend import CpuBackend
-
-    return CpuBackend()
-
-
-def gpu() -> Backend:
-    """The passes on this machine's GPU, which must be one for CUDA."""
-    try:
-        from fedns.numerics.gpu.backend import GpuBackend, device_name
-    except ImportError:
-        raise BackendError("device 'cuda' needs CuPy: pip install 'fedns[gpu]', or use device 'cpu'") from None
-    device_name()
-    return GpuBackend()
-
-
-def on_device(name: str) -> Backend:
-    """The passes on a device: cpu or cuda."""
-    if name not in DEVICES:
-        raise BackendError(f"device must be {' or '.join(DEVICES)}, got {name!r}")
-    return gpu() if name == "cuda" else cpu()
-
-
-def default() -> Backend:
-    """The processor's passes, or the GPU's on a machine without numba."""
-    return cpu() if find_spec("numba") else gpu()
-
-
-def cpu_softmax(classes: int, reference: bool) -> Backend:
-    """The passes for the softmax of several margins per row on this machine's processors."""
-    _require_numba()
-    from fedns.numerics.cpu.softmax.backend import SoftmaxBackend
-
-    return SoftmaxBackend(classes, reference)
-
-
-def _require_numba() -> None:
-    if find_spec("numba") is None:
-        raise BackendError("passes over rows on the processor need numba: pip install numba")
+    def before_counts_leave(self, counts: IntArray) -> None:
+        """Hear of the rows in every cell of tables that leave, (tables, ...); a site's watch may refuse."""
+        return

@@ -9,5 +9,9 @@ class FednsError(ValueError):
     exit_status: ClassVar[int] = 2  # of a command that it ends
 
 
+class ConfigError(FednsError):
+    """A method, parameter or setting that does not exist or is out of range."""
+
+
 class BackendError(FednsError):
     """Something that the chosen device cannot do, or a device that is not there: one sentence with the fix."""

@@ -14,7 +14,7 @@ from fedns.models.evaluation import evaluate_locally
 from fedns.models.losses import LOSSES
 from fedns.models.penalties import Ridge
 from fedns.models.problem import Problem
-from fedns.numerics.backend import default, on_device
+from fedns.numerics.backends.devices import default, on_device
 from fedns.runs.methods import parse_method
 from fedns.runs.spec import Spec
 from fedns.sketches import SJLT, Sketch

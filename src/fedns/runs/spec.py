@@ -236,7 +236,7 @@ def _check_names(spec: Spec) -> None:
     # Imported here so that a command line that only shows its help does not load the kernels.
     from fedns.core.messages import WIRE_PRECISIONS
     from fedns.models.losses import LOSSES
-    from fedns.numerics.backend import DEVICES
+    from fedns.numerics.backends.devices import DEVICES
     from fedns.runs.methods import parse_methods
     from fedns.sketches import SKETCHES
     from fedns.studies.tables.missing import MISSING_RULES

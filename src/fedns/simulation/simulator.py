@@ -22,7 +22,7 @@ from fedns.core.shards import Shards
 from fedns.models.problem import Problem
 from fedns.models.reference import Optimum, pooled_optimum
 from fedns.numerics import parallel
-from fedns.numerics.backend import on_device
+from fedns.numerics.backends.devices import on_device
 from fedns.numerics.linalg import single_threaded_blas
 from fedns.simulation.answering import MEMORY_BUDGET_BYTES, LocalClients
 from fedns.simulation.cluster import ClusterCohort

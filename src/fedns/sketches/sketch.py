@@ -13,7 +13,8 @@ from fedns.core.checked import Checked, Count
 from fedns.core.messages import Ragged
 from fedns.core.shards import Shards
 from fedns.core.types import FloatArray, Keys
-from fedns.numerics.backend import COLUMNS, SketchPlan, cpu
+from fedns.numerics.backend import COLUMNS, SketchPlan
+from fedns.numerics.backends.devices import cpu
 from fedns.numerics.formulas import Formulas
 
 # Where none is said. Sixteen rows, of ten clients, are too few for unit steps on the 64 columns of digits; with these FedNS

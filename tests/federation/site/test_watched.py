@@ -2,7 +2,7 @@
 
 import ast
 import inspect
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +15,14 @@ from fedns.core.shards import Shards
 from fedns.federation.site.answering import Answering
 from fedns.federation.site.guard import Guard, Question
 from fedns.federation.site.permissions import Permissions, Refusal
+from fedns.models.cox import Cox
+from fedns.models.losses import Logistic, Squared
 from fedns.models.problem import Problem
+from fedns.models.softmax import Softmax
 from fedns.numerics.backend import Backend, LocalSteps
+from fedns.numerics.backends.around import AroundBackend
+from fedns.numerics.backends.guarded import GuardedBackend
+from fedns.numerics.backends.offset import OffsetBackend
 from fedns.numerics.rng import stream_keys
 from fedns.sketches import Gaussian
 
@@ -44,11 +50,24 @@ READ_NO_ROWS = {
     "wide": "their number",
     "linearised": "a map, whose rows are passed over later",
 }
-# What a pass over rows is made of; a handler that called one of these by itself would go past the guard.
+# How each pass of the contract is asked for; one that is new has to be added, and is watched before it is.
+AT = Logistic(), SHARDS, W
 OF_A_BACKEND = {
-    "derivatives", "losses_along", "gradient", "value_and_gradient", "value_gradient_and_curvatures", "curvatures_along",
-    "gradient_and_hessian", "hessian_times", "gradient_and_sketch", "sketched_rows", "local_steps",
+    "losses_along": lambda b: b.losses_along(*AT, W, np.zeros(2)),
+    "gradient": lambda b: b.gradient(*AT),
+    "value_and_gradient": lambda b: b.value_and_gradient(*AT),
+    "value_gradient_and_curvatures": lambda b: b.value_gradient_and_curvatures(*AT, np.ones(120)),
+    "curvatures_along": lambda b: b.curvatures_along(*AT, W, np.zeros(1), np.ones(120)),
+    "gradient_and_hessian": lambda b: b.gradient_and_hessian(*AT),
+    "hessian_times": lambda b: b.hessian_times(*AT, np.ones((1, 1, 4))),
+    "gradient_and_sketch": lambda b: b.gradient_and_sketch(*AT, Gaussian(8).plan(SHARDS.sizes), KEYS),
+    "local_steps": lambda b: b.local_steps(*AT, LocalSteps(np.array([1]), 60, 0.1, np.zeros(4)), KEYS),
+    "blocks": lambda b: list(b.blocks(*AT, 50)),
+}
+OTHERS_OF_A_BACKEND = {  # of no rows, refused, or said before rows are read otherwise
+    "derivatives", "sketched_rows", "before_rows_are_read", "before_counts_leave",
 }  # fmt: skip
+REACHES_ROWS = {"passes", "backend"}  # of a problem: both are guarded
 ROWS = {
     "rows", "targets", "sample_weights", "targets_in_bytes", "small_targets", "mean_squares", "blocks", "narrowed", "packed",
     "extract", "pooled", "tables", "dense",
@@ -82,6 +101,33 @@ def test_the_guard_sees_the_pass(name, tmp_path):
         PASSES[name](watched(tmp_path, smallest_effective_rows=121.0)[1])
 
 
+@pytest.mark.parametrize("name", OF_A_BACKEND)
+def test_a_pass_that_is_asked_of_the_backend_itself_is_seen_too(name, tmp_path):
+    for way in REACHES_ROWS:
+        with pytest.raises(Refusal, match="R6"):
+            OF_A_BACKEND[name](getattr(watched(tmp_path, passes=0)[1], way))
+        with pytest.raises(Refusal, match="R4"):
+            OF_A_BACKEND[name](getattr(watched(tmp_path, smallest_effective_rows=121.0)[1], way))
+    plain, seen = OF_A_BACKEND[name](Problem().passes), OF_A_BACKEND[name](watched(tmp_path)[1].passes)
+    for one, other in zip(plain, seen, strict=True):
+        np.testing.assert_array_equal(one, other) if isinstance(one, np.ndarray) else None
+
+
+def test_a_problem_with_another_loss_or_an_offset_is_watched_as_well(tmp_path):
+    for loss in (Squared(), Softmax(3), Cox()):
+        problem = replace(watched(tmp_path)[1], loss=loss)
+        assert isinstance(problem.passes, GuardedBackend)
+    _, problem = watched(tmp_path)
+    with_offset = replace(problem, offset=True).passes
+    assert isinstance(with_offset, GuardedBackend)
+    assert isinstance(with_offset.inside, OffsetBackend)
+
+
+def test_a_sketch_of_the_rows_themselves_is_refused(tmp_path):
+    with pytest.raises(Refusal, match=r"^R3: no method needs a sketch of the rows as they are"):
+        watched(tmp_path)[1].passes.sketched_rows(SHARDS, Gaussian(8).plan(SHARDS.sizes), KEYS)
+
+
 def test_rows_that_are_read_without_a_pass_are_counted(tmp_path):
     answering, problem = watched(tmp_path, passes=1)
     problem.before_rows_are_read()
@@ -90,13 +136,30 @@ def test_rows_that_are_read_without_a_pass_are_counted(tmp_path):
         problem.before_rows_are_read()
 
 
-def test_every_pass_of_a_backend_is_listed():
-    assert {name for name in vars(Backend) if not name.startswith("_")} == OF_A_BACKEND
+def public(what):
+    return {name for name in dir(what) if not name.startswith("_")}
+
+
+def test_every_pass_of_a_backend_is_listed_and_nothing_else_can_be_reached(tmp_path):
+    declared = set(OF_A_BACKEND) | OTHERS_OF_A_BACKEND
+    assert public(Backend) == declared
+    assert public(watched(tmp_path)[1].backend) == declared | {"around", "inside", "answering"}
+    assert declared <= set(vars(AroundBackend))  # none is what `Backend` makes of others
+
+
+def test_every_attribute_of_a_problem_is_listed():
+    """What is no pass over rows gives a number, a setting, or what is computed of numbers that the caller has."""
+    of_no_rows = {
+        "loss", "penalty", "intercept", "feature_map", "offset", "num_features", "penalty_value", "penalty_along",
+        "penalty_gradient", "penalty_curvature",
+        "newton_step", "combine", "example", "is_settings", "before_rows_are_read", "before_counts_leave",
+    }  # fmt: skip
+    listed = of_no_rows | set(PASSES) | set(READ_NO_ROWS) | REACHES_ROWS
+    assert public(Problem) | {one.name for one in fields(Problem)} == listed
 
 
 def test_every_attribute_of_shards_is_listed():
-    public = {name for name in dir(Shards) if not name.startswith("_")} | {one.name for one in fields(Shards)}
-    assert public == (ROWS | NO_ROWS) - {"tables", "dense"}
+    assert public(Shards) | {one.name for one in fields(Shards)} == (ROWS | NO_ROWS) - {"tables", "dense"}
     assert {one.name for one in fields(Clients)} == {"shards", "ids", "seed", "round", "memory"}
 
 
@@ -139,7 +202,7 @@ def test_a_handler_reads_rows_by_passes_or_says_that_it_reads_them():
     for file, name, nodes in handlers_with_what_they_call():
         seen += 1
         used = attributes(nodes)
-        if used & {"passes", "backend"}:
+        if used & {*REACHES_ROWS, "inside"}:
             silent.append(f"{file}: {name} passes over rows by itself: call a method of the problem")
         if used & ROWS and "before_rows_are_read" not in {called for node in nodes for called in names_called(node)}:
             silent.append(

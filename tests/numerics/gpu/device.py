@@ -6,7 +6,7 @@ from tests.conftest import dense_features
 
 import fedns
 from fedns.core.shards import Shards
-from fedns.numerics.backend import gpu
+from fedns.numerics.backends.devices import gpu
 
 
 def device_problem():

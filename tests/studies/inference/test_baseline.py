@@ -15,7 +15,7 @@ from tests.studies.test_federated import Federation
 
 from fedns.cli import main
 from fedns.core.errors import ConfigError
-from fedns.models.partial_likelihood import cumulative_hazard
+from fedns.numerics.backends.cox import cumulative_hazard
 from fedns.reports.fit_page import report
 from fedns.studies.fit import fit_study
 from fedns.studies.outputs import write_fit

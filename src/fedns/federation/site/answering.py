@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,18 +15,19 @@ from numpy.typing import NDArray
 from fedns.core.algorithm import smallest_batch
 from fedns.core.clients import Clients, Handler
 from fedns.core.messages import Message
-from fedns.core.shards import Shards
 from fedns.federation.site.budget import Line
 from fedns.federation.site.explain import level_of, what_left
 from fedns.federation.site.guard import Guard, Question, check_points, hash_of, told_by
 from fedns.federation.site.local_path import steps_of
 from fedns.federation.site.permissions import Refusal
-from fedns.models.problem import CodedBlock, Problem
-from fedns.numerics.backend import Keys, LocalSteps, SketchPlan
+from fedns.models.problem import Problem
+from fedns.numerics.backend import POINTS, Batch, Directions, Keys, LocalSteps, Points, SketchPlan, Vectors
+from fedns.numerics.backends.around import Pass
+from fedns.numerics.backends.guarded import GuardedBackend
+from fedns.numerics.formulas import Formulas
 from fedns.numerics.linalg import packed_size
 
 FloatArray = NDArray[np.float64]
-P = TypeVar("P", bound=Problem)
 log = logging.getLogger("fedns.site")
 _TOO_FAR = 100.0  # times the loss where a search began
 
@@ -38,20 +39,21 @@ class Answering:
     guard: Guard
     question: Question
     passes: int = 0
-    observed: Any = None  # the loss of the run, which a handler may replace by one with other curvatures
+    problem: Problem = field(default_factory=Problem)  # of the run; a handler may put in a loss with other curvatures
     started: float = field(default_factory=time.monotonic)
 
-    def watch(self, problem: Problem) -> WatchedProblem:
-        self.observed = problem.loss
-        return _copied(WatchedProblem, problem, answering=self)
+    def watch(self, problem: Problem) -> Problem:
+        """Return the problem as a handler gets it: its passes are watched, and there is no other way to the rows."""
+        self.problem = problem
+        return _copied(problem, backend=WatchedPasses(problem.backend, self))
 
-    def before_pass(self, problem: Problem, points: FloatArray, memory: int) -> None:
+    def before_pass(self, loss: Formulas, points: FloatArray, memory: int) -> None:
         """R4, R5 and R6, before the rows are read."""
         self.count_pass(memory)
         for w in np.atleast_2d(points):
             self.at_point(w)
-            self.guard.concentration.check_point(problem, w)
-            self.check_observed(problem, w)
+            self.guard.concentration.check_point(self.with_loss(loss), w)
+            self.check_observed(loss, w)
 
     def count_pass(self, memory: int) -> None:
         """R6."""
@@ -61,15 +63,20 @@ class Answering:
             raise Refusal("R6", f"the answer takes more than {own.passes} passes or {own.answer_seconds:g} seconds")
         self.guard.check_memory(memory)
 
-    def check_observed(self, problem: Problem, w: FloatArray) -> None:
+    def check_observed(self, loss: Formulas, w: FloatArray) -> None:
         """R4 where a handler has another loss: an expected curvature may be even where gradients are about a few rows."""
-        for other in self.as_observed(problem)[1:]:
+        for other in self.as_observed(loss)[1:]:
             self.guard.concentration.check_point(other, w)
 
-    def as_observed(self, problem: Problem) -> list[Problem]:
-        """The problem, and where a handler has another loss than the run, the same with the run's."""
-        same = problem.loss is self.observed or problem.loss == self.observed
-        return [problem] if same else [problem, _copied(Problem, problem, loss=self.observed)]
+    def as_observed(self, loss: Formulas) -> list[Problem]:
+        """Return the problem with the loss of a pass, and where that is not the run's, the same with the run's."""
+        asked = self.with_loss(loss)
+        return [asked] if asked is self.problem else [asked, self.problem]
+
+    def with_loss(self, loss: Formulas) -> Problem:
+        """Return the problem, not watched, with the loss of a pass."""
+        same = loss is self.problem.loss or loss == self.problem.loss
+        return self.problem if same else _copied(self.problem, loss=loss)
 
     def at_point(self, w: FloatArray) -> None:
         """R5, where only the site knows which coefficients a request is about."""
@@ -135,69 +142,82 @@ class Answering:
 
 
 @dataclass(frozen=True)
-class WatchedProblem(Problem):
-    """The problem as a site's handlers see it: no pass over the rows goes unseen."""
+class WatchedPasses(GuardedBackend):
+    """The passes as a site's handlers reach them. One that has no rule of its own here is looked at as all are."""
 
-    answering: Any = None
+    answering: Answering
 
-    def losses_along(self, w: FloatArray, direction: FloatArray, steps: FloatArray, shards: Shards) -> FloatArray:
+    def around(self, one: Pass) -> Any:
+        """R4, R5 and R6 at the coefficients of a pass."""
+        points = one.arguments_of(POINTS)
+        if not points:
+            self.answering.count_pass(0)
+        for w in points.values():
+            self.answering.before_pass(one.arguments["loss"], w, 8 * packed_size(w.shape[-1]))
+        return one.made_by(self.inside)
+
+    def losses_along(self, loss: Formulas, batch: Batch, w: Points, direction: Directions, steps: FloatArray) -> FloatArray:
         """Where a search has gone too far, and a few rows would decide, the site says so by a loss too large to be chosen.
 
         A search tries longer steps than it will take; to refuse them all would refuse most honest runs.
         """
         guard = self.answering.guard
-        self.answering.before_pass(self, w, 8 * steps.size)
-        losses = super().losses_along(w, direction, steps, shards)
+        self.answering.before_pass(loss, w, 8 * steps.size)
+        losses = self.inside.losses_along(loss, batch, w, direction, steps)
         if guard.permissions.needs_no_measure or not np.any(direction):
             return losses
-        permitted = guard.concentration.permitted_along(self, w, direction, steps)
+        permitted = guard.concentration.permitted_along(self.answering.with_loss(loss), w, direction, steps)
         return np.where(permitted, losses, _TOO_FAR * (1.0 + np.abs(losses[:, :1])))
 
-    def gradient(self, w: FloatArray, shards: Shards) -> FloatArray:
-        if self._is_known(w):
-            return super().gradient(w, shards)
-        return self._looked_at(w, shards)[1]
+    def gradient(self, loss: Formulas, batch: Batch, w: Points) -> Vectors:
+        if self._is_known(loss, w):
+            return self.inside.gradient(loss, batch, w)
+        return self._looked_at(loss, batch, w)[1]
 
-    def value_and_gradient(self, w: FloatArray, shards: Shards) -> tuple[FloatArray, FloatArray]:
-        return super().value_and_gradient(w, shards) if self._is_known(w) else self._looked_at(w, shards)
+    def value_and_gradient(self, loss: Formulas, batch: Batch, w: Points) -> tuple[FloatArray, Vectors]:
+        if self._is_known(loss, w):
+            return self.inside.value_and_gradient(loss, batch, w)
+        return self._looked_at(loss, batch, w)
 
-    def _is_known(self, w: FloatArray) -> bool:
+    def _is_known(self, loss: Formulas, w: FloatArray) -> bool:
         """R5 and R6 before a pass, and whether it is known that R4 permits it."""
         self.answering.count_pass(8 * w.shape[-1])
         self.answering.at_point(w)
-        self.answering.check_observed(self, w)
-        return bool(self.answering.guard.concentration.passes_at_a_glance(self, w))
+        self.answering.check_observed(loss, w)
+        return bool(self.answering.guard.concentration.passes_at_a_glance(self.answering.with_loss(loss), w))
 
-    def _looked_at(self, w: FloatArray, shards: Shards) -> tuple[FloatArray, FloatArray]:
+    def _looked_at(self, loss: Formulas, batch: Batch, w: FloatArray) -> tuple[FloatArray, FloatArray]:
         """The pass that watches a run sees every new point first, and finds the sums for R4 on its way."""
         rule = self.answering.guard.concentration
-        value, gradient, sums = self.passes.value_gradient_and_curvatures(self.loss, shards, w, rule.table.norms)
-        rule.judge(self, w, sums[0])
+        value, gradient, sums = self.inside.value_gradient_and_curvatures(loss, batch, w, rule.table.norms)
+        rule.judge(self.answering.with_loss(loss), w, sums[0])
         return value, gradient
 
-    def hessian_times(self, w: FloatArray, vectors: FloatArray, shards: Shards) -> FloatArray:
-        self.answering.before_pass(self, w, 8 * vectors[0].size)
-        return super().hessian_times(w, vectors, shards)
+    def hessian_times(self, loss: Formulas, batch: Batch, w: Points, vectors: Directions) -> Vectors:
+        self.answering.before_pass(loss, w, 8 * vectors[0].size)
+        return self.inside.hessian_times(loss, batch, w, vectors)
 
-    def local_steps(self, w: FloatArray, shards: Shards, local: LocalSteps, keys: Keys) -> FloatArray:
+    def gradient_and_sketch(
+        self, loss: Formulas, batch: Batch, w: Points, plan: SketchPlan, keys: Keys
+    ) -> tuple[Vectors, Vectors]:
+        self.answering.guard.check_sketch(plan, w.shape[-1])
+        self.answering.before_pass(loss, w, 8 * w.shape[-1] * int(plan.sizes.max()))
+        return self.inside.gradient_and_sketch(loss, batch, w, plan, keys)
+
+    def sketched_rows(self, batch: Batch, plan: SketchPlan, keys: Keys) -> Vectors:
+        raise Refusal("R3", "no method needs a sketch of the rows as they are: ask for one of the root of the Hessian")
+
+    def local_steps(self, loss: Formulas, batch: Batch, w: Points, local: LocalSteps, keys: Keys) -> Vectors:
         """R2 and R4 at every step: each is a gradient of its own, over the rows of a mini-batch."""
         answering, rule = self.answering, self.answering.guard.concentration
-        for rows, steps in zip(shards.sizes.tolist(), local.steps.tolist(), strict=True):
+        for rows, steps in zip((batch.stops - batch.starts).tolist(), local.steps.tolist(), strict=True):
             answering.guard.check_batches(smallest_batch(rows, local.batch_size, steps), w.shape[-1])
-        answering.before_pass(self, w, 8 * w.shape[-1])
+        answering.before_pass(loss, w, 8 * w.shape[-1])
         if not rule.permissions.needs_no_measure:
-            for problem in answering.as_observed(self):
-                for point, sums in steps_of(problem, w, shards, local, keys, rule.table.norms, answering.count_pass):
+            for problem in answering.as_observed(loss):
+                for point, sums in steps_of(problem, w, batch, local, keys, rule.table.norms, answering.count_pass):
                     rule.judge_some(point, sums)
-        return super().local_steps(w, shards, local, keys)
-
-    def gradient_and_hessian(self, w: FloatArray, shards: Shards) -> tuple[FloatArray, FloatArray]:
-        self.answering.before_pass(self, w, 8 * packed_size(w.shape[-1]))
-        return super().gradient_and_hessian(w, shards)
-
-    def coded_blocks(self, w: FloatArray, shards: Shards) -> Iterator[CodedBlock]:
-        self.answering.before_pass(self, w, 8 * packed_size(w.shape[-1]))
-        yield from super().coded_blocks(w, shards)
+        return self.inside.local_steps(loss, batch, w, local, keys)
 
     def before_rows_are_read(self) -> None:
         self.answering.count_pass(0)
@@ -205,19 +225,12 @@ class WatchedProblem(Problem):
     def before_counts_leave(self, counts: NDArray[np.int64]) -> None:
         self.answering.before_tables(counts)
 
-    def gradient_and_sketch(
-        self, w: FloatArray, shards: Shards, plan: SketchPlan, keys: Keys
-    ) -> tuple[FloatArray, FloatArray, NDArray[np.int64]]:
-        self.answering.guard.check_sketch(plan, w.shape[-1])
-        self.answering.before_pass(self, w, 8 * w.shape[-1] * int(plan.sizes.max()))
-        return super().gradient_and_sketch(w, shards, plan, keys)
 
-
-def _copied(kind: type[P], problem: Problem, **changes: Any) -> P:
+def _copied(problem: Problem, **changes: Any) -> Problem:
     """A copy with changes; the problem was checked when it was made, and requests are many."""
-    copy = object.__new__(kind)
-    kept = {name: value for name, value in vars(problem).items() if name != "passes"}  # which may belong to another loss
-    copy.__dict__.update(kept, **changes)
+    copy = object.__new__(Problem)
+    own = {name: value for name, value in vars(problem).items() if name != "passes"}  # of another loss or backend
+    copy.__dict__.update(own, **changes)
     return copy
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fedns.core.shards import Shards
 from fedns.models.problem import Problem
-from fedns.numerics.backend import Keys, LocalSteps
+from fedns.numerics.backend import Batch, Keys, LocalSteps
 from fedns.numerics.rng import GOLDEN, uniforms
 from fedns.numerics.rows import DenseRows, PlainRows, SparseRows, written_once
 
@@ -21,7 +21,7 @@ IntArray = NDArray[np.int64]
 def steps_of(
     problem: Problem,
     w: FloatArray,
-    shards: Shards,
+    batch: Batch,
     local: LocalSteps,
     keys: Keys,
     norms: FloatArray,
@@ -34,9 +34,9 @@ def steps_of(
     - norms: |x|^2 of every row that is stored.
     - before_epoch: called with the bytes that an epoch takes.
     """
-    take = _taking(shards)
-    for client in range(shards.num_clients):
-        first, rows = int(shards.starts[client]), int(shards.sizes[client])
+    take = _taking(batch)
+    for client, (first, last) in enumerate(zip(batch.starts.tolist(), batch.stops.tolist(), strict=True)):
+        rows = last - first
         start = w if w.ndim == 1 else w[client]
         point, epoch = np.array(start, dtype=np.float64), 0
         batches: list[IntArray] = []
@@ -47,10 +47,10 @@ def steps_of(
                 batches = [order[begin : begin + local.batch_size] for begin in range(0, rows, local.batch_size)][::-1]
                 epoch += 1
             chosen = batches.pop()
-            batch = take(chosen)
-            _, gradients, sums = problem.passes.value_gradient_and_curvatures(problem.loss, batch, point, norms[chosen])
+            taken = take(chosen)
+            _, gradients, sums = problem.passes.value_gradient_and_curvatures(problem.loss, taken, point, norms[chosen])
             yield point, sums[0]
-            share = rows * batch.total_weights[0] / (chosen.size * shards.total_weights[client])
+            share = rows * taken.total_weights[0] / (chosen.size * batch.total_weights[client])
             change = share * gradients[0] + local.diagonal * point + local.proximal * (point - start)
             point = point - local.rate * change
 
@@ -67,7 +67,7 @@ def permutation(keys: Keys, epoch: int, count: int) -> IntArray:
     return np.array(order, dtype=np.int64)
 
 
-def _taking(shards: Shards) -> Callable[[IntArray], Shards]:
+def _taking(shards: Batch) -> Callable[[IntArray], Shards]:
     """Return what makes some of the stored rows a client of their own."""
     rows = written_once(shards.rows)
     matrix: Any = rows.block(0, rows.shape[0]) if isinstance(rows, SparseRows) else None

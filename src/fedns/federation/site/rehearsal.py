@@ -6,11 +6,10 @@ import logging
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedns.core.algorithm import Algorithm
 from fedns.core.clients import ClientMemory, Clients, Handler, Ids, messages_of
@@ -19,13 +18,15 @@ from fedns.core.messages import Message
 from fedns.core.messages.encoding import decode
 from fedns.core.run import Stop, refuse_too_large, run
 from fedns.core.shards import Shards
-from fedns.core.types import FloatArray
 from fedns.federation.site.guard import Guard
 from fedns.federation.site.permissions import Refusal
 from fedns.federation.site_command import COMPILING
 from fedns.models.evaluation import evaluate
 from fedns.models.problem import Problem
-from fedns.numerics.backend import Keys, SketchPlan
+from fedns.numerics.backend import Batch, Keys, Points, SketchPlan, Vectors
+from fedns.numerics.backends.around import Pass
+from fedns.numerics.backends.guarded import GuardedBackend
+from fedns.numerics.formulas import Formulas
 from fedns.numerics.linalg import single_threaded_blas
 from fedns.runs.spec import Spec
 
@@ -35,17 +36,20 @@ log = logging.getLogger("fedns.site")
 
 
 @dataclass(frozen=True)
-class _Bounded(Problem):
-    """The problem of a rehearsal: a sketch that the run would not get is not taken here either."""
+class _Bounded(GuardedBackend):
+    """The passes of a rehearsal: a sketch that the run would not get is not taken here either."""
 
-    guard: Any = None
+    guard: Guard
+
+    def around(self, one: Pass) -> Any:
+        return one.made_by(self.inside)
 
     def gradient_and_sketch(
-        self, w: FloatArray, shards: Shards, plan: SketchPlan, keys: Keys
-    ) -> tuple[FloatArray, FloatArray, NDArray[np.int64]]:
+        self, loss: Formulas, batch: Batch, w: Points, plan: SketchPlan, keys: Keys
+    ) -> tuple[Vectors, Vectors]:
         self.guard.check_sketch(plan, w.shape[-1])
         self.guard.check_memory(8 * w.shape[-1] * int(plan.sizes.max()))
-        return super().gradient_and_sketch(w, shards, plan, keys)
+        return self.inside.gradient_and_sketch(loss, batch, w, plan, keys)
 
 
 class _Alone(Cohort):
@@ -94,7 +98,7 @@ def rehearse(algorithm: Algorithm, problem: Problem, guard: Guard, spec: Spec) -
 def _play(algorithm: Algorithm, problem: Problem, guard: Guard, spec: Spec) -> None:
     shards = guard.shards
     few = replace(shards, stops=np.minimum(shards.stops, shards.starts + FEW_ROWS))
-    bounded = _Bounded(**{one.name: getattr(problem, one.name) for one in fields(problem)}, guard=guard)
+    bounded = replace(problem, backend=_Bounded(problem.backend, guard))
     try:
         guard.admit_settings(algorithm)  # its half at the coordinator, too, is played here
         with single_threaded_blas(), np.errstate(all="ignore"):

@@ -12,7 +12,7 @@ from fedns.federation.site.guard import Guard
 from fedns.federation.site.rehearsal import rehearse
 from fedns.federation.site.rows import budget_of, holds_a_table, read_from_disk, site_shards, table_file
 from fedns.models.problem import Problem
-from fedns.numerics.backend import on_device
+from fedns.numerics.backends.devices import on_device
 from fedns.runs.builder import algorithm_of
 from fedns.runs.spec import Spec
 from fedns.studies.tables.files.frames import Frame, read_frame

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedns.numerics import parallel
-from fedns.numerics.backend import SJLT, SRHT, Batch, FloatArray, IntArray, Keys, LocalSteps, SketchPlan
+from fedns.numerics.backend import SJLT, SRHT, Backend, Batch, FloatArray, IntArray, Keys, LocalSteps, SketchPlan
 from fedns.numerics.cpu import kernels, pointwise
 from fedns.numerics.cpu.local_steps import minibatch_steps
 from fedns.numerics.cpu.narrow.sjlt import groups_address
@@ -48,7 +48,7 @@ rows_as_root = _Rows()
 
 
 @dataclass(frozen=True)
-class CpuBackend:
+class CpuBackend(Backend):
     """Kernels compiled by numba, on every thread that is allowed."""
 
     def derivatives(self, loss: Formulas, targets: FloatArray, margins: FloatArray) -> tuple[FloatArray, FloatArray]:

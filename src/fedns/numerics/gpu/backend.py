@@ -14,7 +14,7 @@ import cupy as cp
 import numpy as np
 from cupyx import empty_pinned
 
-from fedns.numerics.backend import ROW_SAMPLING, SJLT, Batch, FloatArray, IntArray, Keys, LocalSteps, SketchPlan
+from fedns.numerics.backend import ROW_SAMPLING, SJLT, Backend, Batch, FloatArray, IntArray, Keys, LocalSteps, SketchPlan
 from fedns.numerics.errors import BackendError
 from fedns.numerics.formulas import Formulas
 from fedns.numerics.gpu import kernels
@@ -29,7 +29,7 @@ _WORKING_BYTES = 1 << 30  # of square matrices, or of rows that mini-batches are
 
 
 @dataclass(frozen=True)
-class GpuBackend:
+class GpuBackend(Backend):
     """Kernels compiled by NVRTC and products of cuBLAS, on the current device; rows stay there between passes."""
 
     def derivatives(self, loss: Formulas, targets: FloatArray, margins: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -68,12 +68,6 @@ class GpuBackend:
             sums.add(block, cp.concatenate([gradient, values[:, None]], axis=1))
         found = _host(sums.total)
         return np.ascontiguousarray(found[:, -1]), np.ascontiguousarray(found[:, :-1])
-
-    def value_gradient_and_curvatures(
-        self, loss: Formulas, batch: Batch, w: FloatArray, norms: FloatArray
-    ) -> tuple[FloatArray, FloatArray, FloatArray]:
-        sums = self.curvatures_along(loss, batch, w, np.zeros_like(w), np.zeros(1), norms)[:, 0]
-        return *self.value_and_gradient(loss, batch, w), sums
 
     def curvatures_along(
         self, loss: Formulas, batch: Batch, w: FloatArray, direction: FloatArray, steps: FloatArray, norms: FloatArray

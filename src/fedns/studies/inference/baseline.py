@@ -18,8 +18,8 @@ from fedns.core.cohort import Cohort
 from fedns.core.errors import FednsError
 from fedns.core.messages import Message, Payload, as_batch, split_batch, wire
 from fedns.federation.protocol.absence import SitesLost
-from fedns.models.partial_likelihood import cumulative_hazard
 from fedns.models.problem import CodedBlock, Problem
+from fedns.numerics.backends.cox import cumulative_hazard
 from fedns.studies.inference.exchange import Point
 
 FloatArray = NDArray[np.float64]

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.special import softmax
 
 from fedns.numerics import parallel
-from fedns.numerics.backend import Batch, FloatArray, Keys, LocalSteps, SketchPlan
+from fedns.numerics.backend import Backend, Batch, FloatArray, Keys, LocalSteps, SketchPlan
 from fedns.numerics.cpu import kernels
 from fedns.numerics.cpu.backend import (
     NO_NORMS,
@@ -34,7 +34,7 @@ from fedns.numerics.streaming import Run, in_memory
 
 
 @dataclass(frozen=True)
-class SoftmaxBackend:
+class SoftmaxBackend(Backend):
     """Passes for classes 0, 1, ...; the first has no coefficients where it is the reference."""
 
     classes: int
@@ -61,21 +61,12 @@ class SoftmaxBackend:
         self._launch(passes.losses_along, batch, segments, w.shape[-1], before, (out,))
         return parallel.merge(out, segments, batch.starts.size)
 
-    def gradient(self, loss: Formulas, batch: Batch, w: FloatArray) -> FloatArray:
-        return self.value_and_gradient(loss, batch, w)[1]
-
     def value_and_gradient(self, loss: Formulas, batch: Batch, w: FloatArray) -> tuple[FloatArray, FloatArray]:
         segments = batch.segments
         value, gradient = np.zeros(segments.number), np.zeros((segments.number, w.shape[-1]))
         self._launch(passes.value_and_gradient, batch, segments, w.shape[-1], (as_table(w),), (value, gradient))
         clients = batch.starts.size
         return parallel.merge(value, segments, clients), parallel.merge(gradient, segments, clients)
-
-    def value_gradient_and_curvatures(
-        self, loss: Formulas, batch: Batch, w: FloatArray, norms: FloatArray
-    ) -> tuple[FloatArray, FloatArray, FloatArray]:
-        sums = self.curvatures_along(loss, batch, w, np.zeros_like(w), np.zeros(1), norms)[:, 0]
-        return (*self.value_and_gradient(loss, batch, w), sums)
 
     def curvatures_along(
         self, loss: Formulas, batch: Batch, w: FloatArray, direction: FloatArray, steps: FloatArray, norms: FloatArray

@@ -15,10 +15,9 @@ from typing import NamedTuple, NoReturn
 
 import numpy as np
 
-from fedns.core.errors import ConfigError
-from fedns.core.types import FloatArray, IntArray, Keys
 from fedns.numerics import parallel
-from fedns.numerics.backend import Batch, LocalSteps, SketchPlan
+from fedns.numerics.backend import Backend, Batch, FloatArray, IntArray, Keys, LocalSteps, SketchPlan
+from fedns.numerics.errors import ConfigError
 from fedns.numerics.formulas import Formulas
 
 _ROUNDING = 1e-13  # of a column's values: rows of one risk set that differ by less are the same
@@ -47,7 +46,7 @@ class _Risk(NamedTuple):
 
 
 @dataclass(frozen=True)
-class PartialLikelihood:
+class CoxBackend(Backend):
     """The passes. Rows are made dense and centred, a client at a time: a constant in a column changes nothing."""
 
     def derivatives(self, loss: Formulas, targets: FloatArray, margins: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -68,9 +67,6 @@ class PartialLikelihood:
 
         return np.stack(parallel.map_clients(along, batch.starts.size))
 
-    def gradient(self, loss: Formulas, batch: Batch, w: FloatArray) -> FloatArray:
-        return self.value_and_gradient(loss, batch, w)[1]
-
     def value_and_gradient(self, loss: Formulas, batch: Batch, w: FloatArray) -> tuple[FloatArray, FloatArray]:
         def both(client: int) -> tuple[float, FloatArray]:
             x, times, total = _client(batch, client)
@@ -79,12 +75,6 @@ class PartialLikelihood:
 
         found = parallel.map_clients(both, batch.starts.size)
         return np.array([value for value, _ in found]), np.stack([gradient for _, gradient in found])
-
-    def value_gradient_and_curvatures(
-        self, loss: Formulas, batch: Batch, w: FloatArray, norms: FloatArray
-    ) -> tuple[FloatArray, FloatArray, FloatArray]:
-        sums = self.curvatures_along(loss, batch, w, np.zeros_like(w), np.zeros(1), norms)[:, 0]
-        return (*self.value_and_gradient(loss, batch, w), sums)
 
     def curvatures_along(
         self, loss: Formulas, batch: Batch, w: FloatArray, direction: FloatArray, steps: FloatArray, norms: FloatArray
