@@ -64,7 +64,7 @@ def needed():
 
 
 def public_calls():
-    for name in fedns.__all__:
+    for name in fedns._HOME_OF:
         call = getattr(fedns, name)
         concrete = inspect.isclass(call) and not inspect.isabstract(call) and not issubclass(call, Exception)
         if inspect.isfunction(call) or (concrete and hasattr(call, "__dataclass_fields__")):
