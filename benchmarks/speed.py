@@ -136,7 +136,7 @@ def add_rows(
     table: Table, name: str, shards: Shards, size: int, most: tuple[float, float], repetitions: int, threads: int
 ) -> None:
     """A round with each sketch, over rows as a run holds them, against a read of the float64 matrix."""
-    problem, read, narrow = fedns.Problem(), one_read(shards, threads), shards.packed
+    problem, read, narrow = fedns.Problem(), one_read(shards, threads), shards.onehot
     for sketch, allowed in zip((fedns.SJLT(size), fedns.SRHT(size)), most, strict=True):
         with MemoryWatch() as memory:
             round_ = one_round(fedns.FedNS(sketch), problem, narrow)

@@ -37,7 +37,7 @@ OWNERS = {
         for folder, parts in (
             ("", ("formulas", "parts", "pointwise", "simd")),
             ("narrow/", ("rows", "sjlt", "srht")),
-            ("packed/", ("block", "groups", "ones")),
+            ("onehot/", ("block", "groups", "ones")),
         )
         for part in parts
     },

@@ -102,7 +102,7 @@ def test_every_method_gives_the_same_bits(method, monkeypatch):
     shards = table("u1", 12)
     shards = replace(shards, rows=as_rows(np.minimum(shards.rows.values, 2.0)))
     narrow = fedns.simulate(METHODS[method](), fedns.Problem(), shards, rounds=3)
-    monkeypatch.setattr(Shards, "packed", property(lambda self: self))
+    monkeypatch.setattr(Shards, "onehot", property(lambda self: self))
     wide = fedns.simulate(METHODS[method](), fedns.Problem(), shards, rounds=3)
     np.testing.assert_array_equal(narrow.coefficients, wide.coefficients)
     assert narrow.ledger == wide.ledger

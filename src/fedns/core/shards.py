@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from fedns.core.checked import checked
 from fedns.core.errors import DataError
 from fedns.core.types import FloatArray, IntArray
-from fedns.numerics.packed import PackedRows
+from fedns.numerics.onehot import OneHotRows
 from fedns.numerics.parallel import Segments, cut
 from fedns.numerics.rows import (
     NARROW_TYPES,
@@ -23,7 +23,7 @@ from fedns.numerics.rows import (
     Rows,
     SparseRows,
     narrowed,
-    packed_where_it_pays,
+    onehot_where_it_pays,
     written_out,
 )
 from fedns.numerics.streaming import file_of, in_memory
@@ -158,7 +158,7 @@ class Shards:
             begin, end = self.rows.indptr[first], self.rows.indptr[last]
             entries = {name: getattr(self.rows, name)[begin:end] for name in ("data", "indices")}
             rows: Rows = self.rows._replace(**entries, indptr=self.rows.indptr[first : last + 1] - begin)
-        elif isinstance(self.rows, PackedRows):
+        elif isinstance(self.rows, OneHotRows):
             rows = self.rows.part(first, last)
         else:
             rows = DenseRows.of(self.rows.values[first:last])
@@ -174,11 +174,11 @@ class Shards:
         return self if rows is self.rows else replace(self, rows=rows)
 
     @cached_property
-    def packed(self) -> Shards:
+    def onehot(self) -> Shards:
         """The same with an index for each one-hot group of columns, where that pays: every pass gives the same bits."""
-        if isinstance(self.rows, PackedRows):
+        if isinstance(self.rows, OneHotRows):
             return self
-        rows = packed_where_it_pays(written_out(self.narrowed.rows))
+        rows = onehot_where_it_pays(written_out(self.narrowed.rows))
         return self.narrowed if rows is self.narrowed.rows else replace(self, rows=rows)
 
     def pooled(self) -> Shards:

@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from fedns.numerics.packed import PackedRows, packed
+from fedns.numerics.onehot import OneHotRows, onehot_of
 
 # What rows may be stored in besides float64, smallest first. Kernels widen them in registers.
 NARROW_TYPES = (np.uint8, np.int8, np.int16, np.float32)
@@ -75,7 +75,7 @@ class SparseRows(NamedTuple):
 
 
 PlainRows = DenseRows | SparseRows
-Rows = PlainRows | PackedRows
+Rows = PlainRows | OneHotRows
 
 
 def narrowed(rows: PlainRows) -> PlainRows:
@@ -92,21 +92,21 @@ def narrowed(rows: PlainRows) -> PlainRows:
     return rows
 
 
-def packed_where_it_pays(rows: PlainRows) -> Rows:
+def onehot_where_it_pays(rows: PlainRows) -> Rows:
     """Large dense rows with an index for every one-hot group, where that leaves at most half of the columns to be held."""
     if not isinstance(rows, DenseRows) or rows.flat.size < _WORTH_COMPILING:
         return rows
     if find_spec("numba") is None or _is_mapped(rows.flat):
         return rows
-    found = packed(rows.values)
+    found = onehot_of(rows.values)
     if found is None or 2 * (found.width + found.firsts.size) > rows.num_columns:
         return rows
     return found._replace(numbers=narrowed(DenseRows(found.numbers, max(1, found.width)))[0])
 
 
 def written_out(rows: Rows) -> PlainRows:
-    """Rows as a matrix: packed ones with all their columns, in the type of their numbers."""
-    if not isinstance(rows, PackedRows):
+    """Rows as a matrix: one-hot ones with all their columns, in the type of their numbers."""
+    if not isinstance(rows, OneHotRows):
         return rows
     return DenseRows.of(rows.written_out(0, rows.shape[0], rows.numbers.dtype))
 
@@ -115,8 +115,8 @@ _known: dict[int, tuple[Any, PlainRows]] = {}
 
 
 def written_once(rows: Rows) -> PlainRows:
-    """The same for what reads packed rows again and again and only in this form: it is kept for as long as they are."""
-    if not isinstance(rows, PackedRows):
+    """The same for what reads one-hot rows again and again and only in this form: it is kept for as long as they are."""
+    if not isinstance(rows, OneHotRows):
         return rows
     key = id(rows.codes)
     known = _known.get(key)

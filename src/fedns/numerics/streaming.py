@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fedns.numerics import memory
 from fedns.numerics.errors import BackendError
-from fedns.numerics.packed import PackedRows
+from fedns.numerics.onehot import OneHotRows
 from fedns.numerics.parallel import Segments
 from fedns.numerics.rows import DenseRows, PlainRows, Rows, SparseRows
 
@@ -43,14 +43,14 @@ class Run(NamedTuple):
 
 def streamed(rows: Rows) -> bool:
     """Whether these rows are in a file and take more than memory has room for."""
-    if isinstance(rows, PackedRows):
+    if isinstance(rows, OneHotRows):
         return False
     return rows.nbytes > memory.room() and all(file_of(array) is not None for array in _numbers(rows))
 
 
 def in_memory(rows: Rows, segments: Segments) -> Iterator[Run]:
     """The segments in order, with their rows in memory; all at once where the rows are."""
-    if isinstance(rows, PackedRows) or not streamed(rows):
+    if isinstance(rows, OneHotRows) or not streamed(rows):
         yield Run(0, segments.number, 0, rows.shape[0], rows, segments)
         return
     with contextlib.ExitStack() as stack:

@@ -71,7 +71,7 @@ def simulated_cohort(problem: Problem, shards: Shards, *, seed: int = 0, wire: s
     - wire: float64 or float32, the precision of real numbers in messages.
     """
     problem, shards = problem.linearised(shards)
-    return SimulatedCohort(shards.packed, Session(problem, seed, wire))
+    return SimulatedCohort(shards.onehot, Session(problem, seed, wire))
 
 
 @checked
@@ -123,7 +123,7 @@ def simulate(
 
     with parallel.threads(threads), single_threaded_blas():
         problem, shards = problem.linearised(shards)
-        shards = shards.packed
+        shards = shards.onehot
         first = None if start is None else _checked_start(start, problem.num_features(shards.num_columns))
         visible = shards.pooled() if algorithm.pooled else shards
         session = Session(problem, seed, wire, metered=not algorithm.pooled, start=first)

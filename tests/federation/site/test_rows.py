@@ -18,7 +18,7 @@ from fedns.lab.data.datasets import load
 from fedns.models.problem import Problem
 from fedns.numerics import memory
 from fedns.numerics import rows as storage
-from fedns.numerics.packed import PackedRows
+from fedns.numerics.onehot import OneHotRows
 from fedns.numerics.rows import DenseRows, SparseRows
 
 LIBSVM = "".join(f"{(-1) ** i} {1 + i % 50}:{0.1 * (i + 1)} {60 + i % 7}:{-1.5 * i - 1}\n" for i in range(80))
@@ -95,7 +95,7 @@ def test_one_hot_groups_are_an_index_in_the_files_too(tmp_path, no_parsing, monk
     wide, _ = parsed(site), site_shards(site)
     no_parsing()
     again = site_shards(site)
-    assert isinstance(again.rows, PackedRows) and again.rows.nbytes == 60 * 3
+    assert isinstance(again.rows, OneHotRows) and again.rows.nbytes == 60 * 3
     np.testing.assert_array_equal(again.rows.block(0, 60), values)
     assert fingerprint(again) == fingerprint(wide)
 

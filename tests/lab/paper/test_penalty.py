@@ -20,7 +20,7 @@ def printed_penalty(problem):
     shards = make_shards(rows=30, columns=4, sizes=(30,))
     w = np.array([0.5, -2.0, 1.0, 0.25])
     margins = shards.targets * (shards.rows.values @ w)
-    added = problem.evaluate(w, shards.packed).objective - np.mean(np.log1p(np.exp(-margins)))
+    added = problem.evaluate(w, shards.onehot).objective - np.mean(np.log1p(np.exp(-margins)))
     return added / (w @ w)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 import fedns
 from fedns.core.shards import Shards
-from fedns.numerics.packed import PackedRows, packed
+from fedns.numerics.onehot import OneHotRows, onehot_of
 from fedns.numerics.rng import stream_keys
 from fedns.numerics.rows import InBytes
 
@@ -17,18 +17,18 @@ SIZES = np.array([1, 7, 8, 16, 33, 300])  # shorter than a group, whole groups, 
 def table(kind, weighted):
     random, rows = np.random.default_rng(5), int(SIZES.sum())
     features = random.integers(-9, 9, (rows, 12)).astype(float)
-    if kind == "packed":  # numbers, and then a one-hot group
+    if kind == "onehot":  # numbers, and then a one-hot group
         features = np.hstack([features, np.eye(40)[random.integers(0, 40, rows)]])
     targets = random.integers(-128, 128, rows).astype(float)
     data = Shards.from_arrays(features, targets, SIZES, sample_weights=random.random(rows) if weighted else None)
-    if kind == "packed":
-        found = packed(features.astype(np.int16))
-        assert isinstance(found, PackedRows)
+    if kind == "onehot":
+        found = onehot_of(features.astype(np.int16))
+        assert isinstance(found, OneHotRows)
         return replace(data, rows=found)
     return data
 
 
-@pytest.mark.parametrize("kind", ["dense", "packed"])
+@pytest.mark.parametrize("kind", ["dense", "onehot"])
 @pytest.mark.parametrize("sketch", [fedns.SJLT(7), fedns.SRHT(20), fedns.SRHT(40), fedns.Gaussian(5)])
 @pytest.mark.parametrize("intercept", [False, True])
 def test_targets_in_bytes_give_the_same_bits(kind, sketch, intercept, monkeypatch):
@@ -44,7 +44,7 @@ def test_targets_in_bytes_give_the_same_bits(kind, sketch, intercept, monkeypatc
     assert asked
 
 
-@pytest.mark.parametrize("kind", ["dense", "packed"])
+@pytest.mark.parametrize("kind", ["dense", "onehot"])
 @pytest.mark.parametrize("sketch", [fedns.SJLT(7), fedns.SRHT(20)])
 def test_the_bytes_are_what_is_read(kind, sketch, monkeypatch):
     data = table(kind, weighted=False)
@@ -70,7 +70,7 @@ def test_bytes_are_made_once_for_shards_and_what_is_selected_of_them():
     data = table("dense", weighted=False)
     found = data.small_targets
     assert found.size and data.small_targets is found and data.select([0, 3]).small_targets is found
-    assert data.packed.small_targets is found
+    assert data.onehot.small_targets is found
 
 
 def test_other_targets_are_looked_at_again():

@@ -20,7 +20,7 @@ from fedns.federation.config import SITE_FILE, DataSource, SiteConfig
 from fedns.federation.site.budget import Budget, fingerprint
 from fedns.lab.data.datasets import load
 from fedns.numerics import memory
-from fedns.numerics.packed import PackedRows
+from fedns.numerics.onehot import OneHotRows
 from fedns.numerics.rows import DenseRows, SparseRows
 from fedns.numerics.streaming import streamed
 from fedns.studies.tables.dataset import Dataset
@@ -36,7 +36,7 @@ def site_shards(config: SiteConfig) -> Shards:
     source = _located(config)
     path = Path(source.dataset)
     if not path.is_file():  # a named set has no one file to be recognised by
-        return _parse(source, None).packed
+        return _parse(source, None).onehot
     folder = config.folder / config.state / "rows" / _key(path, source)
     return _mapped(folder, lambda room: _parse(source, room))
 
@@ -117,10 +117,10 @@ def _mapped(folder: Path, parse: Callable[[Path], Shards]) -> Shards:
     if not folder.is_dir():
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(suffix=".partial", dir=folder.parent) as room:
-            _write(folder, parse(Path(room)).packed)
+            _write(folder, parse(Path(room)).onehot)
     facts = json.loads((folder / "head.json").read_text(encoding="utf-8"))
     arrays = {path.stem: _open(path) for path in folder.glob("*.npy")}
-    kind: Any = DenseRows if "flat" in arrays else SparseRows if "data" in arrays else PackedRows
+    kind: Any = DenseRows if "flat" in arrays else SparseRows if "data" in arrays else OneHotRows
     rows = kind(*((arrays | facts)[name] for name in kind._fields))
     bounds = np.array([0]), np.array([facts["rows"]])
     names = tuple(facts["names"]) if facts["names"] else None

@@ -13,7 +13,7 @@ from fedns.models.problem import Problem
 from fedns.models.reference import Optimum, pooled_optimum
 from fedns.numerics import parallel
 from fedns.numerics.linalg import single_threaded_blas
-from fedns.numerics.packed import PackedRows
+from fedns.numerics.onehot import OneHotRows
 from fedns.numerics.rows import SparseRows
 from fedns.runs.builder import problem_of
 from fedns.runs.methods import Method
@@ -51,7 +51,7 @@ def load_data(spec: Spec) -> tuple[Dataset, Problem]:
 def split_and_scale(spec: Spec, dataset: Dataset, trial: int) -> Shards:
     """Rows given to clients with this trial's seed, then scaled from the clients' summaries."""
     shards = split_dataset(dataset, spec.num_clients, spec.split, spec.seed + trial)
-    return scale(shards, spec.scale)[0].packed
+    return scale(shards, spec.scale)[0].onehot
 
 
 def prepare_trial(spec: Spec, problem: Problem, shards: Shards, trial: int) -> Trial:
@@ -129,7 +129,7 @@ def _density(shards: Shards) -> str:
 def _storage(shards: Shards) -> str:
     """The type that the numbers are held in, and what it saves."""
     rows = shards.rows
-    if isinstance(rows, PackedRows):
+    if isinstance(rows, OneHotRows):
         held = f"{rows.numbers.dtype} and an index for {rows.firsts.size} one-hot groups, {rows.nbytes / 1e6:.3g} MB"
         return f"{held} instead of {8 * shards.num_columns * rows.shape[0] / 1e6:.3g} MB, exact"
     values = rows.data if isinstance(rows, SparseRows) else rows.flat

@@ -16,15 +16,15 @@ from fedns.numerics.cpu import kernels, pointwise
 from fedns.numerics.cpu.local_steps import minibatch_steps
 from fedns.numerics.cpu.narrow.sjlt import groups_address
 from fedns.numerics.cpu.narrow.srht import blocks_address
-from fedns.numerics.cpu.packed.groups import packed_groups_address
-from fedns.numerics.cpu.packed.srht import packed_srht_address
+from fedns.numerics.cpu.onehot.groups import onehot_groups_address
+from fedns.numerics.cpu.onehot.srht import onehot_srht_address
 from fedns.numerics.cpu.parts import launch
 from fedns.numerics.cpu.pointwise import loss_code
 from fedns.numerics.cpu.sketching import sketch_code
 from fedns.numerics.cpu.targets import Targets
 from fedns.numerics.formulas import Formulas
 from fedns.numerics.linalg import packed_size
-from fedns.numerics.packed import PackedRows
+from fedns.numerics.onehot import OneHotRows
 from fedns.numerics.parallel import Segments, offsets_of
 from fedns.numerics.rows import Rows
 from fedns.numerics.streaming import Run, in_memory
@@ -137,11 +137,11 @@ class CpuBackend(Backend):
         code = loss_code(loss)
         if plan.kind == SJLT and plan.nonzeros == 1:
             code = code._replace(groups=groups_address(loss, batch.rows, w.shape[-1]))
-            if isinstance(batch.rows, PackedRows):
-                code = code._replace(packed_groups=packed_groups_address(loss, batch.rows, w.shape[-1]))
-        if plan.kind == SRHT and isinstance(batch.rows, PackedRows):
+            if isinstance(batch.rows, OneHotRows):
+                code = code._replace(onehot_groups=onehot_groups_address(loss, batch.rows, w.shape[-1]))
+        if plan.kind == SRHT and isinstance(batch.rows, OneHotRows):
             size = int(plan.sizes.max())
-            code = code._replace(packed_srht=packed_srht_address(loss, batch.rows, w.shape[-1], plan.block_length, size))
+            code = code._replace(onehot_srht=onehot_srht_address(loss, batch.rows, w.shape[-1], plan.block_length, size))
         elif plan.kind == SRHT:
             code = code._replace(blocks=blocks_address(loss, batch.rows, w.shape[-1], plan.block_length))
         sketch = sketch_code(plan, batch.rows, in_a_loop=code.blocks != 0)

@@ -193,7 +193,7 @@ def add_whole_blocks(
     A strip of eight columns of a group of rows at a time: sixteen rows are transformed in registers, the rest of the way in
     the first-level cache. One function, since a call counts a reference, atomically, to every array it is given.
 
-    Rows have `stride` numbers each. Of packed rows, where they are fewer than the columns, `ones` has a byte for each strip
+    Rows have `stride` numbers each. Of one-hot rows, where they are fewer than the columns, `ones` has a byte for each strip
     and row, strip by strip, with a bit for each column. Unless `ahead` is None, memory is asked for as many rows after them.
     """
     group = max(inner, min(count, _group_rows(columns)))

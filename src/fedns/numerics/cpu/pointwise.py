@@ -38,9 +38,9 @@ class LossCode(NamedTuple):
     values: int
     derivatives: int
     groups: int = 0  # the loop over groups of eight narrow rows, where one is wanted
-    packed_groups: int = 0  # the same over packed rows
+    onehot_groups: int = 0  # the same over one-hot rows
     blocks: int = 0  # the loop over blocks of narrow rows that SRHT transforms, where one is wanted
-    packed_srht: int = 0  # the same over packed rows
+    onehot_srht: int = 0  # the same over one-hot rows
 
 
 @cache

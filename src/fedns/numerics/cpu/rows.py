@@ -15,7 +15,7 @@ from fedns.numerics.cpu.dense import dense_add_combination, dense_add_to_buckets
 from fedns.numerics.cpu.formulas import call
 from fedns.numerics.cpu.hadamard import add_sampled_outputs, transform_rows
 from fedns.numerics.cpu.jit import FUSED, exact_jit, jit
-from fedns.numerics.cpu.packed.block import (
+from fedns.numerics.cpu.onehot.block import (
     OpenedRows,
     opened_add_combination,
     opened_add_srht,
@@ -25,11 +25,11 @@ from fedns.numerics.cpu.packed.block import (
     whole,
     write_out,
 )
-from fedns.numerics.cpu.packed.groups import add_packed_groups
-from fedns.numerics.cpu.packed.srht import add_packed_blocks
+from fedns.numerics.cpu.onehot.groups import add_onehot_groups
+from fedns.numerics.cpu.onehot.srht import add_onehot_blocks
 from fedns.numerics.cpu.triangles.dense import add_panels, dense_gram_scratch, write_panels
 from fedns.numerics.cpu.triangles.sparse import add_sparse_gram, sparse_gram_scratch
-from fedns.numerics.packed import PackedRows
+from fedns.numerics.onehot import OneHotRows
 from fedns.numerics.rows import DenseRows
 
 
@@ -120,8 +120,8 @@ def _is_dense(rows: Any) -> bool:
     return getattr(rows, "instance_class", None) is DenseRows
 
 
-def _is_packed(rows: Any) -> bool:
-    return getattr(rows, "instance_class", None) is PackedRows
+def _is_onehot(rows: Any) -> bool:
+    return getattr(rows, "instance_class", None) is OneHotRows
 
 
 def _is_opened(rows: Any) -> bool:
@@ -135,40 +135,40 @@ def _written(rows):
 
 @_body(room_for)
 def _room_for(rows, count):
-    if _is_packed(rows):
+    if _is_onehot(rows):
         return lambda rows, count: (scratch_of(rows, count), np.empty(1, np.int64))
     return lambda rows, count: None
 
 
 @_body(opened)
 def _opened(rows, first, last, room):
-    if _is_packed(rows):
+    if _is_onehot(rows):
 
-        def packed(rows, first, last, room):
+        def onehot(rows, first, last, room):
             room[1][0] = 0
             return OpenedRows(rows, first, last, room[0], room[1]), 0
 
-        return packed
+        return onehot
     return lambda rows, first, last, room: (rows, first)
 
 
 @_body(drawn)
 def _drawn(rows, chosen, count, room):
-    if _is_packed(rows):
+    if _is_onehot(rows):
 
-        def packed(rows, chosen, count, room):
+        def onehot(rows, chosen, count, room):
             for i in range(count):
                 write_out(rows, chosen[i], chosen[i] + 1, room[0], i)
                 chosen[i] = i
             return DenseRows(room[0], rows.num_columns)
 
-        return packed
+        return onehot
     return lambda rows, chosen, count, room: rows
 
 
 @_body(rows_at_once)
 def _rows_at_once(rows, size):
-    if _is_dense(rows) or _is_packed(rows):
+    if _is_dense(rows) or _is_onehot(rows):
         return lambda rows, size: size
 
     def sparse(rows, size):
@@ -285,8 +285,8 @@ def _add_sjlt_groups(rows, y, s, begin, first, last, w, scale, loss, key0, key1,
             return stop
 
         return dense
-    if _is_packed(rows):
-        return lambda rows, y, s, begin, first, last, w, scale, loss, key0, key1, total, table: add_packed_groups(
+    if _is_onehot(rows):
+        return lambda rows, y, s, begin, first, last, w, scale, loss, key0, key1, total, table: add_onehot_groups(
             rows, y, s, begin, first, last, w, scale, loss, key0, key1, total, table
         )
     return lambda rows, y, s, begin, first, last, w, scale, loss, key0, key1, total, table: first
@@ -294,8 +294,8 @@ def _add_sjlt_groups(rows, y, s, begin, first, last, w, scale, loss, key0, key1,
 
 @_body(add_srht_blocks)
 def _add_srht_blocks(rows, y, s, begin, first, last, w, scale, loss, key0, key1, chosen, total, sketch):
-    if _is_packed(rows):
-        return lambda rows, y, s, begin, first, last, w, scale, loss, key0, key1, chosen, total, sketch: add_packed_blocks(
+    if _is_onehot(rows):
+        return lambda rows, y, s, begin, first, last, w, scale, loss, key0, key1, chosen, total, sketch: add_onehot_blocks(
             rows, y, s, begin, first, last, w, scale, loss, key0, key1, chosen, total, sketch
         )
     if _is_dense(rows):
@@ -384,7 +384,7 @@ def _scaled_block(rows, first, last, coefficients, intercept, block):
 
 @_body(gram_scratch)
 def _gram_scratch(rows, count, features):
-    if _is_dense(rows) or _is_packed(rows):
+    if _is_dense(rows) or _is_onehot(rows):
         return lambda rows, count, features: dense_gram_scratch(count, features)
     return lambda rows, count, features: sparse_gram_scratch(features)
 
@@ -399,7 +399,7 @@ def _add_packed_gram(rows, first, last, slopes, roots, intercept, scratch, total
             dense_add_combination(rows.flat, columns, first, last, slopes, intercept, total)
             write_panels(rows.flat, columns, first, last, roots, intercept, panels)
             features = columns + 1 if intercept else columns
-            # Of packed rows only these are written out: what lies after them is asked for in vain, and is soon in the cache.
+            # Of one-hot rows only these are written out: what lies after them is asked for in vain, soon in the cache.
             add_panels(panels, last - first, features, tile, packed, rows.flat, last * columns)
 
         return dense

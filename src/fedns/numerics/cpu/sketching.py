@@ -13,7 +13,7 @@ from fedns.numerics.cpu.dense import dense_add_srht
 from fedns.numerics.cpu.formulas import FormulasType, address_of, address_of_parameters, call, type_of
 from fedns.numerics.cpu.jit import FUSED, jit
 from fedns.numerics.cpu.rows import add_to_buckets, add_transformed, scaled_block
-from fedns.numerics.packed import PackedRows
+from fedns.numerics.onehot import OneHotRows
 from fedns.numerics.rng import random_bits
 from fedns.numerics.rows import Rows, SparseRows
 
@@ -39,7 +39,7 @@ def sketch_code(plan: SketchPlan, rows: Rows, in_a_loop: bool = False) -> Sketch
     code = SketchCode(int(plan.kind), plan.nonzeros, plan.block_length)
     if in_a_loop:
         return code
-    if plan.kind == SRHT and not isinstance(rows, SparseRows | PackedRows):
+    if plan.kind == SRHT and not isinstance(rows, SparseRows | OneHotRows):
         return code._replace(transform=_transform_code(rows[0].dtype, _pays_to_ask_ahead(rows)))
     if plan.columns is None:
         return code

@@ -14,7 +14,7 @@ from fedns.core.checked import checked
 from fedns.core.errors import DataError
 from fedns.core.shards import Shards
 from fedns.core.types import FloatArray
-from fedns.numerics.packed import PackedRows
+from fedns.numerics.onehot import OneHotRows
 from fedns.numerics.rows import DenseRows, Rows, SparseRows
 from fedns.numerics.streaming import streamed
 
@@ -147,7 +147,7 @@ def _is_constant(summary: ColumnSummary) -> NDArray[np.bool_]:
 
 
 def _transformed(rows: Rows, scaling: Scaling) -> Rows:
-    if isinstance(rows, PackedRows):
+    if isinstance(rows, OneHotRows):
         rows = DenseRows.of(rows.block(0, rows.shape[0]))
     if streamed(rows):
         raise DataError("the table is larger than memory and cannot be scaled here: scale its columns before, scale='none'")

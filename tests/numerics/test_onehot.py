@@ -10,9 +10,9 @@ from fedns.core.shards import Shards, as_rows
 from fedns.methods import METHODS
 from fedns.numerics import rows as storage
 from fedns.numerics.backend import LocalSteps
-from fedns.numerics.cpu.packed import ones
-from fedns.numerics.cpu.packed.srht import packed_srht_address
-from fedns.numerics.packed import PackedRows, packed
+from fedns.numerics.cpu.onehot import ones
+from fedns.numerics.cpu.onehot.srht import onehot_srht_address
+from fedns.numerics.onehot import OneHotRows, onehot_of
 from fedns.numerics.rng import stream_keys
 
 SIZES = np.array([1, 7, 33, 300, 8])
@@ -49,15 +49,15 @@ def shards(layout, weighted=False):
 
 
 def repacked(data):
-    rows = packed(data.rows.values.astype(np.int16))
+    rows = onehot_of(data.rows.values.astype(np.int16))
     assert rows is not None
     return replace(data, rows=rows)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_packed_rows_are_the_same_numbers_in_less_memory(layout):
+def test_onehot_rows_are_the_same_numbers_in_less_memory(layout):
     values = matrix(layout, 20_000).astype(np.int16)  # more than what is looked at in one go
-    rows = packed(values)
+    rows = onehot_of(values)
     assert rows.shape == values.shape and rows.nbytes < values.nbytes
     np.testing.assert_array_equal(rows.block(0, len(values)), values)
     np.testing.assert_array_equal(rows.part(5, 19_000).block(0, 18_995), values[5:19_000])
@@ -66,24 +66,24 @@ def test_packed_rows_are_the_same_numbers_in_less_memory(layout):
 
 def test_groups_are_runs_of_columns_with_at_most_one_one():
     values = matrix((2, (4, 0), (6, 1), 1), 20_000)
-    assert (packed(values).firsts.tolist(), packed(values).lasts.tolist()) == ([2, 6], [6, 12])
+    assert (onehot_of(values).firsts.tolist(), onehot_of(values).lasts.tolist()) == ([2, 6], [6, 12])
     values[-1, 6:12] = [0.0, 1.0, 1.0, 0.0, 0.0, 0.0]  # one row with two ones cuts the second group
-    assert (packed(values).firsts.tolist(), packed(values).lasts.tolist()) == ([2, 8], [6, 12])
+    assert (onehot_of(values).firsts.tolist(), onehot_of(values).lasts.tolist()) == ([2, 8], [6, 12])
     values[-1, 3] = 2.0
-    assert packed(values).firsts.tolist() == [8]
-    assert packed(np.random.default_rng(0).standard_normal((50, 9))) is None
-    assert packed(np.eye(300)).lasts.tolist() == [255, 300]
+    assert onehot_of(values).firsts.tolist() == [8]
+    assert onehot_of(np.random.default_rng(0).standard_normal((50, 9))) is None
+    assert onehot_of(np.eye(300)).lasts.tolist() == [255, 300]
 
 
-def test_rows_are_packed_where_it_pays(monkeypatch):
+def test_rows_are_onehot_where_it_pays(monkeypatch):
     rows = as_rows(matrix(COVTYPE, 50))
-    assert storage.packed_where_it_pays(rows) is rows  # small
+    assert storage.onehot_where_it_pays(rows) is rows  # small
     monkeypatch.setattr(storage, "_WORTH_COMPILING", 0)
-    found = storage.packed_where_it_pays(rows)
-    assert isinstance(found, PackedRows) and found.numbers.dtype == np.int16 and found.nbytes == 50 * (2 * 10 + 2)
+    found = storage.onehot_where_it_pays(rows)
+    assert isinstance(found, OneHotRows) and found.numbers.dtype == np.int16 and found.nbytes == 50 * (2 * 10 + 2)
     few = as_rows(matrix((10, (4, 0)), 50))
-    assert storage.packed_where_it_pays(few) is few
-    assert storage.packed_where_it_pays(as_rows(matrix(((30, 1),), 50))).nbytes == 50
+    assert storage.onehot_where_it_pays(few) is few
+    assert storage.onehot_where_it_pays(as_rows(matrix(((30, 1),), 50))).nbytes == 50
 
 
 def test_what_reads_whole_rows_gets_them():
@@ -116,11 +116,11 @@ def passes(problem, data, w):
     yield from sketches(problem, data, w)
 
 
-def same(found, wide, packed_too, problem):
+def same(found, wide, onehot_too, problem):
     w = np.random.default_rng(0).standard_normal(problem.num_features(wide.num_columns)) / 300
     for point in (w, np.where(np.arange(w.size) == w.size - 2, np.inf, w)):  # zeros times infinity are no zeros
         with np.errstate(invalid="ignore"):
-            for theirs, ours in zip(found(problem, wide, point), found(problem, packed_too, point), strict=True):
+            for theirs, ours in zip(found(problem, wide, point), found(problem, onehot_too, point), strict=True):
                 np.testing.assert_array_equal(ours, theirs, strict=True)
 
 
@@ -162,7 +162,7 @@ def transformed(problem, data, w, sizes):
 
 
 def by_code(layout, problem, sizes, infinite=None):
-    """The same of dense rows and of packed ones, whose ones are added by their codes; one row may have an
+    """The same of dense rows and of one-hot ones, whose ones are added by their codes; one row may have an
     infinite slope."""
     random, rows = np.random.default_rng(1), int(LONG.sum())
     values = matrix(layout, rows)
@@ -174,7 +174,7 @@ def by_code(layout, problem, sizes, infinite=None):
     w = random.standard_normal(problem.num_features(data.num_columns)) / 100
     w[0] = 5.0 if infinite is not None else w[0]  # the exponential of 1500
     if ones.available():
-        assert all(packed_srht_address(problem.loss, narrow.rows, w.size, 16, size) for size in sizes)
+        assert all(onehot_srht_address(problem.loss, narrow.rows, w.size, 16, size) for size in sizes)
     with np.errstate(invalid="ignore", over="ignore"):
         return (list(transformed(problem, some, w, sizes)) for some in (data, narrow))
 
@@ -210,16 +210,16 @@ def test_every_method_gives_the_same_bits(method, monkeypatch):
     values[0, 0] = 300.0  # no smaller type than the other tests have kernels for
     data = replace(data, rows=as_rows(values))
     monkeypatch.setattr(storage, "_WORTH_COMPILING", 0)
-    assert isinstance(data.packed.rows, PackedRows)
+    assert isinstance(data.onehot.rows, OneHotRows)
     narrow = fedns.simulate(METHODS[method](), fedns.Problem(), data, rounds=3)
-    monkeypatch.setattr(Shards, "packed", property(lambda self: self))
+    monkeypatch.setattr(Shards, "onehot", property(lambda self: self))
     wide = fedns.simulate(METHODS[method](), fedns.Problem(), data, rounds=3)
     np.testing.assert_array_equal(narrow.coefficients, wide.coefficients)
     assert narrow.ledger == wide.ledger
 
 
 @pytest.mark.nightly
-def test_softmax_reads_packed_rows():
+def test_softmax_reads_onehot_rows():
     data = replace(shards(COVTYPE), targets=np.random.default_rng(0).integers(0, 3, SIZES.sum()).astype(float))
     problem = fedns.Problem(loss=fedns.Softmax(3))
     w = np.random.default_rng(0).standard_normal(problem.num_features(data.num_columns)) / 300

@@ -12,7 +12,7 @@ _FEWEST, _WIDEST = 3, 255  # columns of a group: worth an index, and told apart 
 _CHUNK = 1 << 14
 
 
-class PackedRows(NamedTuple):
+class OneHotRows(NamedTuple):
     """Strips of eight columns that hold other numbers, one after the other, and an index for each group.
 
     A strip that is shared with a group has zeros in the group's place, so that every number keeps its place in its strip.
@@ -39,7 +39,7 @@ class PackedRows(NamedTuple):
         """Whether all columns of numbers come before those of groups."""
         return bool(self.width == self.firsts[0])
 
-    def part(self, start: int, stop: int) -> PackedRows:
+    def part(self, start: int, stop: int) -> OneHotRows:
         """Some of the rows, over the same memory."""
         numbers = self.numbers[start * self.width : stop * self.width]
         return self._replace(numbers=numbers, codes=self.codes[start * self.firsts.size : stop * self.firsts.size])
@@ -65,7 +65,7 @@ class PackedRows(NamedTuple):
         return self.block(start, stop)
 
 
-def packed(values: NDArray[Any]) -> PackedRows | None:
+def onehot_of(values: NDArray[Any]) -> OneHotRows | None:
     """The rows of a matrix with an index for each group of columns in which a row has at most one 1; None without groups."""
     groups = _groups(values)
     if not groups:
@@ -86,7 +86,7 @@ def packed(values: NDArray[Any]) -> PackedRows | None:
         for g, (first, last) in enumerate(groups):
             ones = chunk[:, first:last] == 1
             codes[start : start + _CHUNK, g] = np.where(ones.any(axis=1), ones.argmax(axis=1), last - first)
-    return PackedRows(numbers.reshape(-1), width, codes.reshape(-1), strips, firsts, lasts, values.shape[1])
+    return OneHotRows(numbers.reshape(-1), width, codes.reshape(-1), strips, firsts, lasts, values.shape[1])
 
 
 def _groups(values: NDArray[Any]) -> list[tuple[int, int]]:

@@ -1,6 +1,6 @@
-"""SJLT and gradient over packed rows, eight at a time, with the bits that `narrow` gives for dense ones.
+"""SJLT and gradient over one-hot rows, eight at a time, with the bits that `narrow` gives for dense ones.
 
-Packed rows are so short that memory keeps up: slopes and roots of a block of rows are found first, then the rows are added.
+One-hot rows are so short that memory keeps up: slopes and roots of a block of rows are found first, then the rows are added.
 Numbers go as vectors of eight columns, and of a group the one column that has the 1: its coefficient is added to the
 margin, the slope to one number of the gradient and the root to one of the sketch. What a dense row adds besides are zeros.
 Where a coefficient, a slope or a root is not finite they are none, and rows are written out.
@@ -20,7 +20,7 @@ from fedns.numerics.cpu.aligned import aligned
 from fedns.numerics.cpu.dense import copy_doubles
 from fedns.numerics.cpu.formulas import FormulasType, address_of, call, type_of
 from fedns.numerics.cpu.jit import exact_jit, jit
-from fedns.numerics.cpu.packed.block import scratch_of, write_out
+from fedns.numerics.cpu.onehot.block import scratch_of, write_out
 from fedns.numerics.cpu.pointwise import derivatives_of_eight
 from fedns.numerics.cpu.simd import (
     DOUBLES,
@@ -39,7 +39,7 @@ from fedns.numerics.cpu.simd import (
 )
 from fedns.numerics.cpu.targets import TARGETS, Targets, eight_targets, targets_from
 from fedns.numerics.formulas import Formulas
-from fedns.numerics.packed import PackedRows
+from fedns.numerics.onehot import OneHotRows
 
 _INDEX = ir.IntType(64)
 _PLACES = ir.VectorType(ir.IntType(32), LANES)
@@ -47,7 +47,7 @@ MOST_GROUPS = 8
 _BLOCK = 256  # rows whose slopes and roots are held, or that are written out at a time; a multiple of eight
 
 
-def packed_groups_address(loss: Formulas, rows: PackedRows, features: int) -> int:
+def onehot_groups_address(loss: Formulas, rows: OneHotRows, features: int) -> int:
     """Where the loop for this loss and this kind of rows is; 0 where there is none.
 
     Numbers first: then a lane of a margin adds up its numbers before its ones, as in a dense row."""
@@ -72,16 +72,16 @@ def _address(loss: FormulasType, dtype: Any, vectors: int, rest: int, groups: in
 
 
 @jit
-def add_packed_groups(rows, y, s, begin, first, last, w, scale, loss, key0, key1, total, table):
-    """What `rows.add_sjlt_groups` does for packed rows."""
+def add_onehot_groups(rows, y, s, begin, first, last, w, scale, loss, key0, key1, total, table):
+    """What `rows.add_sjlt_groups` does for one-hot rows."""
     stop = first + (last - first) // 8 * 8
     if loss.groups == 0 or stop == first:
         return first
-    if loss.packed_groups != 0:
+    if loss.onehot_groups != 0:
         # Of dense rows the last ones, less than eight, are added to an intercept's sum together.
         end, done = last if w.size == rows.num_columns else stop, np.zeros(1, np.int64)
         call(
-            loss.packed_groups,
+            loss.onehot_groups,
             (loss.parameters, rows.numbers, rows.codes, rows.firsts, rows.lasts, rows.num_columns, y, s, begin, first, end,
              w, scale, key0, key1, total, table, done, 0, 0, 0, 0),
         )  # fmt: skip

@@ -1,4 +1,4 @@
-"""SRHT and gradient of packed rows, sixteen at a time: the ones of a group cost a sum for each row, not for each column.
+"""SRHT and gradient of one-hot rows, sixteen at a time: the ones of a group cost a sum for each row, not for each column.
 
 Columns that share a strip of eight with numbers are transformed as those of dense rows are, the others by their codes; the
 bits are those of dense rows. Where something is not finite, zeros are none, and rows are left to the loops for dense ones.
@@ -16,13 +16,13 @@ from fedns.numerics.cpu.dense import ONE_CHAIN
 from fedns.numerics.cpu.formulas import FormulasType, address_of, call, type_of
 from fedns.numerics.cpu.hadamard import orders_and_signs, write_signs
 from fedns.numerics.cpu.jit import exact_jit, jit
-from fedns.numerics.cpu.packed import ones
-from fedns.numerics.cpu.packed.groups import MOST_GROUPS, coefficients_of, last_rows, products_of_eight, tuple_of
-from fedns.numerics.cpu.packed.ones import add_by_code, add_slopes, codes_by_group, first_rows, sum_quads
+from fedns.numerics.cpu.onehot import ones
+from fedns.numerics.cpu.onehot.groups import MOST_GROUPS, coefficients_of, last_rows, products_of_eight, tuple_of
+from fedns.numerics.cpu.onehot.ones import add_by_code, add_slopes, codes_by_group, first_rows, sum_quads
 from fedns.numerics.cpu.pointwise import derivatives_of_eight
 from fedns.numerics.cpu.targets import TARGETS, eight_targets
 from fedns.numerics.formulas import Formulas
-from fedns.numerics.packed import PackedRows
+from fedns.numerics.onehot import OneHotRows
 from fedns.numerics.rng import random_bits
 
 _ROWS, _TOGETHER, _QUADS = ones.ROWS, ones.TOGETHER, ones.QUADS
@@ -32,7 +32,7 @@ _SIXTEEN = (0,) * _ROWS
 _STRIPS_OF_A_GROUP = 2  # that take as long as one group does
 
 
-def packed_srht_address(loss: Formulas, rows: PackedRows, features: int, block_length: int, size: int) -> int:
+def onehot_srht_address(loss: Formulas, rows: OneHotRows, features: int, block_length: int, size: int) -> int:
     """Where the loop for this loss and this kind of rows is; 0 where there is none, or dense strips are faster."""
     vectors = -(-rows.width // simd.LANES)
     held = simd.LANES * vectors
@@ -57,13 +57,13 @@ def _address(loss: FormulasType, dtype: Any, vectors: int, rest: int, groups: in
 
 
 @jit
-def add_packed_blocks(rows, y, s, begin, first, last, w, scale, loss, key0, key1, chosen, total, sketch):
-    """What `rows.add_srht_blocks` does for packed rows."""
-    if loss.packed_srht == 0 or first == last:
+def add_onehot_blocks(rows, y, s, begin, first, last, w, scale, loss, key0, key1, chosen, total, sketch):
+    """What `rows.add_srht_blocks` does for one-hot rows."""
+    if loss.onehot_srht == 0 or first == last:
         return first
     done = np.empty(1, np.int64)
     call(
-        loss.packed_srht,
+        loss.onehot_srht,
         (loss.parameters, rows.numbers, rows.codes, rows.firsts, rows.lasts, rows.num_columns, y, s, begin, first, last, w,
          scale, key0, key1, chosen, total, sketch, done, 0, 0, 0, 0),
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""A block of packed rows: read as they are where that is faster, written out as dense rows when something else reads them.
+"""A block of one-hot rows: read as they are where that is faster, written out as dense rows when something else reads them.
 
 Where numbers come before all groups, a margin adds up products of numbers and then the coefficients of the ones, in the
 lanes and the order of a dense row; what a dense row adds besides are zeros, unless something is not finite. Rows that are
@@ -25,15 +25,15 @@ from fedns.numerics.cpu.dense import (
 )
 from fedns.numerics.cpu.jit import jit
 from fedns.numerics.cpu.simd import LANES, address, lane_mask, masked_load, size_of
-from fedns.numerics.packed import PackedRows
+from fedns.numerics.onehot import OneHotRows
 
 _AT_ONCE = 64  # rows that are written out while they are in the first-level cache
 
 
 class OpenedRows(NamedTuple):
-    """Rows first:last of packed ones, counted from 0."""
+    """Rows first:last of one-hot ones, counted from 0."""
 
-    rows: PackedRows
+    rows: OneHotRows
     first: int
     last: int
     scratch: NDArray[Any]  # room for all columns of so many rows, and eight elements
