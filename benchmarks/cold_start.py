@@ -18,9 +18,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from fedns.federation.config import EXPERIMENT_FILE, SITE_FILE, read_experiment
-from fedns.federation.coordinator.coordinate import coordinate
-from fedns.federation.coordinator.session import Watcher
+from fedns.federation.coordinator.session import coordinate
 from fedns.federation.coordinator.supervised import open_transport
+from fedns.federation.coordinator.watching import Watcher
 from fedns.federation.processes import end_group, ended_by_sigterm
 from fedns.federation.protocol.transport import Transport
 from fedns.lab.comparison.federation_demo import Demo, prepare

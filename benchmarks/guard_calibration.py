@@ -27,9 +27,10 @@ import scipy.sparse
 import fedns
 from fedns.core.shards import Shards
 from fedns.federation.coordinator.cohort import NetworkedCohort
-from fedns.federation.coordinator.coordinate import train
 from fedns.federation.coordinator.link import Link
+from fedns.federation.coordinator.session import train
 from fedns.federation.coordinator.state import RunState
+from fedns.federation.coordinator.watching import Journal
 from fedns.federation.protocol.transport import Arrival, Transport
 from fedns.federation.site.permissions import Permissions
 from fedns.federation.site.service import SiteService
@@ -113,9 +114,10 @@ def honest_run(shards: Shards, loss: str, method: str, rounds: int, folder: Path
         if event == "refused":
             refusals.append(str(facts["reason"]).removeprefix("refuses: "))
 
-    state = RunState.open(spec, folder, resume=False)
+    state, journal = RunState.open(spec, folder, resume=False), Journal(names)
+    journal.event = note
     with contextlib.suppress(fedns.FednsError), np.errstate(all="ignore"):
-        train(algorithm_of(spec), NetworkedCohort(Link(Direct(services), state, log_event=note)), observers=[state])
+        train(algorithm_of(spec), NetworkedCohort(Link(Direct(services), state, journal)), observers=[state])
     if refusals and refusals[0].startswith("R4") and diverges(spec, shards):
         return "R4, diverges without a guard too"
     return refusals[0].partition(":")[0] if refusals else ""

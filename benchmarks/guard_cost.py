@@ -31,11 +31,11 @@ from fedns.core.messages.encoding import handler_named_in
 from fedns.core.shards import Shards
 from fedns.federation.config import EXPERIMENT_FILE, SITE_FILE, SiteConfig, read_experiment
 from fedns.federation.coordinator.cohort import NetworkedCohort
-from fedns.federation.coordinator.coordinate import coordinate, train
 from fedns.federation.coordinator.link import Link
-from fedns.federation.coordinator.session import Watcher
+from fedns.federation.coordinator.session import coordinate, train
 from fedns.federation.coordinator.state import RunState
 from fedns.federation.coordinator.supervised import open_transport
+from fedns.federation.coordinator.watching import Journal, Watcher
 from fedns.federation.processes import end_group, ended_by_sigterm
 from fedns.federation.protocol.packets import ANSWER, ASK, OPEN, Packet
 from fedns.federation.protocol.transport import Arrival, Transport
@@ -132,7 +132,7 @@ def one_run(shards: Shards, method: str, loss: str) -> tuple[list[str], NDArray[
     with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as name:
         both = Both(shards, Path(name))
         state = RunState.open(replace(spec, gradient_tol=None), Path(name), resume=False)
-        train(algorithm_of(spec), NetworkedCohort(Link(both, state)), observers=[])
+        train(algorithm_of(spec), NetworkedCohort(Link(both, state, Journal(SITES))), observers=[])
     return both.handlers, np.array(both.seconds)
 
 

@@ -31,9 +31,9 @@ import numpy as np
 from wire import Quality, Wire
 
 from fedns.federation.config import CREDENTIALS_FOLDER, EXPERIMENT_FILE, read_experiment
-from fedns.federation.coordinator.coordinate import coordinate
-from fedns.federation.coordinator.session import Watcher
+from fedns.federation.coordinator.session import coordinate
 from fedns.federation.coordinator.supervised import open_transport
+from fedns.federation.coordinator.watching import Watcher
 from fedns.federation.processes import ended_by_sigterm
 from fedns.federation.protocol.transport import Arrival, Transport
 from fedns.lab.comparison.federation_demo import Demo, _simulated, prepare, site_processes, start_site

@@ -24,9 +24,9 @@ from statistics import median
 from outages import descendants, engine_child
 
 from fedns.federation.config import CREDENTIALS_FOLDER, EXPERIMENT_FILE, SITE_FILE, engine_named, read_experiment
-from fedns.federation.coordinator.coordinate import coordinate
-from fedns.federation.coordinator.session import Watcher
+from fedns.federation.coordinator.session import coordinate
 from fedns.federation.coordinator.supervised import open_transport
+from fedns.federation.coordinator.watching import Watcher
 from fedns.federation.processes import ended_by_sigterm
 from fedns.federation.protocol.transport import Transport
 from fedns.lab.comparison.federation_demo import Demo, prepare, site_processes

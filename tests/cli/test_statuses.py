@@ -23,10 +23,10 @@ from fedns.core.errors import ConfigError
 from fedns.core.history import Record
 from fedns.core.termination import Ending
 from fedns.federation import doctor
-from fedns.federation.coordinator.coordinate import Result
 from fedns.federation.coordinator.influence import SiteInfluence
+from fedns.federation.coordinator.session import Result
 from fedns.federation.coordinator.state import DiskError
-from fedns.federation.coordinator.status import SiteStatus
+from fedns.federation.coordinator.watching import SiteStatus
 from fedns.federation.processes import EngineLost
 from fedns.federation.protocol.absence import FederationError, SiteRefuses
 from fedns.lab.comparison.federation_demo import Shown

@@ -28,9 +28,9 @@ from fedns.core.registry import Registry
 from fedns.core.shards import Shards
 from fedns.core.termination import Ending
 from fedns.federation import config, doctor, site_command
-from fedns.federation.coordinator.coordinate import Result
 from fedns.federation.coordinator.influence import SiteInfluence
-from fedns.federation.coordinator.status import SiteStatus
+from fedns.federation.coordinator.session import Result
+from fedns.federation.coordinator.watching import SiteStatus
 from fedns.federation.processes import free_port
 from fedns.federation.protocol.transport import Engine
 from fedns.federation.provision import init_federation

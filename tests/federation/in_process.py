@@ -15,9 +15,10 @@ import fedns
 from fedns.core.run import Evaluation
 from fedns.core.shards import Shards
 from fedns.federation.coordinator.cohort import NetworkedCohort
-from fedns.federation.coordinator.coordinate import train
 from fedns.federation.coordinator.link import Link
+from fedns.federation.coordinator.session import train
 from fedns.federation.coordinator.state import CHECKPOINT_FILE, RunState
+from fedns.federation.coordinator.watching import Journal
 from fedns.federation.protocol.transport import Arrival, Transport
 from fedns.federation.site.permissions import Permissions
 from fedns.federation.site.service import SiteService
@@ -85,6 +86,14 @@ def services(shards: Shards, folder: Path, permissions: Permissions | None = Non
     }
 
 
+class Events(Journal):
+    """A journal whose events go to a function."""
+
+    def __init__(self, sites, event=lambda event, **facts: None):
+        super().__init__(sites)
+        self.event = event
+
+
 class Federation:
     """A coordinator and its sites; every start is a new coordinator over the same sites' folders."""
 
@@ -97,7 +106,7 @@ class Federation:
     def start(self, *, resume: bool = False, gradient_tol: float | None = None, watched: bool = True) -> fedns.History:
         """watched: evaluate over the sites and write checkpoints, as a coordinator does; else every objective is 0."""
         self.state = RunState.open(replace(self.spec, gradient_tol=gradient_tol), self.folder, resume=resume)
-        self.cohort = NetworkedCohort(Link(self.transport, self.state, log_event=self.log_event))
+        self.cohort = NetworkedCohort(Link(self.transport, self.state, Events(self.spec.sites, self.log_event)))
         if not watched:
             self.cohort.evaluate = lambda w: Evaluation(0.0, 1.0)
         return train(algorithm_of(self.spec), self.cohort, observers=[self.state] if watched else [])

@@ -194,7 +194,7 @@ def test_a_site_whose_disk_is_full_is_away_until_there_is_room(absent, tmp_path,
     assert tried and spent(tmp_path / "full" / "site-1") == spent(tmp_path / "quiet" / "site-1")
     events = [(one["event"], one["site"], one.get("reason", "")) for one in troubled.events if "site" in one]
     assert ("away", "site-1", f"cannot answer now: {WORDS_OF_SITE}") in events and ("back", "site-1", "") in events
-    assert troubled.cohort.link.statuses[1].rejected == 0
+    assert troubled.cohort.link.journal.statuses[1].rejected == 0
 
 
 def over_sites(folder, policy=PATIENT, method="fednl"):

@@ -21,7 +21,7 @@ import fedns
 from fedns.core.errors import MessageError
 from fedns.core.messages import CODED, WIRE_PRECISIONS, Message, wire_dtype
 from fedns.core.messages.encoding import Envelope, decode, encode, handler_named_in, header
-from fedns.federation.coordinator import plausibility
+from fedns.federation.coordinator.replies import refuse_huge
 from fedns.federation.protocol.packets import ANSWER, ASK, OPEN, REFUSAL, Packet
 from fedns.federation.site.memory import RunMemory
 from fedns.federation.site.service import SiteService
@@ -202,7 +202,7 @@ def is_accepted(kind, raw, known):
     assert_sound(kind, message, known)
     assert 0 <= envelope.round < 2**32 and 0 <= envelope.client < 2**32
     try:
-        plausibility.refuse_huge(message)
+        refuse_huge(message)
         message.check()
     except MessageError:
         return False

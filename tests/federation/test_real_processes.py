@@ -18,7 +18,9 @@ from tests.processes import PATIENCE_SECONDS, family_of, start, wait_until
 
 from fedns.core.history import History
 from fedns.federation.config import EXPERIMENT_FILE, SITE_FILE, read_experiment
-from fedns.federation.coordinator.coordinate import Watcher, coordinate, open_transport
+from fedns.federation.coordinator.session import coordinate
+from fedns.federation.coordinator.supervised import open_transport
+from fedns.federation.coordinator.watching import Watcher
 from fedns.federation.processes import free_port
 from fedns.lab.comparison.federation_demo import Demo, _simulated, prepare, run_demo, site_processes, start_site
 from fedns.runs.policy import Policy

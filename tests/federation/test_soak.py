@@ -8,7 +8,9 @@ from tests.federation.test_real_processes import engine_child
 from tests.processes import PATIENCE_SECONDS
 
 from fedns.federation.config import EXPERIMENT_FILE, SITE_FILE, read_experiment
-from fedns.federation.coordinator.coordinate import Watcher, coordinate, open_transport
+from fedns.federation.coordinator.session import coordinate
+from fedns.federation.coordinator.supervised import open_transport
+from fedns.federation.coordinator.watching import Watcher
 from fedns.lab.comparison.federation_demo import Demo, prepare, site_processes
 from fedns.runs.policy import Policy
 

@@ -12,9 +12,9 @@ import pytest
 import fedns
 from fedns.core.history import Record
 from fedns.core.termination import Ending
-from fedns.federation.coordinator.coordinate import Result
 from fedns.federation.coordinator.influence import SiteInfluence
-from fedns.federation.coordinator.status import SiteStatus
+from fedns.federation.coordinator.session import Result
+from fedns.federation.coordinator.watching import SiteStatus
 from fedns.lab.comparison.compare import Comparison
 from fedns.lab.comparison.report import render
 from fedns.lab.comparison.results import LedgerLine, Run

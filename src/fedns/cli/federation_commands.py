@@ -11,11 +11,10 @@ from rich.console import Console
 from fedns.core.errors import ConfigError
 from fedns.core.termination import Ending
 from fedns.federation.config import EXPERIMENT_FILE, read_experiment
-from fedns.federation.coordinator.coordinate import coordinate
-from fedns.federation.coordinator.metrics import serve_metrics
-from fedns.federation.coordinator.session import Watcher
+from fedns.federation.coordinator.session import coordinate
 from fedns.federation.coordinator.state import needing_disk
 from fedns.federation.coordinator.supervised import open_transport
+from fedns.federation.coordinator.watching import Watcher, serve_metrics
 from fedns.federation.processes import ended_by_sigterm
 from fedns.federation.protocol.transport import Transport
 from fedns.lab.comparison.federation_demo import Demo, Shown, run_demo

@@ -11,8 +11,7 @@ from pathlib import Path
 from fedns.core.files import write_whole
 from fedns.core.history import History
 from fedns.core.numbers import bytes_text
-from fedns.federation.coordinator.coordinate import COEFFICIENTS_FILE, REPORT_FILE, Result
-from fedns.federation.coordinator.session import LEDGER_FILE, LOG_FILE
+from fedns.federation.coordinator.session import COEFFICIENTS_FILE, LEDGER_FILE, LOG_FILE, REPORT_FILE, Result
 from fedns.reports.charts import Chart, Line, Scale
 from fedns.reports.influence_part import apart_sentence, deciding_sentence, influence_table, write_left_out
 from fedns.reports.interactive import figure_html

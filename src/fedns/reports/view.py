@@ -14,8 +14,7 @@ from rich.text import Text
 
 from fedns.core.history import History, Record
 from fedns.core.numbers import bytes_text
-from fedns.federation.coordinator.session import Watcher
-from fedns.federation.coordinator.status import SiteStatus
+from fedns.federation.coordinator.watching import SiteStatus, Watcher
 from fedns.reports.terminal import say, text_table
 
 FIRST_WORD_SECONDS, LONGEST_SILENCE_SECONDS = 5.0, 60.0  # of waiting for a site without a terminal

@@ -13,8 +13,9 @@ import numpy as np
 from fedns.core.errors import ConfigError
 from fedns.core.files import write_whole
 from fedns.federation.coordinator.cohort import NetworkedCohort
-from fedns.federation.coordinator.session import FILES, LEDGER_FILE, RunOverSites, Watcher, opened
+from fedns.federation.coordinator.session import FILES, LEDGER_FILE, RunOverSites, opened
 from fedns.federation.coordinator.state import CHECKPOINT_FILE, RunState, checkpoint_in
+from fedns.federation.coordinator.watching import Watcher
 from fedns.federation.protocol.absence import FederationError, SitesLost
 from fedns.federation.protocol.transport import Transport
 from fedns.models.losses import Squared

@@ -14,10 +14,10 @@ from fedns.core.errors import ConfigError
 from fedns.core.history import History
 from fedns.federation.config import EXPERIMENT_FILE, read_experiment
 from fedns.federation.coordinator.cohort import NetworkedCohort
-from fedns.federation.coordinator.coordinate import coordinate
-from fedns.federation.coordinator.session import FILES, Watcher, opened
+from fedns.federation.coordinator.session import FILES, coordinate, opened
 from fedns.federation.coordinator.state import RunState
 from fedns.federation.coordinator.supervised import open_transport
+from fedns.federation.coordinator.watching import Watcher
 from fedns.federation.protocol.absence import FederationError
 from fedns.federation.protocol.transport import Transport
 from fedns.reports.run_page import write_report

@@ -163,7 +163,7 @@ def test_a_bad_reply_is_rejected_and_the_others_go_on(name, tmp_path):
     there = lying(federation(tmp_path), Curvature, lie)
     history = assert_goes_on(there, sentence)
     assert [r.diagnostics.get("sites_present", 3.0) for r in history.records[1:]] == [3.0, 2.0, 2.0]
-    assert there.cohort.link.statuses[1].rejected == 2  # once in each of the rounds 2 and 3
+    assert there.cohort.link.journal.statuses[1].rejected == 2  # once in each of the rounds 2 and 3
 
 
 @pytest.mark.parametrize("name", CURVATURE_LIES)

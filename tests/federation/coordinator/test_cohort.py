@@ -111,5 +111,5 @@ def test_bytes_are_those_that_travelled_also_while_a_site_is_away(method, absent
     assert history.downlink_bytes[-1] == scales.total(1, 2) and scales.total(2) > 0
     assert history.uplink_bytes[-1] == scales.total(3) - sum(scales.exchanges[number][3] for number in scales.lost)
     assert bool(scales.lost) == (absent == "renormalise" or method == "fednl")
-    counted = {s.name: [s.downlink_bytes, s.uplink_bytes] for s in there.cohort.link.statuses}
+    counted = {s.name: [s.downlink_bytes, s.uplink_bytes] for s in there.cohort.link.journal.statuses}
     assert counted == scales.by_site

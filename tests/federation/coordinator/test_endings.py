@@ -13,7 +13,7 @@ from tests.federation.in_process import OPEN_HANDED, Federation, ends_with, run_
 from fedns.core.messages import WIRE_PRECISIONS
 from fedns.core.messages.encoding import Envelope, encode
 from fedns.core.termination import Ending
-from fedns.federation.coordinator.coordinate import coordinate
+from fedns.federation.coordinator.session import coordinate
 from fedns.federation.processes import EngineError, EngineLost
 from fedns.federation.protocol.packets import ASK, OPEN, OVERFLOW, Packet
 from fedns.federation.site.permissions import Permissions

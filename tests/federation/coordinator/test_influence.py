@@ -21,7 +21,7 @@ from fedns.core.messages import Discloses
 from fedns.core.messages.encoding import decode, encode
 from fedns.core.shards import Shards
 from fedns.federation.coordinator.influence import FinalAnswers, geometric_median, influences
-from fedns.federation.coordinator.robust import RULES, combined, trimmed_mean
+from fedns.federation.coordinator.replies import RULES, combined, trimmed_mean
 from fedns.federation.protocol.absence import FederationError
 from fedns.federation.protocol.packets import ANSWER, Packet
 from fedns.models.evaluation import evaluate_locally

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from tests.conftest import make_shards
-from tests.federation.in_process import Federation, run_of
+from tests.federation.in_process import Events, Federation, run_of
 
 from fedns.core.errors import MessageError
 from fedns.federation.coordinator import cohort, link
@@ -53,7 +53,11 @@ def federation(folder, policy=PATIENT, method="fednewton", **changes):
 
 def link_of(there):
     """The link alone, of a run that begins."""
-    return Link(there.transport, RunState.open(there.spec, there.folder, resume=False), log_event=there.log_event)
+    return Link(
+        there.transport,
+        RunState.open(there.spec, there.folder, resume=False),
+        Events(there.spec.sites, there.log_event),
+    )
 
 
 def troubles(there, site="site-1"):
@@ -75,7 +79,7 @@ def test_what_each_site_did_is_counted(tmp_path, clock):
 
     there.transport.exchange = exchange
     there.start()
-    for number, status in enumerate(reversed(there.cohort.link.statuses)):  # which is how they answer
+    for number, status in enumerate(reversed(there.cohort.link.journal.statuses)):  # which is how they answer
         down, up, count = bodies[status.name]
         assert (status.downlink_bytes, status.uplink_bytes, status.answers) == (down, up, count)
         assert status.envelope_bytes == count * (10 + number + 2 * HEAD)
@@ -89,7 +93,7 @@ def test_a_site_that_is_asked_again_and_again_has_been_asked_since_the_first_tim
     opened, seen = link_of(there), []
 
     def before(site, exchange):
-        status = opened.statuses[1]
+        status = opened.journal.statuses[1]
         if site == "site-1":
             seen.append((status.state, status.asked, status.heard))
         return too_late(4.0) if site == "site-1" and len(seen) < 4 else ""
@@ -97,7 +101,7 @@ def test_a_site_that_is_asked_again_and_again_has_been_asked_since_the_first_tim
     there.transport.before = before
     opened.open()
     assert seen == [("asked", 1e9 + 1000.0, 0.0)] * 4 and clock.pauses == 3
-    status = opened.statuses[1]
+    status = opened.journal.statuses[1]
     assert (status.state, status.asked, status.heard) == ("answered", 0.0, 1e9 + clock.now)
 
 
@@ -177,7 +181,7 @@ def test_what_a_site_says_decides_how_it_is_shown(kind, state, rejected, error, 
     with pytest.raises(error, match="site 'site-1': ") as raised:
         opened.open()
     assert type(raised.value) is error
-    status = opened.statuses[1]
+    status = opened.journal.statuses[1]
     assert (status.state, status.rejected, status.answers) == (state, rejected, 0) and status.heard
     words = {REFUSAL: "refuses: a reason", UNABLE: "cannot answer now: a reason", OVERFLOW: "a reason"}
     assert status.detail == words.get(kind, status.detail) and troubles(there) == [(state, status.detail)]
@@ -239,7 +243,7 @@ def test_a_stranger_and_a_second_word_change_nothing(tmp_path, clock):
 
     there.transport.exchange = exchange
     there.start()
-    assert all(status.state == "answered" for status in there.cohort.link.statuses)
+    assert all(status.state == "answered" for status in there.cohort.link.journal.statuses)
     odd = [e["site"] for e in there.events if e["event"] == "rejected"]
     assert odd.count("stranger") == len(odd) / 2 == 3 * there.transport.exchanges
 
@@ -293,4 +297,4 @@ def test_replies_that_cannot_be_true_beside_the_others_are_taken_out(tmp_path):
     for lie in (np.zeros(5), np.full(13, 1e12)):
         replies = {0: LossesAlong(np.ones(13)), 1: LossesAlong(lie), 2: LossesAlong(np.ones(13))}
         assert list(opened._compared(replies)) == [1] and sorted(replies) == [0, 2]
-    assert (opened.statuses[1].state, opened.statuses[1].rejected) == ("rejected", 2)
+    assert (opened.journal.statuses[1].state, opened.journal.statuses[1].rejected) == ("rejected", 2)

@@ -33,7 +33,7 @@ def test_a_site_that_replaces_rare_levels_says_so(rule, columns, tmp_path):
     permissions = Permissions(rare_levels=rule, job_seed=True)
     federation = Federation(with_a_rare_level(), tmp_path, run_of("fednewton", 2, rounds=1), permissions=permissions)
     federation.start()
-    first, second = federation.cohort.link.statuses
+    first, second = federation.cohort.link.journal.statuses
     assert (first.blanked_columns, second.blanked_columns) == (columns, 0)
     assert ("not quite the pooled one" in first.note) == bool(columns) and second.note == ""
     assert [event["site"] for event in federation.events if event["event"] == "blanked"] == ["site-0"] * columns
@@ -76,7 +76,7 @@ def relabelled(federation, version):
 def test_versions_are_exchanged_recorded_and_refused_at_once(tmp_path, monkeypatch):
     federation = Federation(make_shards(sizes=(150, 150)), tmp_path / "a", run_of("fednewton", 2, rounds=1), PATIENT)
     federation.start()
-    assert all(f"fedns {fedns.__version__}, Python 3." in status.runs for status in federation.cohort.link.statuses)
+    assert all(f"fedns {fedns.__version__}, Python 3." in status.runs for status in federation.cohort.link.journal.statuses)
     assert [event["site"] for event in federation.events if event["event"] == "joined"] == ["site-1", "site-0"]
     opened = json.loads((tmp_path / "a" / "site-0" / "ledger.jsonl").read_text().splitlines()[0])
     assert opened["purpose"] == f"opens a run, fedns {fedns.__version__}"
@@ -106,4 +106,6 @@ def test_sites_that_come_late_are_waited_for_and_no_trouble(tmp_path, monkeypatc
     waiting = [event for event in federation.events if event["event"] == "waiting"]
     assert len(waiting) == 2 and "away" not in {event["event"] for event in federation.events}
     openings = len(opening.opening(federation.spec))
-    assert openings < federation.cohort.link.statuses[0].downlink_bytes < 10 * openings  # one of them arrived, not twenty
+    assert (
+        openings < federation.cohort.link.journal.statuses[0].downlink_bytes < 10 * openings
+    )  # one of them arrived, not twenty

@@ -21,8 +21,8 @@ from fedns.core.run import Evaluation
 from fedns.core.termination import Ending
 from fedns.federation.coordinator import cohort as networked
 from fedns.federation.coordinator import link
-from fedns.federation.coordinator.coordinate import Result
-from fedns.federation.coordinator.status import SiteStatus
+from fedns.federation.coordinator.session import Result
+from fedns.federation.coordinator.watching import SiteStatus
 from fedns.federation.protocol.absence import FederationError
 from fedns.models.evaluation import EvaluationPoint, evaluate_locally
 from fedns.reports.run_page import write_report

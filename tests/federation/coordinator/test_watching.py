@@ -11,8 +11,7 @@ from rich.console import Console
 from fedns.core.history import History, Record
 from fedns.core.termination import Ending
 from fedns.federation.coordinator import link
-from fedns.federation.coordinator.metrics import Metrics, serve_metrics
-from fedns.federation.coordinator.status import SiteStatus
+from fedns.federation.coordinator.watching import Metrics, SiteStatus, serve_metrics
 from fedns.reports.view import LineView, LiveView, view_on
 
 STATUSES = [

@@ -12,7 +12,8 @@ import fedns
 from fedns.core.errors import ConfigError
 from fedns.core.registry import Registry
 from fedns.federation import config
-from fedns.federation.coordinator.coordinate import coordinate, open_transport
+from fedns.federation.coordinator.session import coordinate
+from fedns.federation.coordinator.supervised import open_transport
 from fedns.federation.protocol.transport import Engine
 from fedns.federation.provision import init_federation
 from fedns.federation.site_command import run_site

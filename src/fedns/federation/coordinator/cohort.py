@@ -17,10 +17,9 @@ from fedns.core.errors import NonFiniteError
 from fedns.core.messages import Message, as_batch, nothing_changed
 from fedns.core.messages.ledger import Meter
 from fedns.core.run import Evaluation
-from fedns.federation.coordinator.evidence import Evidence
-from fedns.federation.coordinator.influence import SiteInfluence
+from fedns.federation.coordinator.influence import Evidence, SiteInfluence
 from fedns.federation.coordinator.link import PAUSE_SECONDS, Link
-from fedns.federation.coordinator.robust import combined
+from fedns.federation.coordinator.replies import combined
 from fedns.federation.protocol.absence import FederationError, SitesLost
 from fedns.models.evaluation import evaluate
 
@@ -106,7 +105,7 @@ class NetworkedCohort(Cohort):
                 outcome = round(self._without(excluded))
             except SitesLost as lost:
                 excluded |= set(lost.reasons) if lost.exclude else set()
-                link.log_event("round_lost", round=self.session.round, reasons=list(lost.reasons.values()))
+                link.journal.event("round_lost", round=self.session.round, reasons=list(lost.reasons.values()))
                 if self.num_clients - len(state.away) < link.policy.quorum or link.policy.absent == "wait":
                     self._wait(deadline, lost)
                     state.away, excluded = set(), set()

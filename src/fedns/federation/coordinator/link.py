@@ -16,9 +16,9 @@ from fedns.core.clients import Handler, messages_of
 from fedns.core.errors import MessageError, NonFiniteError
 from fedns.core.messages import Message
 from fedns.core.messages.encoding import decode
-from fedns.federation.coordinator import plausibility
+from fedns.federation.coordinator.replies import compare, misfits, refuse_huge
 from fedns.federation.coordinator.state import RunState
-from fedns.federation.coordinator.status import SiteStatus
+from fedns.federation.coordinator.watching import Journal
 from fedns.federation.protocol.absence import FederationError, SiteRefuses
 from fedns.federation.protocol.opening import BUDGET_LEVELS, opening, read_introduction
 from fedns.federation.protocol.packets import ANSWER, ASK, KINDS, OPEN, OVERFLOW, REFUSAL, UNABLE, Packet, VersionError
@@ -39,14 +39,9 @@ class Link:
 
     transport: Transport
     state: RunState
-    log_event: Callable[..., None] = lambda event, **fields: None  # one structured line per event
-    ledger: Callable[..., None] = lambda **fields: None  # one line per message that was admitted
+    journal: Journal
     last: dict[tuple[str, int], Message] = field(default_factory=dict)  # replies to fall back on later
-    statuses: list[SiteStatus] = field(default_factory=list)
     _logged: dict[int, tuple[str, float]] = field(default_factory=dict)  # by client: its last trouble, and when
-
-    def __post_init__(self) -> None:
-        self.statuses = self.statuses or [SiteStatus(name) for name in self.sites]
 
     @property
     def sites(self) -> tuple[str, ...]:
@@ -63,7 +58,7 @@ class Link:
         _, reasons = self._exchange(OPEN, body, everyone, partial(self._opened, len(body)), patient=True)
         if reasons:
             raise FederationError(f"the run cannot start: {'; '.join(reasons.values())}")
-        self.log_event("opened", sites=list(self.sites))
+        self.journal.event("opened", sites=list(self.sites))
 
     def _opened(self, length: int, client: int, body: bytes) -> None:
         """What a site says when a run is opened: its versions, and in how many columns it replaces rare levels."""
@@ -82,17 +77,17 @@ class Link:
             or type(enough) is not bool
         ):
             raise MessageError("what it said when the run was opened cannot be read")
-        status, name = self.statuses[client], self.sites[client]
+        status, name = self.journal.statuses[client], self.sites[client]
         status.blanked_columns, status.runs = columns, read_introduction(told.get("runs"))
         status.budget_spent, status.budget_is_enough = spent, enough
-        self.log_event("joined", site=name, runs=status.runs)
+        self.journal.event("joined", site=name, runs=status.runs)
         opened = {"site": name, "round": 0, "exchange": self.state.exchange, "purpose": "opens a run", "kind": "Opening"}
-        self.ledger(**opened, direction="downlink", fields=[], bytes=length, runs=status.runs)
+        self.journal.message(**opened, direction="downlink", fields=[], bytes=length, runs=status.runs)
         if status.budget_note:
-            self.log_event("budget", site=name, reason=status.budget_note)
+            self.journal.event("budget", site=name, reason=status.budget_note)
             log.warning("%s", status.budget_note)
         if columns:
-            self.log_event("blanked", site=self.sites[client], reason=self.statuses[client].note)
+            self.journal.event("blanked", site=self.sites[client], reason=self.journal.statuses[client].note)
 
     def ask(
         self, handler: Handler, frame: bytes, clients: Iterable[int], round: int
@@ -106,7 +101,7 @@ class Link:
             message, envelope = decode(expected, body, known, self.policy.largest_bytes)
             if (envelope.round, envelope.client) != (round, client):
                 raise MessageError(f"a reply for round {envelope.round} of site {envelope.client} came in round {round}")
-            plausibility.refuse_huge(message)
+            refuse_huge(message)
             message.check()
             self._enter(handler, client, round, frame, body, message)
             return message
@@ -115,16 +110,18 @@ class Link:
         replies, reasons = self._exchange(ASK, frame, clients, admit, patient=patient, compared=True)
         if expected.fallback == "last" and self.policy.absent == "reuse":
             self.last |= {(handler.__name__, client): reply for client, reply in replies.items()}
-        self.log_event("exchange", round=round, handler=handler.__name__, answered=len(replies), missing=len(reasons))
+        self.journal.event("exchange", round=round, handler=handler.__name__, answered=len(replies), missing=len(reasons))
         return replies, reasons
 
     def _enter(self, handler: Handler, client: int, round: int, frame: bytes, body: bytes, reply: Message) -> None:
         """A request and its answer in the ledger."""
         shared = {"site": self.sites[client], "round": round, "exchange": self.state.exchange, "purpose": handler.__name__}
         request = messages_of(handler)[0]
-        self.ledger(**shared, direction="downlink", kind=request.kind, fields=list(request.specs()), bytes=len(frame))
+        self.journal.message(
+            **shared, direction="downlink", kind=request.kind, fields=list(request.specs()), bytes=len(frame)
+        )
         shapes = {name: list(np.shape(getattr(reply, name))) for name in reply.specs()}
-        self.ledger(**shared, direction="uplink", kind=reply.kind, fields=shapes, bytes=len(body))
+        self.journal.message(**shared, direction="uplink", kind=reply.kind, fields=shapes, bytes=len(body))
 
     def _exchange(
         self,
@@ -173,7 +170,7 @@ class Link:
         for name, client in numbers.items():
             packet = Packet(kind, state.run, state.epoch, state.exchange, client, state.committed_rounds[client], body)
             frames[name] = packet.encode()
-            status = self.statuses[client]
+            status = self.journal.statuses[client]
             status.state, status.asked = "asked", status.asked or time.time()
         reasons = {client: f"site '{name}' did not answer" for name, client in numbers.items()}
         heard: set[int] = set()
@@ -181,10 +178,10 @@ class Link:
         for arrival in self.transport.exchange(frames, self.policy.timeout_seconds):
             client = numbers.get(arrival.site, -1)
             if client < 0 or client in heard:
-                self.log_event("rejected", site=arrival.site, reason="an answer that nobody asked for, or a second one")
+                self.journal.event("rejected", site=arrival.site, reason="an answer that nobody asked for, or a second one")
                 continue
             heard.add(client)
-            status = self.statuses[client]
+            status = self.journal.statuses[client]
             status.seconds = time.monotonic() - started
             if not arrival.failure:
                 status.heard, status.asked = time.time(), 0.0
@@ -206,12 +203,12 @@ class Link:
             del reasons[client]
             status.state, status.detail, status.answers = "answered", "", status.answers + 1
             if self._logged.pop(client, None):
-                self.log_event("back", site=arrival.site)
+                self.journal.event("back", site=arrival.site)
             status.uplink_bytes += len(arrival.payload) - len(frames[arrival.site]) + len(body)
             status.envelope_bytes += arrival.envelope_bytes + 2 * (len(frames[arrival.site]) - len(body))
         for client, reason in reasons.items():
-            if self.statuses[client].state == "asked":
-                self.statuses[client].state, self.statuses[client].detail = "away", reason
+            if self.journal.statuses[client].state == "asked":
+                self.journal.statuses[client].state, self.journal.statuses[client].detail = "away", reason
         return reasons
 
     def _body(self, arrival: Arrival, client: int) -> bytes:
@@ -242,31 +239,31 @@ class Link:
 
     def _log_trouble(self, client: int, reason: str) -> None:
         """A line for a new trouble of a site, and one a minute for as long as it stays; none was there to lose at first."""
-        status = self.statuses[client]
+        status = self.journal.statuses[client]
         event = status.state if status.heard else "waiting"
         last, when = self._logged.get(client, ("", 0.0))
         if last != f"{event}: {reason}" or time.monotonic() - when > REPEATED_SECONDS:
             self._logged[client] = (f"{event}: {reason}", time.monotonic())
-            self.log_event(event, site=status.name, reason=reason)
+            self.journal.event(event, site=status.name, reason=reason)
 
     def _compared(self, accepted: dict[int, Any]) -> dict[int, MessageError]:
         """Take out replies that cannot be true beside the others; report those that are merely strange."""
         reasons = {}
-        for client, misfit in plausibility.misfits(accepted).items():
+        for client, misfit in misfits(accepted).items():
             del accepted[client]
             reasons[client] = self._reject(client, misfit)
-        for oddity in plausibility.compare(accepted):
+        for oddity in compare(accepted):
             if not oddity.impossible:
-                self.log_event("suspicious", site=self.sites[oddity.client], reason=str(oddity))
+                self.journal.event("suspicious", site=self.sites[oddity.client], reason=str(oddity))
             elif accepted.pop(oddity.client, None) is not None:
                 reasons[oddity.client] = self._reject(oddity.client, str(oddity))
         return reasons
 
     def _reject(self, client: int, why: str) -> MessageError:
         """Note that an answer was taken out again, and why."""
-        status = self.statuses[client]
+        status = self.journal.statuses[client]
         status.state, status.detail, status.rejected = "rejected", why, status.rejected + 1
-        self.log_event("rejected", site=status.name, reason=why)
+        self.journal.event("rejected", site=status.name, reason=why)
         return MessageError(why)
 
 

@@ -7,37 +7,37 @@ import logging
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fedns.core.algorithm import Algorithm
 from fedns.core.files import append_line, write_whole
-from fedns.core.history import Observer, Record
+from fedns.core.history import History, Observer, Record
+from fedns.core.run import Stop, run
+from fedns.core.types import FloatArray
 from fedns.federation.coordinator.cohort import NetworkedCohort
-from fedns.federation.coordinator.influence import SiteInfluence
+from fedns.federation.coordinator.influence import LEFT_OUT_FILE, SiteInfluence
 from fedns.federation.coordinator.link import Link
 from fedns.federation.coordinator.state import CHECKPOINT_FILE, EPOCH_FILE, RunState, needing_disk
-from fedns.federation.coordinator.status import SiteStatus
+from fedns.federation.coordinator.watching import Journal, SiteStatus, Watcher
+from fedns.federation.processes import EngineLost
+from fedns.federation.protocol.absence import FederationError
 from fedns.federation.protocol.transport import Transport
-from fedns.numerics.linalg import FloatArray, single_threaded_blas
-from fedns.runs.builder import caution, caution_of_size
+from fedns.numerics.linalg import single_threaded_blas
+from fedns.runs.builder import algorithm_of, caution, caution_of_size
+from fedns.runs.results import Results
+from fedns.runs.spec import Spec
 
 LOG_FILE, LEDGER_FILE, ROUNDS_FILE, SITES_FILE = "log.jsonl", "ledger.jsonl", "rounds.jsonl", "sites.json"
 FILES = (LOG_FILE, LEDGER_FILE, ROUNDS_FILE, SITES_FILE, CHECKPOINT_FILE, EPOCH_FILE)  # of every run, in its folder
+HISTORY_FILE, REPORT_FILE, COEFFICIENTS_FILE = "history.jsonl", "report.html", "coefficients.csv"
 log = logging.getLogger("fedns.coordinator")
 
 
-class Watcher(Observer):
-    """An observer that also gets to see how the sites are doing, before the first of them is asked."""
-
-    statuses: Sequence[SiteStatus] = ()  # updated in place while the run goes on
-
-    def on_start(self, statuses: Sequence[SiteStatus]) -> None:
-        self.statuses = statuses
-
-
-class RunOverSites(Observer):
+class RunOverSites(Journal, Observer):
     """A run while it is under way. Every event, message and round becomes a line of a file the moment it happens.
 
     method: what the lines of rounds call it. resumed: go on with the files that are there, but for rounds: those that the
@@ -45,11 +45,11 @@ class RunOverSites(Observer):
     """
 
     def __init__(self, folder: Path, sites: Sequence[str], method: str, transport: Transport, *, resumed: bool) -> None:
+        super().__init__(sites)
         folder.mkdir(parents=True, exist_ok=True)
         self._folder, self._method, self._transport = folder, method, transport
         for name in (ROUNDS_FILE,) if resumed else (ROUNDS_FILE, LOG_FILE, LEDGER_FILE):
             (folder / name).write_bytes(b"")
-        self.statuses = [SiteStatus(name) for name in sites]
         if resumed and (folder / SITES_FILE).exists():
             earlier = json.loads((folder / SITES_FILE).read_text(encoding="utf-8"))
             self.statuses = [SiteStatus(**values) for values in earlier]
@@ -68,8 +68,7 @@ class RunOverSites(Observer):
         """The sites of this state, registered unless they were when it was saved."""
         for record in state.records:
             self.on_round(record, None)
-        link = Link(self._transport, state, log_event=self.event, ledger=self.message, statuses=self.statuses)
-        return NetworkedCohort(link)
+        return NetworkedCohort(Link(self._transport, state, self))
 
     def caution(self, algorithm: Algorithm, cohort: NetworkedCohort) -> None:
         """Say what to know before the first round of this method."""
@@ -114,6 +113,66 @@ def opened(
                 session.save_statuses()
             raise
         session.save_statuses()
+
+
+@dataclass(frozen=True)
+class Result:
+    """A run that has ended: its history, what is known of the sites, and what each did to the model."""
+
+    history: History
+    statuses: list[SiteStatus]
+    influences: list[SiteInfluence] = field(default_factory=list)
+
+    @property
+    def caveats(self) -> list[str]:
+        """Why this is not the answer that all rows in one place would give."""
+        return [status.note for status in self.statuses if status.note]
+
+    @property
+    def deciding(self) -> list[SiteInfluence]:
+        """The sites, if any, that decide the model."""
+        return [site for site in self.influences if site.named]
+
+
+def coordinate(spec: Spec, transport: Transport, *, resume: bool = False, watchers: Sequence[Watcher] = ()) -> Result:
+    """Run the experiment over this transport; after every round its state is on disk, and `resume` goes on from there."""
+    folder, algorithm = spec.folder, algorithm_of(spec)
+    state = RunState.open(spec, folder, resume=resume)
+    if not resume:  # also what is written at the end: better refused now
+        Results(folder, "run over sites").claim([*FILES, HISTORY_FILE, REPORT_FILE, COEFFICIENTS_FILE, LEFT_OUT_FILE])
+    with opened(folder, spec.sites, spec.method, transport, resume=resume, watchers=watchers) as session:
+        cohort = session.cohort(state)
+        session.caution(algorithm, cohort)
+        try:
+            history = train(algorithm, cohort, observers=[state, session, *watchers])
+        except (FederationError, EngineLost) as error:
+            if state.method_state is None:  # not even the start was reached: there is nothing to report on
+                raise
+            history = _cut_short(algorithm, state, error)
+        influences = session.ended(cohort, history.coefficients, history.stop_reason, converged=history.converged)
+        history.save(folder / HISTORY_FILE)
+    return Result(history, session.statuses, influences)
+
+
+def _cut_short(algorithm: Algorithm, state: RunState, error: FederationError | EngineLost) -> History:
+    """The run up to its last whole round, which is where --resume goes on."""
+    coefficients = np.array(state.method_state.coefficients)  # type: ignore[union-attr]
+    reason = f"{error.ending.label} after round {state.records[-1].round}: {error}"
+    return History(algorithm.name, state.records, coefficients, error.ending, reason, list(state.session.meter.ledger))
+
+
+def train(algorithm: Algorithm, cohort: NetworkedCohort, observers: Sequence[Observer]) -> History:
+    """The rounds, from where the cohort's state stands to the end."""
+    state = cohort.state
+    return run(
+        algorithm,
+        state.session.problem,
+        cohort,
+        stop=Stop(state.spec.rounds, gradient_norm=state.spec.gradient_tol),
+        evaluate=cohort.evaluate,
+        observers=observers,
+        resume=state.progress,
+    )
 
 
 def _now() -> str:

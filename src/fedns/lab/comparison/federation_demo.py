@@ -18,9 +18,9 @@ from fedns.core.errors import ConfigError
 from fedns.core.history import History
 from fedns.core.shards import Shards
 from fedns.federation.config import EXPERIMENT_FILE, SITE_FILE, engine_named, read_experiment
-from fedns.federation.coordinator.coordinate import Result, coordinate
-from fedns.federation.coordinator.session import Watcher
+from fedns.federation.coordinator.session import Result, coordinate
 from fedns.federation.coordinator.supervised import open_transport
+from fedns.federation.coordinator.watching import Watcher
 from fedns.federation.processes import end_group, ended_by_sigterm, free_port
 from fedns.federation.provision import AUTHORITY_FOLDER, README_FILE, init_federation
 from fedns.lab.data.datasets import load

@@ -1,15 +1,20 @@
-"""Checking replies against each other: what no single message can tell."""
+"""Replies beside each other: which cannot be true, and gradients put together so that one site cannot turn them at will.
+
+What the rules for gradients cost is in docs/deployment.md.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedns.core.errors import NonFiniteError
-from fedns.core.messages import Message
+from fedns.core.errors import ConfigError, NonFiniteError
+from fedns.core.messages import Discloses, Message
+from fedns.core.types import FloatArray
+from fedns.federation.coordinator.influence import geometric_median
 
 LARGEST_NUMBER = 1e100  # squares of more than this overflow in the sums that follow
 SUSPICIOUS, IMPOSSIBLE = 1e3, 1e8  # times the median of all sites
@@ -80,3 +85,37 @@ def compare(replies: Mapping[int, Message]) -> list[Oddity]:
 def _norm(values: object) -> float:
     array = np.asarray(values, dtype=np.float64)
     return float(np.sqrt(np.mean(array * array))) if array.size else 0.0
+
+
+def trimmed_mean(points: FloatArray) -> FloatArray:
+    """The mean of every coordinate without a fifth of the sites, and at least one, at each end."""
+    cut = max(1, len(points) // 5)
+    ordered = np.sort(points, axis=0)
+    middle: FloatArray = ordered[cut : len(points) - cut].mean(axis=0)
+    return middle
+
+
+RULES: dict[str, Callable[[FloatArray], FloatArray]] = {
+    "median": lambda points: np.median(points, axis=0),
+    "trimmed": trimmed_mean,
+    "geometric": geometric_median,
+}
+
+
+def combined(rule: str, replies: Mapping[int, Message]) -> dict[int, Message]:
+    """The replies, each with the sites' common gradient in place of its own, so that every sum of them is that one."""
+    if rule == "mean" or not replies:
+        return dict(replies)
+    specs = next(iter(replies.values())).specs()
+    if any(spec.discloses is Discloses.DIRECTION for spec in specs.values()):
+        raise ConfigError(f"aggregate = '{rule}' needs a method whose sites send gradients; choose another, or 'mean'")
+    names = [name for name, spec in specs.items() if spec.discloses is Discloses.GRADIENT]
+    if not names:
+        return dict(replies)
+    if len(replies) < 3:
+        raise ConfigError(f"aggregate = '{rule}' needs three sites or more, {len(replies)} answered")
+    common = {}
+    for name in names:
+        points = np.array([np.asarray(getattr(reply, name), dtype=np.float64) for reply in replies.values()])
+        common[name] = RULES[rule](points)
+    return {client: replace(reply, **common) for client, reply in replies.items()}  # type: ignore[type-var]
