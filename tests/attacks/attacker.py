@@ -24,7 +24,7 @@ from fedns.methods.curvature import Model
 from fedns.methods.newton import Curvature
 from fedns.models.evaluation import EvaluationPoint, LocalEvaluation, evaluate_locally
 from fedns.models.problem import Problem
-from fedns.numerics.linalg import unpack_symmetric
+from fedns.numerics.linalg import symmetric_of
 from fedns.runs.builder import at_site
 from fedns.runs.spec import Spec
 
@@ -79,7 +79,7 @@ class Attacker:
     def curvature(self, w: np.ndarray, round: int = 1) -> tuple[np.ndarray, np.ndarray]:
         """FedNewton's gradient and Hessian."""
         found: Curvature = self.ask("curvature", Model(w), round)
-        return found.gradient, unpack_symmetric(found.packed_hessian, len(w))
+        return found.gradient, symmetric_of(found.packed_hessian, len(w))
 
     def _send(self, kind: int, body: bytes, epoch: int = 0, committed: int = 0) -> bytes:
         packet = Packet(kind, self.run, epoch, self.exchange, 0, committed, body)

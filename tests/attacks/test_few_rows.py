@@ -8,7 +8,7 @@ from tests.attacks.attacker import DEFAULTS, GUARD_OFF, Attacker, Refused, recov
 
 from fedns.core.shards import Shards
 from fedns.methods.fednl import LearnRequest
-from fedns.numerics.linalg import unpack_symmetric
+from fedns.numerics.linalg import symmetric_of
 
 
 def make(rows, columns, seed=0):
@@ -24,11 +24,11 @@ def hessians_of_fednewton(attacker, points):
 def hessians_of_fednl(attacker, points):
     """The Hessian at the start, and corrections that the identity compressor sends whole."""
     width = attacker.num_features
-    known = unpack_symmetric(attacker.ask("start", LearnRequest(points[0], np.uint8(8)), 0).packed_hessian, width)
+    known = symmetric_of(attacker.ask("start", LearnRequest(points[0], np.uint8(8)), 0).packed_hessian, width)
     found = []
     for round, w in enumerate(points, start=1):
         answer = attacker.ask("learn", LearnRequest(w, np.uint8(8)), round)
-        known = known + unpack_symmetric(answer.values, width)
+        known = known + symmetric_of(answer.values, width)
         found.append((answer.gradient, known))
     return found
 

@@ -26,7 +26,7 @@ from fedns.federation.protocol.packets import ANSWER, ASK, OPEN, REFUSAL, Packet
 from fedns.federation.site.memory import RunMemory
 from fedns.federation.site.service import SiteService
 from fedns.models.evaluation import EvaluationPoint
-from fedns.numerics.linalg import packed_size
+from fedns.numerics.linalg import triangle_size
 from fedns.runs.builder import at_site
 from fedns.runs.spec import AGREED, Spec
 
@@ -78,7 +78,7 @@ class Sample:
     def __init__(self, kind, seed):
         draw = random.Random(seed)
         features = draw.choice((1, 3, 6, 14))
-        lengths = {"features": features, "entries": packed_size(features)}
+        lengths = {"features": features, "entries": triangle_size(features)}
         self.kind, self.features = kind, features
         numbers = np.random.default_rng(seed)
         values = {}

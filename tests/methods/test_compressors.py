@@ -7,7 +7,7 @@ import pytest
 
 from fedns.core.errors import ConfigError
 from fedns.methods.compressors import add_compressed, parse_compressor
-from fedns.numerics.linalg import pack_symmetric, packed_size, unpack_symmetric
+from fedns.numerics.linalg import symmetric_of, triangle_of, triangle_size
 from fedns.numerics.rng import stream_keys
 
 
@@ -20,11 +20,11 @@ def compressed(name, matrices, seed=0):
     """C(D) written out: (clients, M, M)."""
     features = matrices.shape[-1]
     compressor = parse_compressor(name)
-    parts = compressor.compress(pack_symmetric(matrices), features, stream_keys(seed, "test", 0, np.arange(len(matrices))))
-    packed = np.zeros((len(matrices), packed_size(features)))
+    parts = compressor.compress(triangle_of(matrices), features, stream_keys(seed, "test", 0, np.arange(len(matrices))))
+    packed = np.zeros((len(matrices), triangle_size(features)))
     for j in range(len(matrices)):
         add_compressed(packed[j], parts, j, 1.0)
-    return unpack_symmetric(packed, features)
+    return symmetric_of(packed, features)
 
 
 def squared(D):
@@ -76,10 +76,10 @@ def test_rand_k_is_unbiased_with_the_stated_variance():
     The squared error is the same for every draw.
     """
     features, count, draws = 4, 3, 1600
-    entries = packed_size(features)
+    entries = triangle_size(features)
     D = np.ones((1, features, features))
     matrices = np.repeat(D, draws, axis=0)
-    found = pack_symmetric(compressed(f"rand{count}", matrices, seed=4))
+    found = triangle_of(compressed(f"rand{count}", matrices, seed=4))
     omega = entries / count - 1
     assert (np.abs(found.mean(axis=0) - 1) < 5 * np.sqrt(omega / draws)).all()
     assert ((found - 1) ** 2).sum(axis=1).mean() == pytest.approx(omega * entries)

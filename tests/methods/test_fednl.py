@@ -10,7 +10,7 @@ import fedns
 from fedns.core.errors import ConfigError
 from fedns.core.history import Observer
 from fedns.methods.fednl import FedNL, NewtonZero
-from fedns.numerics.linalg import unpack_symmetric
+from fedns.numerics.linalg import symmetric_of
 from fedns.numerics.rng import generator
 
 PROBLEM = fedns.Problem(penalty=fedns.Ridge(1e-2), intercept=True)
@@ -227,7 +227,7 @@ def test_rand_k_learns_the_hessian():
     _, states, history = iterates(FedNL(compressor="rand10"), problem, shards, rounds=60, optimum="find")
     plain = Plain(problem, shards)
     expected = plain.mean(plain.hessians(history.coefficients))
-    np.testing.assert_allclose(unpack_symmetric(states[-1].packed_hessian, 6), expected, atol=1e-6)
+    np.testing.assert_allclose(symmetric_of(states[-1].packed_hessian, 6), expected, atol=1e-6)
     assert history.suboptimality[-1] < 1e-13
 
 

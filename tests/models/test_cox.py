@@ -10,7 +10,7 @@ import statsmodels.api as sm
 import fedns
 from fedns.methods import METHODS
 from fedns.models.reference import pooled_optimum
-from fedns.numerics.linalg import unpack_symmetric
+from fedns.numerics.linalg import symmetric_of
 
 PROBLEM = fedns.Problem(fedns.Cox(), fedns.Ridge(0.0))
 REFUSED = {  # they need a root of the Hessian, or gradients of a few rows
@@ -66,7 +66,7 @@ def test_every_pass_is_that_of_a_loop_over_events(weighted, sparse):
         dense = fedns.Shards.from_arrays(kept, shards.targets, [60, 90, 75], sample_weights=shards.sample_weights)
         wanted = [by_loops(dense, client, w) for client in range(3)]
     values, gradients = PROBLEM.value_and_gradient(w, shards)
-    hessians = unpack_symmetric(PROBLEM.gradient_and_hessian(w, shards)[1], 4)
+    hessians = symmetric_of(PROBLEM.gradient_and_hessian(w, shards)[1], 4)
     vectors = np.random.default_rng(1).normal(size=(1, 2, 4))
     times = PROBLEM.hessian_times(w, vectors, shards)
     for client, (loss, gradient, hessian) in enumerate(wanted):

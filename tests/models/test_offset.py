@@ -8,7 +8,7 @@ from tests.conftest import make_shards
 
 from fedns.models.losses import Logistic
 from fedns.models.problem import Problem
-from fedns.numerics.linalg import unpack_symmetric
+from fedns.numerics.linalg import symmetric_of
 from fedns.sketches import SRHT
 
 
@@ -26,7 +26,7 @@ def test_every_pass_is_that_of_a_coefficient_of_one(intercept):
     same(free.gradient(w, shards), np.delete(full.gradient(wide, shards), place, axis=1))
     for mine, theirs in zip(free.value_and_gradient(w, shards), full.value_and_gradient(wide, shards), strict=True):
         same(mine, np.delete(theirs, place, axis=1) if theirs.ndim > 1 else theirs)
-    hessian = unpack_symmetric(full.gradient_and_hessian(wide, shards)[1], wide.size)
+    hessian = symmetric_of(full.gradient_and_hessian(wide, shards)[1], wide.size)
     same(free.hessian(w, shards), np.delete(np.delete(hessian, place, axis=1), place, axis=2))
     times = full.hessian_times(wide, along[None, None], shards)
     same(free.hessian_times(w, direction[None, None], shards), np.delete(times, place, axis=2))

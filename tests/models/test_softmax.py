@@ -10,7 +10,7 @@ from tests.conftest import dense_features, make_shards
 
 import fedns
 from fedns.models.reference import pooled_optimum
-from fedns.numerics.linalg import unpack_symmetric
+from fedns.numerics.linalg import symmetric_of
 
 LOSSES = [fedns.Softmax(3), fedns.Softmax(4, reference=True)]
 LAYOUTS = [{}, {"sparse": True, "weighted": True}]
@@ -55,7 +55,7 @@ def test_every_pass_is_numpys(loss, layout):
     np.testing.assert_allclose(found_values, values, rtol=1e-10)
     np.testing.assert_allclose(found_gradients, gradients, rtol=1e-9, atol=1e-10)
     found = problem.gradient_and_hessian(w, shards)[1]
-    np.testing.assert_allclose(unpack_symmetric(found, w.size), hessians, rtol=1e-9, atol=1e-10)
+    np.testing.assert_allclose(symmetric_of(found, w.size), hessians, rtol=1e-9, atol=1e-10)
     vectors = np.random.default_rng(4).normal(size=(1, 2, w.size))
     times = problem.hessian_times(w, vectors, shards)
     np.testing.assert_allclose(times, np.einsum("cij,vj->cvi", hessians, vectors[0]), rtol=1e-8, atol=1e-9)

@@ -11,13 +11,13 @@ from fedns.numerics.linalg import (
     LowRank,
     add_weighted_rows,
     gram,
-    pack_symmetric,
-    packed_size,
     single_threaded_blas,
-    solve_packed,
+    solve_from_triangle,
     solve_positive,
     solve_shifted,
-    unpack_symmetric,
+    symmetric_of,
+    triangle_of,
+    triangle_size,
     weighted_gram,
 )
 
@@ -29,10 +29,10 @@ def spd(size, seed=0):
 
 def test_packing_goes_both_ways_with_leading_axes():
     matrices = np.stack([spd(5, 1), spd(5, 2)])
-    packed = pack_symmetric(matrices)
-    assert packed.shape == (2, packed_size(5))
-    np.testing.assert_array_equal(unpack_symmetric(packed, 5), matrices)
-    np.testing.assert_array_equal(packed[0], matrices[0][np.triu_indices(5)])
+    triangle = triangle_of(matrices)
+    assert triangle.shape == (2, triangle_size(5))
+    np.testing.assert_array_equal(symmetric_of(triangle, 5), matrices)
+    np.testing.assert_array_equal(triangle[0], matrices[0][np.triu_indices(5)])
 
 
 def test_solution_of_a_well_conditioned_system():
@@ -174,15 +174,15 @@ def test_a_dense_matrix_is_solved_as_ever():
     np.testing.assert_array_equal(solve_shifted(matrix, diagonal, right), expected)
 
 
-def test_a_packed_matrix_gets_the_solution_of_the_full_one():
+def test_the_triangle_of_a_matrix_gets_the_solution_of_the_full_one():
     random = np.random.default_rng(5)
     rows, diagonal, right = random.standard_normal((90, 70)), random.random(70), random.standard_normal(70)
-    packed = pack_symmetric(rows.T @ rows)
-    found = solve_packed(packed, diagonal, right)
-    np.testing.assert_array_equal(found, solve_shifted(unpack_symmetric(packed, 70), diagonal, right))
+    triangle = triangle_of(rows.T @ rows)
+    found = solve_from_triangle(triangle, diagonal, right)
+    np.testing.assert_array_equal(found, solve_shifted(symmetric_of(triangle, 70), diagonal, right))
     np.testing.assert_allclose(found, np.linalg.solve(rows.T @ rows + np.diag(diagonal), right), rtol=1e-8)
 
 
-def test_a_packed_matrix_that_is_singular_gets_a_least_norm_solution():
-    np.testing.assert_allclose(solve_packed(np.array([1.0, 1.0, 1.0]), np.zeros(2), np.array([2.0, 2.0])), [1.0, 1.0])
-    np.testing.assert_allclose(solve_packed(np.array([4.0, 0.0, 0.0]), np.zeros(2), np.array([2.0, 0.0])), [0.5, 0.0])
+def test_the_triangle_of_a_matrix_that_is_singular_gets_a_least_norm_solution():
+    np.testing.assert_allclose(solve_from_triangle(np.array([1.0, 1.0, 1.0]), np.zeros(2), np.array([2.0, 2.0])), [1.0, 1.0])
+    np.testing.assert_allclose(solve_from_triangle(np.array([4.0, 0.0, 0.0]), np.zeros(2), np.array([2.0, 0.0])), [0.5, 0.0])

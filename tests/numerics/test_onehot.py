@@ -1,4 +1,4 @@
-"""Rows with an index for each one-hot group: what is packed, and that every pass and every method gives the same bits."""
+"""Rows with an index for each one-hot group: what is held so, and that every pass and every method gives the same bits."""
 
 from dataclasses import replace
 
@@ -48,7 +48,7 @@ def shards(layout, weighted=False):
     return Shards.from_arrays(matrix(layout, rows), targets, SIZES, sample_weights=weights)
 
 
-def repacked(data):
+def as_onehot(data):
     rows = onehot_of(data.rows.values.astype(np.int16))
     assert rows is not None
     return replace(data, rows=rows)
@@ -88,10 +88,10 @@ def test_rows_are_onehot_where_it_pays(monkeypatch):
 
 def test_what_reads_whole_rows_gets_them():
     data = shards(COVTYPE)
-    part = repacked(data).extract(1, 3)
+    part = as_onehot(data).extract(1, 3)
     np.testing.assert_array_equal(part.rows.block(0, 40), data.rows.values[1:41])
-    np.testing.assert_array_equal(repacked(data).mean_squares(), data.mean_squares())
-    np.testing.assert_array_equal(repacked(data).narrowed.rows.values, data.rows.values)
+    np.testing.assert_array_equal(as_onehot(data).mean_squares(), data.mean_squares())
+    np.testing.assert_array_equal(as_onehot(data).narrowed.rows.values, data.rows.values)
     whole = storage.written_once(part.rows)
     assert storage.written_once(part.rows) is whole
 
@@ -128,7 +128,7 @@ def same(found, wide, onehot_too, problem):
 def test_values_and_gradients_have_the_same_bits():
     for layout in (COVTYPE, MIXED, (10, (90, 1)), (21, (60, 0), (7, 0))):  # two of more columns than one chain has
         data = shards(layout)
-        same(lambda problem, rows, w: problem.value_and_gradient(w, rows), data, repacked(data), fedns.Problem())
+        same(lambda problem, rows, w: problem.value_and_gradient(w, rows), data, as_onehot(data), fedns.Problem())
 
 
 @pytest.mark.nightly
@@ -136,7 +136,7 @@ def test_values_and_gradients_have_the_same_bits():
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_every_pass_gives_the_same_bits(layout, intercept, weighted):
     data = shards(layout, weighted)
-    same(passes, data, repacked(data), fedns.Problem(intercept=intercept))
+    same(passes, data, as_onehot(data), fedns.Problem(intercept=intercept))
 
 
 @pytest.mark.nightly
@@ -145,7 +145,7 @@ def test_slopes_that_are_not_finite_have_the_same_bits():
     w = np.full(data.num_columns, 0.5)  # margins of some hundreds: exponentials of some of them are infinite
     problem = fedns.Problem(loss=fedns.Poisson())
     with np.errstate(invalid="ignore", over="ignore"):
-        theirs, ours = (list(sketches(problem, rows, w)) for rows in (data, repacked(data)))
+        theirs, ours = (list(sketches(problem, rows, w)) for rows in (data, as_onehot(data)))
     assert not np.isfinite(theirs[1]).all()
     for one, other in zip(theirs, ours, strict=True):
         np.testing.assert_array_equal(other, one, strict=True)
@@ -170,7 +170,7 @@ def by_code(layout, problem, sizes, infinite=None):
         values[:, 0] = np.where(np.arange(rows) == infinite, 300.0, 0.0)
     targets = np.where(random.random(rows) < 0.5, 0.0, 1.0)
     data = Shards.from_arrays(values, targets, LONG, sample_weights=random.random(rows) + 0.1)
-    narrow = repacked(data)
+    narrow = as_onehot(data)
     w = random.standard_normal(problem.num_features(data.num_columns)) / 100
     w[0] = 5.0 if infinite is not None else w[0]  # the exponential of 1500
     if ones.available():
@@ -223,5 +223,7 @@ def test_softmax_reads_onehot_rows():
     data = replace(shards(COVTYPE), targets=np.random.default_rng(0).integers(0, 3, SIZES.sum()).astype(float))
     problem = fedns.Problem(loss=fedns.Softmax(3))
     w = np.random.default_rng(0).standard_normal(problem.num_features(data.num_columns)) / 300
-    for ours, theirs in zip(problem.value_and_gradient(w, repacked(data)), problem.value_and_gradient(w, data), strict=True):
+    for ours, theirs in zip(
+        problem.value_and_gradient(w, as_onehot(data)), problem.value_and_gradient(w, data), strict=True
+    ):
         np.testing.assert_array_equal(ours, theirs)

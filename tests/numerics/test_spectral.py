@@ -1,9 +1,9 @@
-"""Eigenpairs and entries of packed symmetric matrices against numpy."""
+"""Eigenpairs and entries of symmetric matrices held as triangles against numpy."""
 
 import numpy as np
 import pytest
 
-from fedns.numerics.linalg import pack_symmetric
+from fedns.numerics.linalg import triangle_of
 from fedns.numerics.spectral import (
     add_low_rank,
     add_low_ranks,
@@ -69,7 +69,7 @@ def test_eigenpairs_of_large_matrices_by_lanczos(features, case):
     D = (Q * values) @ Q.T
     D = (D + D.T) / 2
     count = features // 64
-    found, vectors = largest_eigenpairs(pack_symmetric(D), features, count)
+    found, vectors = largest_eigenpairs(triangle_of(D), features, count)
     expected = np.sort(np.abs(np.linalg.eigvalsh(D)))[::-1][:count]
     size = max(np.abs(values).max(), 1e-300)
     np.testing.assert_allclose(np.abs(found), expected, rtol=1e-12, atol=1e-13 * size)
@@ -80,10 +80,10 @@ def test_eigenpairs_of_large_matrices_by_lanczos(features, case):
     np.testing.assert_allclose((vectors**2).sum(axis=1), 1.0, rtol=1e-12)
 
 
-def test_packed_products_and_projection():
+def test_triangle_products_and_projection():
     D = symmetric(8, 11)[0]
     x = np.random.default_rng(9).normal(size=11)
-    np.testing.assert_allclose(symmetric_times(pack_symmetric(D), x), D @ x, atol=1e-12)
+    np.testing.assert_allclose(symmetric_times(triangle_of(D), x), D @ x, atol=1e-12)
     values, vectors = np.linalg.eigh(D)
     np.testing.assert_allclose(positive_part(D), (vectors * np.maximum(values, 0)) @ vectors.T, atol=1e-12)
     gram = D @ D
@@ -93,12 +93,12 @@ def test_packed_products_and_projection():
 def test_norms_and_low_rank_sums():
     D = symmetric(10, 9)[0]
     weights = np.where(np.equal(*np.triu_indices(9)), 1.0, np.sqrt(2.0))
-    assert frobenius_norm(pack_symmetric(D), weights) == pytest.approx(np.linalg.norm(D), rel=1e-14)
-    assert spectral_norm(pack_symmetric(D), 9) == pytest.approx(np.linalg.norm(D, 2), rel=1e-12)
+    assert frobenius_norm(triangle_of(D), weights) == pytest.approx(np.linalg.norm(D), rel=1e-14)
+    assert spectral_norm(triangle_of(D), 9) == pytest.approx(np.linalg.norm(D, 2), rel=1e-12)
     values, vectors = np.linalg.eigh(D)
-    packed = np.zeros(45)
-    add_low_rank(packed, values, np.ascontiguousarray(vectors.T), 0.5)
-    np.testing.assert_allclose(packed, 0.5 * pack_symmetric(D), atol=1e-13)
+    triangle = np.zeros(45)
+    add_low_rank(triangle, values, np.ascontiguousarray(vectors.T), 0.5)
+    np.testing.assert_allclose(triangle, 0.5 * triangle_of(D), atol=1e-13)
 
 
 def test_low_rank_matrices_of_several_clients_are_added_in_order():
@@ -109,7 +109,7 @@ def test_low_rank_matrices_of_several_clients_are_added_in_order():
     for scale, own, directions in zip(scales, values, vectors, strict=True):
         add_low_rank(one_by_one, own, directions, scale)
     np.testing.assert_array_equal(together, one_by_one)
-    expected = 1.0 + pack_symmetric(np.einsum("j,jr,jra,jrb->ab", scales, values, vectors, vectors))
+    expected = 1.0 + triangle_of(np.einsum("j,jr,jra,jrb->ab", scales, values, vectors, vectors))
     np.testing.assert_allclose(together, expected, rtol=1e-12)
 
 

@@ -21,7 +21,7 @@ from fedns.methods.auto import folding, rules
 from fedns.methods.auto.metric import Metric
 from fedns.models import reference
 from fedns.numerics import memory
-from fedns.numerics.linalg import LowRank, pack_symmetric
+from fedns.numerics.linalg import LowRank, triangle_of
 from fedns.runs.builder import at_site
 from fedns.runs.methods import parse_method
 from fedns.simulation.simulator import SimulatedCohort
@@ -127,7 +127,7 @@ def test_a_metric_of_few_rows_solves_as_the_matrix_does():
     first, second = random.normal(size=(6, 30)), random.normal(size=(6, 30))
     scales, penalty = 2.0 ** random.integers(-3, 3, 30), np.append(np.full(29, 1e-2), 0.0)
     low = Metric().averaged_with(LowRank(first)).averaged_with(LowRank(second))
-    matrices = [pack_symmetric(rows.T @ rows) for rows in (first, second)]
+    matrices = [triangle_of(rows.T @ rows) for rows in (first, second)]
     whole = Metric().averaged_with(matrices[0]).averaged_with(matrices[1])
     assert not low.packed.size and low.weight == whole.weight == 1.5
     vector = random.normal(size=30)

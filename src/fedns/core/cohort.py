@@ -26,7 +26,7 @@ from fedns.core.messages.encoding import Envelope, encode, total_bytes
 from fedns.core.messages.ledger import LedgerEntry, Meter
 from fedns.core.messages.reducers import Reducer, mean, mean_gram
 from fedns.core.types import FloatArray
-from fedns.numerics.linalg import packed_size
+from fedns.numerics.linalg import triangle_size
 from fedns.numerics.rng import generator
 
 T = TypeVar("T")
@@ -228,7 +228,7 @@ class Replies:
         self._handler = handler
         self._arrivals = arrivals
         features = cohort.num_features  # known once clients are registered
-        self._lengths = {"features": features, "entries": packed_size(features)} if features else {}
+        self._lengths = {"features": features, "entries": triangle_size(features)} if features else {}
         self._unchecked: set[str] = set()  # fields whose sums are looked at instead
 
     @property

@@ -15,7 +15,7 @@ from fedns.core.errors import ConfigError
 from fedns.core.messages import Message, as_received
 from fedns.core.types import FloatArray, Keys
 from fedns.numerics import parallel
-from fedns.numerics.linalg import packed_size
+from fedns.numerics.linalg import triangle_size
 from fedns.numerics.rng import sample_without_replacement
 from fedns.numerics.spectral import add_low_rank, add_low_ranks, largest_eigenpairs, largest_entries
 
@@ -52,7 +52,7 @@ class mean_compressed:
     """Reducer: sum_j p_j C_j as a packed upper triangle, for messages with the fields of `Compressed`."""
 
     def __init__(self, features: int) -> None:
-        self._total = np.zeros(packed_size(features))
+        self._total = np.zeros(triangle_size(features))
 
     def add(self, batch: Message, weights: FloatArray) -> None:
         carrier: Any = batch
@@ -129,7 +129,7 @@ class RandK(Compressor):
         return Compressed(values, _no_vectors(packed, features), indices)
 
     def learning_rate(self, features: int) -> float:
-        return min(1.0, (self.count or features) / packed_size(features))
+        return min(1.0, (self.count or features) / triangle_size(features))
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ def parse_compressor(text: str) -> Compressor:
 @cache
 def entry_weights(features: int) -> FloatArray:
     """What an entry of the packed upper triangle counts for in the Frobenius norm: 1 on the diagonal, else sqrt(2)."""
-    weights = np.full(packed_size(features), ROOT_TWO)
+    weights = np.full(triangle_size(features), ROOT_TWO)
     weights[np.cumsum([0, *range(features, 1, -1)])] = 1.0
     weights.setflags(write=False)
     return weights

@@ -19,7 +19,7 @@ from fedns.core.shards import Shards
 from fedns.core.types import FloatArray
 from fedns.models.problem import Problem
 from fedns.numerics import parallel
-from fedns.numerics.linalg import LowRank, packed_size, solve_packed, solve_shifted, unpack_symmetric
+from fedns.numerics.linalg import LowRank, solve_from_triangle, solve_shifted, symmetric_of, triangle_size
 from fedns.numerics.rng import uniforms
 from fedns.sketches import RowSampling, Sketch
 
@@ -115,10 +115,10 @@ def ask_gradient(problem: Problem, w: FloatArray, cohort: Cohort) -> FloatArray:
 
 def refuse_impossible_hessian(kind: str, packed: FloatArray, num_features: int) -> None:
     """Raise unless the packed matrix has the right length and is positive semidefinite up to rounding."""
-    expected = packed_size(num_features)
+    expected = triangle_size(num_features)
     if packed.size != expected or not expected:
         raise MessageError(f"field 'packed_hessian' of {kind} has {packed.size} entries, expected {expected}")
-    smallest, largest = np.linalg.eigvalsh(unpack_symmetric(packed, num_features))[[0, -1]]
+    smallest, largest = np.linalg.eigvalsh(symmetric_of(packed, num_features))[[0, -1]]
     # Rounded to float32 on the way, a matrix of this size may have eigenvalues this far below zero.
     if smallest < -1e-6 * max(largest, 0.0):
         raise MessageError(f"field 'packed_hessian' of {kind} has the eigenvalue {smallest:.3g}: no convex loss has that")
@@ -149,7 +149,7 @@ def newton_steps(
     wide = problem.wide(shards)
     for clients, systems in ((np.flatnonzero(~wide), _by_hessians), (np.flatnonzero(wide), _by_roots)):
         # Only so many Hessians at a time: a simulated federation may have far more clients than fit into memory.
-        group = max(16, _HESSIAN_BYTES // (8 * packed_size(features)))
+        group = max(16, _HESSIAN_BYTES // (8 * triangle_size(features)))
         for start in range(0, clients.size, group):
             members = clients[start : start + group]
             at = w if w.ndim == 1 else w[members]
@@ -171,7 +171,7 @@ def gradients_and_roots(problem: Problem, w: FloatArray, shards: Shards) -> tupl
 
 def _by_hessians(problem: Problem, w: FloatArray, shards: Shards) -> tuple[FloatArray, Solve]:
     gradient, packed = problem.gradient_and_hessian(w, shards)
-    return gradient, lambda client, diagonal, right: solve_packed(packed[client], diagonal, right)
+    return gradient, lambda client, diagonal, right: solve_from_triangle(packed[client], diagonal, right)
 
 
 def _by_roots(problem: Problem, w: FloatArray, shards: Shards) -> tuple[FloatArray, Solve]:

@@ -20,7 +20,7 @@ from fedns.core.types import FloatArray
 from fedns.methods.curvature import Model
 from fedns.models.problem import Problem
 from fedns.numerics import parallel
-from fedns.numerics.linalg import add_weighted_rows, pack_symmetric, packed_size, unpack_symmetric
+from fedns.numerics.linalg import add_weighted_rows, symmetric_of, triangle_of, triangle_size
 
 Bits = Annotated[int, Limit("from 1 to 16", lambda bits: 1 <= bits <= 16)]
 
@@ -123,19 +123,19 @@ class ADMMDirections(Algorithm):
         old, new = np.flatnonzero(~stale), np.flatnonzero(stale)
         if old.size:
             gradient[old] = problem.gradient(w, clients.shards.select(old))
-            factors[old] = unpack_symmetric(clients.recall("fednew_factor", packed_size(w.size))[old], w.size)
+            factors[old] = symmetric_of(clients.recall("fednew_factor", triangle_size(w.size))[old], w.size)
         if new.size:
             gradient[new], packed = problem.gradient_and_hessian(w, clients.shards.select(new))
 
             def factor(k: int) -> None:
-                matrix = unpack_symmetric(packed[k], w.size)
+                matrix = symmetric_of(packed[k], w.size)
                 matrix[np.diag_indices(w.size)] += diagonal + damping[new[k]]
                 factors[new[k]] = np.linalg.cholesky(matrix)
 
             parallel.map_clients(factor, new.size)
         if self.refresh != 1 and new.size:
             clients.remember("fednew_epoch", np.full(stale.size, float(epoch)))
-            clients.remember("fednew_factor", pack_symmetric(factors.transpose(0, 2, 1)))
+            clients.remember("fednew_factor", triangle_of(factors.transpose(0, 2, 1)))
 
         def solve(client: int, right: FloatArray) -> FloatArray:
             # The transpose, an upper factor, is how LAPACK reads these rows: nothing is copied.

@@ -28,7 +28,7 @@ from fedns.methods.curvature import Model, local_gradient, refuse_impossible_hes
 from fedns.methods.searches import ArmijoSearch, search_handlers, step_along
 from fedns.models.problem import Problem
 from fedns.numerics import parallel
-from fedns.numerics.linalg import packed_size, solve_positive, unpack_symmetric
+from fedns.numerics.linalg import solve_positive, symmetric_of, triangle_size
 from fedns.numerics.spectral import frobenius_norm, positive_part, spectral_norm, symmetric_times
 
 
@@ -73,7 +73,7 @@ class Correction(Message):
     indices: Payload = wire("indices", dtype="int32", discloses="hessian")
 
     def check(self) -> None:
-        entries, rank, chosen = packed_size(len(self.gradient)), len(self.vectors), len(self.indices)
+        entries, rank, chosen = triangle_size(len(self.gradient)), len(self.vectors), len(self.indices)
         if len(self.values) != (rank or chosen or entries) or (rank and chosen):
             raise MessageError(
                 f"{self.kind} has {len(self.values)} values for {rank} vectors, {chosen} indices and a Hessian of {entries}"
@@ -169,7 +169,7 @@ class FedNL(Algorithm):
 
     def init(self, problem: Problem, cohort: Cohort) -> LearnedHessian | PartialModel:
         w = cohort.start
-        packed, total = np.zeros(packed_size(w.size)), np.float64(cohort.total_weights.sum())
+        packed, total = np.zeros(triangle_size(w.size)), np.float64(cohort.total_weights.sum())
         request = LearnRequest(w, cohort.number_bytes)
         if self.variant == "pp":
             reducers = [mean(name) for name in ("right_side", "shift", "packed_hessian")]
@@ -197,7 +197,7 @@ class FedNL(Algorithm):
             shift = self._norms(error, gradient.shape[1])[:, None] if self.shifts else np.zeros((len(error), 0))
             return Correction(gradient, shift, *correction)
 
-        return joined([some(part) for part in clients.slabs(8 * packed_size(request.coefficients.size))])
+        return joined([some(part) for part in clients.slabs(8 * triangle_size(request.coefficients.size))])
 
     @on_client(LearnRequest, InitialModel)
     def start_partially(self, problem: Problem, clients: Clients, request: LearnRequest) -> InitialModel:
@@ -226,13 +226,13 @@ class FedNL(Algorithm):
             part.remember("fednl_right_side", side_before + side_change)
             return Correction(side_change, change[:, None], *correction)
 
-        return joined([some(part) for part in clients.slabs(8 * packed_size(w.size))])
+        return joined([some(part) for part in clients.slabs(8 * triangle_size(w.size))])
 
     def _round(self, problem: Problem, state: LearnedHessian, cohort: Cohort) -> Outcome:
         w = state.coefficients
         replies = cohort.ask(self.learn, LearnRequest(w, cohort.number_bytes))
         gradient, shift, correction = replies.fold(mean("gradient"), mean("shift"), mean_compressed(w.size))
-        hessian = unpack_symmetric(state.packed_hessian, w.size)
+        hessian = symmetric_of(state.packed_hessian, w.size)
         hessian = hessian + shift[0] * np.eye(w.size) if self.shifts else positive_part(hessian)
         newton = problem.newton_step(w, gradient, hessian)
         along = step_along(newton, self.line_search, 1.0, problem, w, cohort)
@@ -245,7 +245,7 @@ class FedNL(Algorithm):
 
     def _partial_round(self, problem: Problem, state: PartialModel, cohort: Cohort) -> Outcome:
         features = state.coefficients.size
-        matrix = unpack_symmetric(state.packed_hessian, features)
+        matrix = symmetric_of(state.packed_hessian, features)
         curvature, before = problem.penalty_curvature(state.coefficients), state.coefficients
         matrix[np.diag_indices(features)] += state.shift + curvature
         # The penalty's gradient, linear in w where it is quadratic, is taken as linear from the last point on.

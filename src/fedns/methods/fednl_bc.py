@@ -19,7 +19,7 @@ from fedns.methods.compressors import Compressed, Identity, RankR, add_compresse
 from fedns.methods.fednl import InitialHessian, LearnRequest
 from fedns.models.problem import Problem
 from fedns.numerics import parallel
-from fedns.numerics.linalg import packed_size, unpack_symmetric
+from fedns.numerics.linalg import symmetric_of, triangle_size
 from fedns.numerics.rng import generator
 from fedns.numerics.spectral import positive_part
 
@@ -116,7 +116,7 @@ class FedNLBC(Algorithm):
             gradient, correction = self._learn(problem, part, request)
             return LearntAtModel(*correction, gradient=gradient[:, : None if request.wants_gradient else 0])
 
-        return joined([some(part) for part in clients.slabs(8 * packed_size(int(request.features)))])
+        return joined([some(part) for part in clients.slabs(8 * triangle_size(int(request.features)))])
 
     def _learn(self, problem: Problem, clients: Clients, request: ModelStep) -> tuple[FloatArray, Compressed]:
         """Gradients at the new model, and what the clients' Hessians have learnt there."""
@@ -143,7 +143,7 @@ class FedNLBC(Algorithm):
         correction, sent = replies.fold(mean_compressed(z.size), mean("gradient"))
         if asks:
             anchor, gradient = z, sent
-        hessian = unpack_symmetric(state.packed_hessian, z.size)
+        hessian = symmetric_of(state.packed_hessian, z.size)
         newton = problem.newton_step(z, gradient + hessian @ (z - anchor), positive_part(hessian))
         w = z + newton.step
         step = as_received(self._compressed(w - z), int(cohort.number_bytes))

@@ -21,7 +21,7 @@ from fedns.methods.curvature import Model, gradients_and_roots
 from fedns.methods.searches import ArmijoSearch, search_handlers, step_along
 from fedns.models.problem import Problem
 from fedns.numerics import parallel
-from fedns.numerics.linalg import LowRank, unpack_symmetric
+from fedns.numerics.linalg import LowRank, symmetric_of
 from fedns.numerics.spectral import leading_eigenpairs
 
 _GRAM_BYTES = 16 * 2**20
@@ -255,7 +255,7 @@ def eigenpairs(problem: Problem, w: FloatArray, shards: Shards, slots: int) -> t
         gradient[wide], roots = gradients_and_roots(problem, w, shards.select(wide))
 
     def of_hessian(k: int) -> None:
-        found, vectors[tall[k]] = leading_eigenpairs(unpack_symmetric(packed[k], w.size), slots)
+        found, vectors[tall[k]] = leading_eigenpairs(symmetric_of(packed[k], w.size), slots)
         values[tall[k]] = np.maximum(found, 0.0)
 
     def of_rows(k: int) -> None:

@@ -24,7 +24,7 @@ from fedns.numerics.backend import Backend, LocalSteps, SketchPlan
 from fedns.numerics.backends.devices import default
 from fedns.numerics.backends.guarded import within
 from fedns.numerics.backends.offset import OffsetBackend
-from fedns.numerics.linalg import LowRank, solve_packed, solve_shifted, unpack_symmetric
+from fedns.numerics.linalg import LowRank, solve_from_triangle, solve_shifted, symmetric_of
 
 
 class NewtonStep(NamedTuple):
@@ -198,7 +198,7 @@ class Problem(Checked):
         """The step -(hessian + penalty)^-1 (gradient + penalty) from the data's gradient and its whole or packed Hessian."""
         diagonal, full_gradient = self.penalty_curvature(w), gradient + self.penalty_gradient(w)
         if isinstance(hessian, np.ndarray) and hessian.ndim == 1:
-            step = -solve_packed(hessian, diagonal, full_gradient)
+            step = -solve_from_triangle(hessian, diagonal, full_gradient)
         else:
             step = -solve_shifted(hessian, diagonal, full_gradient)
         return NewtonStep(step, float(full_gradient @ step))
@@ -215,4 +215,4 @@ class Problem(Checked):
 
     def hessian(self, w: FloatArray, shards: Shards) -> FloatArray:
         """The Hessian of each client's mean loss: (clients, features, features)."""
-        return unpack_symmetric(self.gradient_and_hessian(w, shards)[1], w.shape[-1])
+        return symmetric_of(self.gradient_and_hessian(w, shards)[1], w.shape[-1])

@@ -11,7 +11,7 @@ from fedns.core.errors import DataError
 from fedns.core.shards import Shards
 from fedns.core.types import FloatArray
 from fedns.models.problem import Problem
-from fedns.numerics.linalg import unpack_symmetric
+from fedns.numerics.linalg import symmetric_of
 
 _ROUNDS = 200
 _SMALL_STEP = 1e-6
@@ -56,7 +56,7 @@ def pooled_optimum(problem: Problem, shards: Shards, tolerance: float = 1e-12) -
         diagonal = problem.penalty_curvature(w)
         if w.size <= _WIDE:
             data_gradient, packed = problem.gradient_and_hessian(w, pooled)
-            hessian = unpack_symmetric(packed[0], w.size)
+            hessian = symmetric_of(packed[0], w.size)
             curvatures = np.diag(hessian) + diagonal
             gradient = data_gradient[0] + problem.penalty_gradient(w)
             step, slope = problem.newton_step(w, data_gradient[0], hessian)

@@ -5,8 +5,8 @@ belongs to it is never stored). Where it says (m or 1, M), coefficients are one 
 
 A margin is one number per row. A loss with K outputs (softmax) has its own passes, margins (rows, K), slopes (rows, K) and
 curvatures (rows, K, K); the coefficients of all outputs stand one after the other in a vector of K M, so that gradients are
-(m, K M), packed Hessians (m, K M (K M + 1) / 2) and vectors (.., K M), and a row of the data is several rows of the root of
-the Hessian: only the passes have to know.
+(m, K M), triangles of Hessians (m, K M (K M + 1) / 2) and vectors (.., K M), and a row of the data is several rows of the
+root of the Hessian: only the passes have to know.
 """
 
 from __future__ import annotations

@@ -35,35 +35,35 @@ def weighted_gram(rows: FloatArray, weights: FloatArray) -> FloatArray:
     return np.asarray(scaled.T @ scaled)
 
 
-def unpack_symmetric(packed: FloatArray, size: int) -> FloatArray:
-    """The symmetric matrix whose upper triangle, row by row, is `packed`; leading axes are kept."""
-    full = np.empty((*packed.shape[:-1], size, size))
+def symmetric_of(triangle: FloatArray, size: int) -> FloatArray:
+    """The symmetric matrix whose upper triangle, row by row, this is; leading axes are kept."""
+    full = np.empty((*triangle.shape[:-1], size, size))
     if COMPILED:
-        _unpack(packed.reshape(-1, packed.shape[-1]), full.reshape(-1, size, size))
+        _unpack(triangle.reshape(-1, triangle.shape[-1]), full.reshape(-1, size, size))
         return full
     rows, columns = _triangle(size)
-    full[..., rows, columns] = packed
-    full[..., columns, rows] = packed
+    full[..., rows, columns] = triangle
+    full[..., columns, rows] = triangle
     return full
 
 
 @plain_jit
-def _unpack(packed, full):
+def _unpack(triangle, full):
     for k in range(len(full)):
         entry = 0
         for a in range(full.shape[1]):
             for b in range(a, full.shape[1]):
-                full[k, a, b] = full[k, b, a] = packed[k, entry]
+                full[k, a, b] = full[k, b, a] = triangle[k, entry]
                 entry += 1
 
 
-def pack_symmetric(full: FloatArray) -> FloatArray:
+def triangle_of(full: FloatArray) -> FloatArray:
     """The upper triangle, row by row; leading axes are kept."""
     rows, columns = _triangle(full.shape[-1])
     return np.ascontiguousarray(full[..., rows, columns])
 
 
-def packed_size(size: int) -> int:
+def triangle_size(size: int) -> int:
     return size * (size + 1) // 2
 
 
@@ -88,10 +88,10 @@ def solve_positive(matrix: FloatArray, right: FloatArray) -> FloatArray:
     return np.asarray(scale * (vectors[:, keep] @ ((vectors[:, keep].T @ (scale * right)) / values[keep])))
 
 
-def solve_packed(packed: FloatArray, diagonal: FloatArray, right: FloatArray) -> FloatArray:
-    """x with (H + diag(diagonal)) x = right, as `solve_shifted` has it, for the H whose upper triangle is `packed`."""
-    solution = _solve_scaled(_scale_packed, packed, diagonal, right) if COMPILED else None
-    return solve_shifted(unpack_symmetric(packed, right.size), diagonal, right) if solution is None else solution
+def solve_from_triangle(triangle: FloatArray, diagonal: FloatArray, right: FloatArray) -> FloatArray:
+    """x with (H + diag(diagonal)) x = right, as `solve_shifted` has it, for the H whose upper triangle is `triangle`."""
+    solution = _solve_scaled(_scale_triangle, triangle, diagonal, right) if COMPILED else None
+    return solve_shifted(symmetric_of(triangle, right.size), diagonal, right) if solution is None else solution
 
 
 def _solve_scaled(scale_into: Any, matrix: FloatArray, diagonal: FloatArray, right: FloatArray) -> FloatArray | None:
@@ -117,19 +117,19 @@ def _scale_whole(matrix, diagonal, scaled, scale):
 
 
 @plain_jit
-def _scale_packed(packed, diagonal, scaled, scale):
-    """What `_scale_whole` does, of the packed triangle."""
+def _scale_triangle(triangle, diagonal, scaled, scale):
+    """Do what `_scale_whole` does, of the triangle."""
     size = scale.size
     entry = 0
     for a in range(size):
-        own = packed[entry] + diagonal[a]
+        own = triangle[entry] + diagonal[a]
         scale[a] = 1.0 / np.sqrt(own) if own > 0.0 else 0.0
         entry += size - a
     entry = 0
     for a in range(size):
         scaled[a, a] = 1.0 if scale[a] > 0.0 else 0.0
         for b in range(a + 1, size):
-            scaled[a, b] = packed[entry + b - a] * scale[a] * scale[b]
+            scaled[a, b] = triangle[entry + b - a] * scale[a] * scale[b]
         entry += size - a
 
 

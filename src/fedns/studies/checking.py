@@ -10,7 +10,7 @@ from fedns.core.messages.encoding import Envelope, encode
 from fedns.core.numbers import bytes_text
 from fedns.federation.site.explain import meaning
 from fedns.federation.site.permissions import Permissions
-from fedns.numerics.linalg import packed_size
+from fedns.numerics.linalg import triangle_size
 from fedns.runs.methods import parse_method
 from fedns.studies.design.columns import Design
 from fedns.studies.design.rows import design_shards
@@ -117,7 +117,7 @@ def _rounds(study: Study, design: Design) -> list[str]:
     """What training would send, as far as one site's table can tell."""
     features = len(design.names)
     algorithm = parse_method(method_text(study, features, 1)).algorithm
-    entries = packed_size(features) + features
+    entries = triangle_size(features) + features
     return [
         f"each round, at most {study.rounds}: what {algorithm.name} sends, {algorithm.uplink} numbers for M = {features} "
         "coefficients",

@@ -10,7 +10,7 @@ from fedns.core.errors import MessageError
 from fedns.methods.auto.messages import LARGEST_POWER, ChangeAndSketch, ColumnScales, HessianRoot
 from fedns.methods.auto.roots import mean_of_roots, rounded_root, unrounded
 from fedns.numerics.coding import encode_integers
-from fedns.numerics.linalg import unpack_symmetric
+from fedns.numerics.linalg import symmetric_of
 
 
 def hessian(condition, *, size=40, seed=0):
@@ -64,7 +64,7 @@ def test_the_mean_is_over_clients_and_in_their_columns_units():
     weights, batch = np.array([0.5, 0.3, 0.2]), _batch(roots)
     fold = mean_of_roots(scales)
     fold.add(batch, weights)
-    found = unpack_symmetric(fold.result(), 8) / np.outer(scales, scales)
+    found = symmetric_of(fold.result(), 8) / np.outer(scales, scales)
     np.testing.assert_allclose(found, np.einsum("j,jab->ab", weights, hessians), atol=0.1)
 
 

@@ -28,7 +28,7 @@ from fedns.core.types import FloatArray
 from fedns.models.evaluation import LocalEvaluation, evaluate_locally
 from fedns.models.losses import Squared
 from fedns.models.problem import Problem
-from fedns.numerics.linalg import unpack_symmetric
+from fedns.numerics.linalg import symmetric_of
 
 LEFT_OUT_FILE = "left_out.csv"  # the coefficients without each site, beside a run's results
 FALSE_ALARM = 0.01  # the chance to name a site of a federation whose rows were all drawn alike
@@ -172,7 +172,7 @@ def curvature_in(reply: Message, features: int) -> FloatArray | None:
         if spec.discloses is Discloses.SKETCH and spec.dimensions[-1:] == ("features",) and values.ndim == 2:
             return values.T @ values
         if spec.discloses is Discloses.HESSIAN and spec.dimensions == ("entries",):
-            return unpack_symmetric(values, features)
+            return symmetric_of(values, features)
     return None
 
 

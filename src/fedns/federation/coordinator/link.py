@@ -23,7 +23,7 @@ from fedns.federation.protocol.absence import FederationError, SiteRefuses
 from fedns.federation.protocol.opening import BUDGET_LEVELS, opening, read_introduction
 from fedns.federation.protocol.packets import ANSWER, ASK, KINDS, OPEN, OVERFLOW, REFUSAL, UNABLE, Packet, VersionError
 from fedns.federation.protocol.transport import Arrival, Transport
-from fedns.numerics.linalg import packed_size
+from fedns.numerics.linalg import triangle_size
 from fedns.runs.policy import Policy
 
 log = logging.getLogger("fedns.coordinator")
@@ -95,7 +95,7 @@ class Link:
         """Replies by client, and for those without one the reason."""
         _, expected = messages_of(handler)
         num_features = self.state.session.num_features
-        known = {"features": num_features, "entries": packed_size(num_features)} if num_features else {}
+        known = {"features": num_features, "entries": triangle_size(num_features)} if num_features else {}
 
         def admit(client: int, body: bytes) -> Message:
             message, envelope = decode(expected, body, known, self.policy.largest_bytes)

@@ -25,7 +25,7 @@ from fedns.numerics.backend import POINTS, Batch, Directions, Keys, LocalSteps, 
 from fedns.numerics.backends.around import Pass
 from fedns.numerics.backends.guarded import GuardedBackend
 from fedns.numerics.formulas import Formulas
-from fedns.numerics.linalg import packed_size
+from fedns.numerics.linalg import triangle_size
 
 FloatArray = NDArray[np.float64]
 log = logging.getLogger("fedns.site")
@@ -153,7 +153,7 @@ class WatchedPasses(GuardedBackend):
         if not points:
             self.answering.count_pass(0)
         for w in points.values():
-            self.answering.before_pass(one.arguments["loss"], w, 8 * packed_size(w.shape[-1]))
+            self.answering.before_pass(one.arguments["loss"], w, 8 * triangle_size(w.shape[-1]))
         return one.made_by(self.inside)
 
     def losses_along(self, loss: Formulas, batch: Batch, w: Points, direction: Directions, steps: FloatArray) -> FloatArray:

@@ -31,7 +31,7 @@ from fedns.federation.site.permissions import Permissions, Refusal, small_group
 from fedns.models.evaluation import evaluate_locally
 from fedns.models.problem import Problem
 from fedns.numerics.backend import ROW_SAMPLING, SJLT, SketchPlan
-from fedns.numerics.linalg import packed_size
+from fedns.numerics.linalg import triangle_size
 from fedns.runs.builder import algorithm_of
 from fedns.runs.spec import Spec
 from fedns.sketches import Sketch
@@ -297,7 +297,7 @@ class Told(NamedTuple):
 
     def least(self, width: int) -> int:
         """How many such numbers it has at least."""
-        known = {"features": width, "entries": packed_size(width)}
+        known = {"features": width, "entries": triangle_size(width)}
         return sum(math.prod(known.get(axis, 0) for axis in axes) for axes in self.axes)
 
 

@@ -49,7 +49,7 @@ from fedns.methods.searches import ArmijoSearch
 from fedns.models.problem import Problem
 from fedns.numerics import parallel
 from fedns.numerics.backend import SketchPlan
-from fedns.numerics.linalg import unpack_symmetric
+from fedns.numerics.linalg import symmetric_of
 from fedns.numerics.rng import uniforms
 from fedns.sketches import SRHT
 from fedns.sketches.srht import next_power_of_two
@@ -116,7 +116,7 @@ class ClientHalf:
         scaled, penalties = packed / products_of(scales[0]), problem.penalty_curvature(w) / scales**2
 
         def of_client(j: int) -> Root:
-            hessian = unpack_symmetric(scaled[j], features) + np.diag(penalties[j])
+            hessian = symmetric_of(scaled[j], features) + np.diag(penalties[j])
             return rounded_root(hessian, draws[j], int(request.bits))
 
         roots = parallel.map_clients(of_client, len(scaled))

@@ -11,7 +11,7 @@ from fedns.core.messages.reducers import GramSum
 from fedns.core.types import FloatArray
 from fedns.methods.auto.rounding import eighths
 from fedns.methods.auto.rules import WIDE
-from fedns.numerics.linalg import LowRank, add_weighted_rows, pack_symmetric
+from fedns.numerics.linalg import LowRank, add_weighted_rows, triangle_of
 
 
 class mean_of_coded:
@@ -93,5 +93,5 @@ class sketched_gram:
     def result(self) -> FloatArray | LowRank:
         gram = self._gram.result()
         if isinstance(gram, LowRank):
-            return gram if self._scales.size > WIDE else pack_symmetric(gram.dense())
-        return pack_symmetric(gram)
+            return gram if self._scales.size > WIDE else triangle_of(gram.dense())
+        return triangle_of(gram)

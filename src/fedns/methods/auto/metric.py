@@ -12,7 +12,7 @@ import scipy.linalg
 from fedns.core.types import FloatArray
 from fedns.methods.auto.roots import SINGULAR
 from fedns.methods.auto.rounding import products_of
-from fedns.numerics.linalg import LowRank, pack_symmetric, solve_shifted, unpack_symmetric
+from fedns.numerics.linalg import LowRank, solve_shifted, symmetric_of, triangle_of
 
 FORGETTING = 0.5  # the weight of the last sketch beside a new one
 OLDER = 2  # sketches beside the newest that a root holds: what is older has an eighth of its weight
@@ -51,7 +51,7 @@ class Metric(NamedTuple):
     def of_roots(cls, gram: FloatArray, penalty: FloatArray, scales: FloatArray) -> Metric:
         """Roots have the penalty in them."""
         noise = max(SINGULAR, float(np.min(penalty / scales**2)))
-        return cls(gram - pack_symmetric(np.diag(penalty)), 1.0, noise)
+        return cls(gram - triangle_of(np.diag(penalty)), 1.0, noise)
 
     def moved_by(self, change: FloatArray, variance: float, scales: FloatArray) -> Metric:
         """A change in scaled columns, of entries whose rounding errors have a variance of up to a quarter of this."""
@@ -66,7 +66,7 @@ class Metric(NamedTuple):
             if np.count_nonzero(diagonal == 0) > len(self.rows) // 2:  # more than the rows can tell apart
                 diagonal = np.maximum(diagonal, UNKNOWN * float((low_rank.rows**2).sum()) / scales.size)
             return lambda vector: solve_shifted(low_rank, diagonal, vector / scales) / scales
-        hessian = unpack_symmetric(self.packed / self.weight, scales.size) / np.outer(scales, scales)
+        hessian = symmetric_of(self.packed / self.weight, scales.size) / np.outer(scales, scales)
         hessian[np.diag_indices(scales.size)] += penalty / scales**2
         if not sketched:  # no direction is believed to have less curvature than rounding may have left
             values, vectors = _eigenpairs(hessian.tobytes(), scales.size)

@@ -17,7 +17,7 @@ from fedns.core.messages import Ragged
 from fedns.core.messages.reducers import GramSum
 from fedns.core.types import FloatArray
 from fedns.methods.auto.rounding import Integers
-from fedns.numerics.linalg import LowRank, pack_symmetric
+from fedns.numerics.linalg import LowRank, triangle_of
 
 ROOT_BITS = 4  # of the diagonal, below its leading one
 SPAN = 12  # bits of the largest entry of a column, at most
@@ -77,4 +77,4 @@ class mean_of_roots:
 
     def result(self) -> FloatArray:
         gram = self._gram.result()
-        return pack_symmetric(gram.dense() if isinstance(gram, LowRank) else gram)
+        return triangle_of(gram.dense() if isinstance(gram, LowRank) else gram)

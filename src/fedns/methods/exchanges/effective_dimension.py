@@ -28,7 +28,7 @@ from fedns.core.types import FloatArray
 from fedns.models.problem import Problem
 from fedns.numerics.backend import COLUMNS, SketchPlan
 from fedns.numerics.formulas import Formulas
-from fedns.numerics.linalg import single_threaded_blas, unpack_symmetric
+from fedns.numerics.linalg import single_threaded_blas, symmetric_of
 from fedns.numerics.rng import normal_row, stream_keys
 
 _CLIENTS_AT_ONCE = 16  # packed Hessians in memory
@@ -76,7 +76,7 @@ def effective_dimension(problem: Problem, shards: Shards, w: FloatArray | None =
     for first in range(0, shards.num_clients, _CLIENTS_AT_ONCE):
         chosen = np.arange(first, min(first + _CLIENTS_AT_ONCE, shards.num_clients))
         total += weights[chosen] @ problem.gradient_and_hessian(point, shards.select(chosen))[1]
-    return _dimension(unpack_symmetric(total, features), problem.penalty_curvature(point))
+    return _dimension(symmetric_of(total, features), problem.penalty_curvature(point))
 
 
 def _point(w: FloatArray | None, features: int) -> FloatArray:

@@ -94,14 +94,14 @@ class CoxBackend(Backend):
     def gradient_and_hessian(self, loss: Formulas, batch: Batch, w: FloatArray) -> tuple[FloatArray, FloatArray]:
         upper = np.triu_indices(w.shape[-1])
 
-        def packed(client: int) -> FloatArray:
+        def triangle(client: int) -> FloatArray:
             x, times, total = _client(batch, client)
             risk = _risk(times, x @ _own(w, client))
             means = _sums_at_risk(times, risk.r[:, None] * x) / risk.at_risk[:, None]
             matrix = (x * risk.hazard[:, None]).T @ x - (means * times.weight[:, None]).T @ means
             return np.asarray(matrix[upper] / total)
 
-        return self.gradient(loss, batch, w), np.stack(parallel.map_clients(packed, batch.starts.size))
+        return self.gradient(loss, batch, w), np.stack(parallel.map_clients(triangle, batch.starts.size))
 
     def hessian_times(self, loss: Formulas, batch: Batch, w: FloatArray, vectors: FloatArray) -> FloatArray:
         def images(client: int) -> FloatArray:

@@ -23,7 +23,7 @@ from fedns.numerics.cpu.pointwise import loss_code
 from fedns.numerics.cpu.sketching import sketch_code
 from fedns.numerics.cpu.targets import Targets
 from fedns.numerics.formulas import Formulas
-from fedns.numerics.linalg import packed_size
+from fedns.numerics.linalg import triangle_size
 from fedns.numerics.onehot import OneHotRows
 from fedns.numerics.parallel import Segments, offsets_of
 from fedns.numerics.rows import Rows
@@ -111,11 +111,11 @@ class CpuBackend(Backend):
     def gradient_and_hessian(self, loss: Formulas, batch: Batch, w: FloatArray) -> tuple[FloatArray, FloatArray]:
         segments = batch.segments
         gradient = np.empty((segments.number, w.shape[-1]))
-        packed = np.empty((segments.number, packed_size(w.shape[-1])))
-        after = (as_table(w), loss_code(loss), gradient, packed)
+        triangle = np.empty((segments.number, triangle_size(w.shape[-1])))
+        after = (as_table(w), loss_code(loss), gradient, triangle)
         _launch(kernels.gradient_and_hessian_in_parts, batch, segments, w.shape[-1] ** 2, *after)
         clients = batch.starts.size
-        return parallel.merge(gradient, segments, clients), parallel.merge(packed, segments, clients)
+        return parallel.merge(gradient, segments, clients), parallel.merge(triangle, segments, clients)
 
     def hessian_times(self, loss: Formulas, batch: Batch, w: FloatArray, vectors: FloatArray) -> FloatArray:
         segments = batch.segments

@@ -15,7 +15,7 @@ from fedns.numerics.cpu.parts import in_parts
 from fedns.numerics.cpu.pointwise import LossCode
 from fedns.numerics.cpu.rows import (
     add_combination,
-    add_packed_gram,
+    add_gram_triangle,
     add_sjlt_groups,
     add_srht_blocks,
     gram_scratch,
@@ -100,7 +100,7 @@ def _weigh(s, first, count, scale, slope, curvature):
 
 
 @jit
-def gradient_and_hessian(rows, y, s, totals, segments, low, high, points, loss, gradient, packed):
+def gradient_and_hessian(rows, y, s, totals, segments, low, high, points, loss, gradient, triangle):
     """Gradient of each client's mean loss; the upper triangle of its Hessian, row by row."""
     features = points.shape[1]
     intercept = features > rows.num_columns
@@ -112,7 +112,7 @@ def gradient_and_hessian(rows, y, s, totals, segments, low, high, points, loss, 
     for segment in range(low, high):
         client = segments.client[segment]
         scale = 1.0 / totals[client]
-        w, hessian = _own(points, client), packed[segment]
+        w, hessian = _own(points, client), triangle[segment]
         total[:] = 0.0
         hessian[:] = 0.0
         for first in range(segments.first[segment], segments.last[segment], most):
@@ -122,7 +122,7 @@ def gradient_and_hessian(rows, y, s, totals, segments, low, high, points, loss, 
             margins(part, start, start + count, w, z)
             pointwise.derivatives(loss, y, first, count, z, slope, root)
             _weigh(s, first, count, scale, slope, root)
-            add_packed_gram(part, start, start + count, slope, root, intercept, scratch, total, hessian)
+            add_gram_triangle(part, start, start + count, slope, root, intercept, scratch, total, hessian)
         copy(total, 0, features, gradient[segment])
 
 
@@ -339,8 +339,8 @@ def curvatures_along_in_parts(starter, cuts, rows, y, s, totals, segments, point
 
 
 @jit
-def gradient_and_hessian_in_parts(starter, cuts, rows, y, s, totals, segments, points, loss, gradient, packed):
-    before, after = (rows, y, s, totals, Segments(*segments)), (points, LossCode(*loss), gradient, packed)
+def gradient_and_hessian_in_parts(starter, cuts, rows, y, s, totals, segments, points, loss, gradient, triangle):
+    before, after = (rows, y, s, totals, Segments(*segments)), (points, LossCode(*loss), gradient, triangle)
     in_parts(starter, gradient_and_hessian, cuts, before, after)
 
 

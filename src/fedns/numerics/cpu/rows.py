@@ -45,8 +45,8 @@ def room_for(rows, count):
 
 
 def opened(rows, first, last, room):
-    """Rows that the other functions here take, and the place of row `first` in them. Packed ones are written out where they
-    have to be; what was opened in the same room before is gone."""
+    """Rows that the other functions here take, and the place of row `first` in them. One-hot ones are written out where
+    they have to be; what was opened in the same room before is gone."""
     raise NotImplementedError("compiled code only")
 
 
@@ -95,12 +95,12 @@ def scaled_block(rows, first, last, coefficients, intercept, block):
 
 
 def gram_scratch(rows, count, features):
-    """Scratch space for `add_packed_gram` of so many rows."""
+    """Scratch space for `add_gram_triangle` of so many rows."""
     raise NotImplementedError("compiled code only")
 
 
-def add_packed_gram(rows, first, last, slopes, roots, intercept, scratch, total, packed):
-    """total += sum_i slopes[i] x_i, and packed += the upper triangle, row by row, of sum_i roots[i]^2 x_i x_i'."""
+def add_gram_triangle(rows, first, last, slopes, roots, intercept, scratch, total, triangle):
+    """total += sum_i slopes[i] x_i, and triangle += the upper triangle, row by row, of sum_i roots[i]^2 x_i x_i'."""
     raise NotImplementedError("compiled code only")
 
 
@@ -389,27 +389,27 @@ def _gram_scratch(rows, count, features):
     return lambda rows, count, features: sparse_gram_scratch(features)
 
 
-@_body(add_packed_gram)
-def _add_packed_gram(rows, first, last, slopes, roots, intercept, scratch, total, packed):
+@_body(add_gram_triangle)
+def _add_gram_triangle(rows, first, last, slopes, roots, intercept, scratch, total, triangle):
     if _is_dense(rows):
 
-        def dense(rows, first, last, slopes, roots, intercept, scratch, total, packed):
+        def dense(rows, first, last, slopes, roots, intercept, scratch, total, triangle):
             panels, tile = scratch
             columns = rows.num_columns
             dense_add_combination(rows.flat, columns, first, last, slopes, intercept, total)
             write_panels(rows.flat, columns, first, last, roots, intercept, panels)
             features = columns + 1 if intercept else columns
             # Of one-hot rows only these are written out: what lies after them is asked for in vain, soon in the cache.
-            add_panels(panels, last - first, features, tile, packed, rows.flat, last * columns)
+            add_panels(panels, last - first, features, tile, triangle, rows.flat, last * columns)
 
         return dense
     if _is_opened(rows):
-        return lambda rows, first, last, slopes, roots, intercept, scratch, total, packed: add_packed_gram(
-            _written(rows), first, last, slopes, roots, intercept, scratch, total, packed
+        return lambda rows, first, last, slopes, roots, intercept, scratch, total, triangle: add_gram_triangle(
+            _written(rows), first, last, slopes, roots, intercept, scratch, total, triangle
         )
 
-    def sparse(rows, first, last, slopes, roots, intercept, scratch, total, packed):
-        add_sparse_gram(rows, first, last, slopes, roots, intercept, scratch, total, packed)
+    def sparse(rows, first, last, slopes, roots, intercept, scratch, total, triangle):
+        add_sparse_gram(rows, first, last, slopes, roots, intercept, scratch, total, triangle)
         if intercept:
             total[rows.num_columns] = _added_in_order(total[rows.num_columns], slopes, last - first)
 

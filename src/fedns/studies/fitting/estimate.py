@@ -21,7 +21,7 @@ from fedns.models.family import Outcomes
 from fedns.models.losses import Squared
 from fedns.models.penalties import Ridge
 from fedns.models.problem import Problem
-from fedns.numerics.linalg import packed_size
+from fedns.numerics.linalg import triangle_size
 from fedns.runs.methods import parse_method
 from fedns.studies.design.columns import Design
 from fedns.studies.design.site_table import SMALLEST_COUNT
@@ -66,7 +66,7 @@ def method_text(study: Study, num_features: int, num_sites: int) -> str:
     if num_features <= FEW_COLUMNS["balanced"] or not study.distribution.loss.has_root:
         return "fednewton:line_search=aggregate"
     sketch_size = max(SMALLEST_SKETCH, math.ceil(4 * num_features / num_sites))
-    return "auto:prefer=rounds" if packed_size(num_features) <= sketch_size * num_features else "auto"
+    return "auto:prefer=rounds" if triangle_size(num_features) <= sketch_size * num_features else "auto"
 
 
 def estimate(

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fedns.core.cohort import Cohort
 from fedns.core.errors import FednsError
 from fedns.federation.protocol.absence import SitesLost
-from fedns.numerics.linalg import pack_symmetric, unpack_symmetric
+from fedns.numerics.linalg import symmetric_of, triangle_of
 from fedns.studies.design.columns import Design
 from fedns.studies.fitting.rank import Alias, without
 from fedns.studies.inference.estimates import Inference
@@ -72,4 +72,4 @@ def _scores_of(sums: Sums, kept: list[int], size: int) -> Sums:
 
 def _packed_part(packed: FloatArray, kept: list[int], size: int) -> FloatArray:
     """These rows and columns of packed symmetric matrices."""
-    return pack_symmetric(unpack_symmetric(packed, size)[..., kept, :][..., kept])
+    return triangle_of(symmetric_of(packed, size)[..., kept, :][..., kept])

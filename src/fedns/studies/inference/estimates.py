@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fedns.core.errors import ConfigError, DataError, unknown
 from fedns.models.family import Family
-from fedns.numerics.linalg import unpack_symmetric
+from fedns.numerics.linalg import symmetric_of
 from fedns.studies.inference.distributions import Student
 from fedns.studies.inference.exchange import Curvature, Sums
 
@@ -75,7 +75,7 @@ class Inference:
     @cached_property
     def hessians(self) -> FloatArray:
         """Of each site, in the mean over its rows: (sites, fitted, fitted)."""
-        return unpack_symmetric(self.curvature.packed_hessians, self.penalty.size)
+        return symmetric_of(self.curvature.packed_hessians, self.penalty.size)
 
     @cached_property
     def information(self) -> FloatArray:
@@ -92,7 +92,7 @@ class Inference:
         """The same from the expected information, which standard errors from the model are made of."""
         if self.packed_expected is None:
             return self.bread
-        expected = unpack_symmetric(self.weight * self.packed_expected, self.penalty.size)
+        expected = symmetric_of(self.weight * self.packed_expected, self.penalty.size)
         return inverse(expected + self.weight * np.diag(self.penalty))
 
     @cached_property
@@ -149,7 +149,7 @@ class Inference:
             factor = sites / (sites - 1) * (rows - 1) / (rows - size) if rows > size else math.nan
         else:
             packed = self.curvature.weights @ self.need_sums().packed_scores
-            scores = unpack_symmetric(packed, size)
+            scores = symmetric_of(packed, size)
             lost = {"model": 1, "HC1": size, "HC0": 0}[kind]
             factor = rows / (rows - lost) if rows > lost else math.nan
         return factor * self.bread @ scores @ self.bread

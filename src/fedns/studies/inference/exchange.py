@@ -16,7 +16,7 @@ from fedns.core.messages import Message, Payload, as_batch, joined, wire
 from fedns.methods.curvature import refuse_impossible_hessian
 from fedns.models.family import Family, Outcomes
 from fedns.models.problem import Problem
-from fedns.numerics.linalg import pack_symmetric, unpack_symmetric
+from fedns.numerics.linalg import symmetric_of, triangle_of
 from fedns.numerics.parallel import map_clients
 from fedns.studies.study import Study
 
@@ -130,7 +130,7 @@ class Questions:
                 sums[2:4] += self.family.constants(block.targets, block.weights)
                 sums[2] += self.family.weight_constant(block.weights).sum() if self.weights_are == "precision" else 0.0
                 sums[4] += block.weights.sum()
-            return sums / sums[4], pack_symmetric(scores / sums[4])
+            return sums / sums[4], triangle_of(scores / sums[4])
 
         found = map_clients(means, shards.num_clients)
         losses = problem.value(w, shards)
@@ -148,7 +148,7 @@ class Questions:
             for scores, weights in problem.row_scores(request.coefficients, shards):
                 products += (scores * self._squared(weights)[:, None]).T @ scores
             loss = problem.value(request.coefficients, shards)[0]
-            answers.append(Scores(loss, pack_symmetric(products / shards.total_weights[0])))
+            answers.append(Scores(loss, triangle_of(products / shards.total_weights[0])))
         return as_batch(answers)
 
     @on_client(Point, ClassShares)
@@ -195,7 +195,7 @@ class Curvature:
     @property
     def hessian(self) -> FloatArray:
         """The mean over all rows: (features, features)."""
-        return unpack_symmetric(self.packed, self.gradients.shape[1])
+        return symmetric_of(self.packed, self.gradients.shape[1])
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedns.core.errors import DataError
-from fedns.numerics.linalg import unpack_symmetric
+from fedns.numerics.linalg import symmetric_of
 from fedns.studies.inference.distributions import chi2_sf
 from fedns.studies.inference.estimates import Inference, inverse
 from fedns.studies.inference.without import Without
@@ -92,7 +92,7 @@ def _alone(inference: Inference, site: int) -> tuple[FloatArray, FloatArray]:
     values = np.where(touched, np.nan, inference.coefficients + transform @ step)
     own = dispersion / weight * bread
     if inference.is_sample:  # scores scatter around the site's own mean of them, which is not 0 at the joint estimate
-        packed = unpack_symmetric(inference.need_sums().packed_scores[site], inference.penalty.size)[np.ix_(has, has)]
+        packed = symmetric_of(inference.need_sums().packed_scores[site], inference.penalty.size)[np.ix_(has, has)]
         scores = packed / weight - np.outer(gradient[has], gradient[has]) / rows
         own = rows / (rows - 1) * bread @ scores @ bread
     variances = np.einsum("na,ab,nb->n", transform, own, transform)

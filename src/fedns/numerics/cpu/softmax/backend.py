@@ -27,7 +27,7 @@ from fedns.numerics.cpu.sketching import sketch_code
 from fedns.numerics.cpu.softmax import kernels as passes
 from fedns.numerics.cpu.targets import Targets
 from fedns.numerics.formulas import Formulas
-from fedns.numerics.linalg import packed_size
+from fedns.numerics.linalg import triangle_size
 from fedns.numerics.parallel import Segments
 from fedns.numerics.rows import DenseRows, written_once
 from fedns.numerics.streaming import Run, in_memory
@@ -79,9 +79,9 @@ class SoftmaxBackend(Backend):
 
     def gradient_and_hessian(self, loss: Formulas, batch: Batch, w: FloatArray) -> tuple[FloatArray, FloatArray]:
         segments = batch.segments
-        packed = np.zeros((segments.number, packed_size(w.shape[-1])))
-        self._launch(passes.hessian, batch, segments, w.shape[-1] ** 2, (as_table(w),), (packed,))
-        return self.gradient(loss, batch, w), parallel.merge(packed, segments, batch.starts.size)
+        triangle = np.zeros((segments.number, triangle_size(w.shape[-1])))
+        self._launch(passes.hessian, batch, segments, w.shape[-1] ** 2, (as_table(w),), (triangle,))
+        return self.gradient(loss, batch, w), parallel.merge(triangle, segments, batch.starts.size)
 
     def hessian_times(self, loss: Formulas, batch: Batch, w: FloatArray, vectors: FloatArray) -> FloatArray:
         segments = batch.segments

@@ -143,8 +143,8 @@ def _slopes(y, s, first, count, shift, scale, p, loss):
 
 
 @jit
-def hessian(rows, y, s, totals, segments, low, high, points, shift, outputs, packed):
-    """The packed upper triangle; block (a, b) is X' diag(p_a ((a = b) - p_b)) X."""
+def hessian(rows, y, s, totals, segments, low, high, points, shift, outputs, triangle):
+    """The upper triangle; block (a, b) is X' diag(p_a ((a = b) - p_b)) X."""
     features = points.shape[1] // outputs
     intercept = features > rows.num_columns
     z, loss, rest = np.empty((outputs, _BLOCK_ROWS)), np.empty(_BLOCK_ROWS), np.empty(_BLOCK_ROWS)
@@ -164,11 +164,11 @@ def hessian(rows, y, s, totals, segments, low, high, points, shift, outputs, pac
                         other = 1.0 - z[a, i] if a == b else z[b, i]
                         root[i] = np.sqrt(_weight(s, first + i, scale) * z[a, i] * other)
                     add_gram(rows, first, last, root, intercept, block, grams[a, b])
-        _pack(grams, packed[segment])
+        _pack(grams, triangle[segment])
 
 
 @exact_jit
-def _pack(grams, packed):
+def _pack(grams, triangle):
     """The upper triangle of the matrix of blocks, those off the diagonal with a minus; blocks have theirs filled alone."""
     outputs, features = grams.shape[0], grams.shape[2]
     entry = 0
@@ -177,7 +177,7 @@ def _pack(grams, packed):
             for b in range(a, outputs):
                 for j in range(i if a == b else 0, features):
                     found = grams[a, b, min(i, j), max(i, j)]
-                    packed[entry] = found if a == b else -found
+                    triangle[entry] = found if a == b else -found
                     entry += 1
 
 

@@ -36,8 +36,8 @@ def write_panels(flat, columns, first, last, coefficients, intercept, panels):
 
 
 @exact_jit
-def add_panels(panels, count, features, tile, packed, flat, following):
-    """packed += the upper triangle, row by row, of the sum of the products of `count` rows in panels.
+def add_panels(panels, count, features, tile, triangle, flat, following):
+    """triangle += the upper triangle, row by row, of the sum of the products of `count` rows in panels.
 
     Meanwhile memory is asked for flat[following : ...], the numbers of as many rows, a line with each row of a tile.
     """
@@ -59,7 +59,7 @@ def add_panels(panels, count, features, tile, packed, flat, following):
                 above = a * (2 * features - a - 1) // 2
                 start = (a - 8 * p) * 8 * width - 8 * q
                 for b in range(max(a, 8 * q), min(features, 8 * (q + width))):
-                    packed[above + b] += tile[start + b]
+                    triangle[above + b] += tile[start + b]
 
 
 @exact_jit

@@ -13,8 +13,8 @@ _FIRST_LOOK, _LONGEST_WAIT = 8, 4
 
 
 @exact_jit
-def times(packed, size, x, out):
-    """out = the packed matrix, of two rows or more, times x. Vectors have at least eight numbers more, zeros in x.
+def times(triangle, size, x, out):
+    """out = the matrix of this triangle, of two rows or more, times x. Vectors have at least eight numbers more, zeros in x.
 
     Four rows at a time, each of which is read once for its own product and for those of the rows below, in vectors that
     begin at the diagonal. What they have to the left of it belongs to the row before; entry (a, b) is at r0 + b.
@@ -29,8 +29,8 @@ def times(packed, size, x, out):
         s0 = s1 = s2 = s3 = simd.splat(0.0)
         for b in range(a, size, 8):
             left = size - b
-            p0, p1 = simd.load_first(packed, r0 + b, left), simd.load_first(packed, r1 + b, left)
-            p2, p3 = simd.load_first(packed, r2 + b, left), simd.load_first(packed, r3 + b, left)
+            p0, p1 = simd.load_first(triangle, r0 + b, left), simd.load_first(triangle, r1 + b, left)
+            p2, p3 = simd.load_first(triangle, r2 + b, left), simd.load_first(triangle, r3 + b, left)
             below0, below1, below2, below3 = p0, p1, p2, p3
             if b == a:
                 p1 = simd.with_lane(p1, 0, 0.0)
@@ -82,7 +82,7 @@ def _take_out(basis, count, x):
 
 
 @exact_jit
-def largest_eigenpair(packed, features):
+def largest_eigenpair(triangle, features):
     """The eigenpair by Lanczos' method: value, vector, and whether it was found within so many steps.
 
     Every new direction is made orthogonal to all before, twice, so that rounding does not bring found ones back.
@@ -100,7 +100,7 @@ def largest_eigenpair(packed, features):
     scale, check, checked, before = 0.0, _FIRST_LOOK, 0, 1.0
     for k in range(longest):
         size = k + 1
-        times(packed, features, basis[k], product)
+        times(triangle, features, basis[k], product)
         alpha[k] = _dot(product, basis[k])
         _take_out(basis, size, product)
         _take_out(basis, size, product)

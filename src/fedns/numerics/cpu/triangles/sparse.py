@@ -15,8 +15,8 @@ def sparse_gram_scratch(features):
 
 
 @jit
-def add_sparse_gram(rows, first, last, slopes, roots, intercept, scratch, total, packed):
-    """total += sum_i slopes[i] x_i, without an intercept, and packed += the triangle of sum_i roots[i]^2 x_i x_i', with it.
+def add_sparse_gram(rows, first, last, slopes, roots, intercept, scratch, total, triangle):
+    """total += sum_i slopes[i] x_i, without an intercept, and triangle += that of sum_i roots[i]^2 x_i x_i', with it.
 
     Entry (a, b) of the triangle is at above[a] + b. Places increase along a row: four entries at a time are multiplied by
     all before them and by each other. How often the inner loop is run is then the same for every row, up to where it ends:
@@ -38,24 +38,24 @@ def add_sparse_gram(rows, first, last, slopes, roots, intercept, scratch, total,
             total[d] += slope * vd
             for k in range(known):
                 start, s = starts[k], scaled[k]
-                packed[start + a] += s * va
-                packed[start + b] += s * vb
-                packed[start + c] += s * vc
-                packed[start + d] += s * vd
+                triangle[start + a] += s * va
+                triangle[start + b] += s * vb
+                triangle[start + c] += s * vc
+                triangle[start + d] += s * vd
             at_a, at_b, at_c, at_d = above[a], above[b], above[c], above[d]
             sa, sb, sc, sd = square * va, square * vb, square * vc, square * vd
             starts[known], starts[known + one], starts[known + two], starts[known + three] = at_a, at_b, at_c, at_d
             scaled[known], scaled[known + one], scaled[known + two], scaled[known + three] = sa, sb, sc, sd
-            packed[at_a + a] += sa * va
-            packed[at_a + b] += sa * vb
-            packed[at_a + c] += sa * vc
-            packed[at_a + d] += sa * vd
-            packed[at_b + b] += sb * vb
-            packed[at_b + c] += sb * vc
-            packed[at_b + d] += sb * vd
-            packed[at_c + c] += sc * vc
-            packed[at_c + d] += sc * vd
-            packed[at_d + d] += sd * vd
+            triangle[at_a + a] += sa * va
+            triangle[at_a + b] += sa * vb
+            triangle[at_a + c] += sa * vc
+            triangle[at_a + d] += sa * vd
+            triangle[at_b + b] += sb * vb
+            triangle[at_b + c] += sb * vc
+            triangle[at_b + d] += sb * vd
+            triangle[at_c + c] += sc * vc
+            triangle[at_c + d] += sc * vd
+            triangle[at_d + d] += sd * vd
             e += four
             known += four
         while e < stop:
@@ -65,9 +65,9 @@ def add_sparse_gram(rows, first, last, slopes, roots, intercept, scratch, total,
             e += one
             known += one
             for k in range(known):
-                packed[starts[k] + a] += scaled[k] * va
+                triangle[starts[k] + a] += scaled[k] * va
         if intercept:
             a = np.uint64(rows.num_columns)
             starts[known], scaled[known] = above[a], square
             for k in range(known + one):
-                packed[starts[k] + a] += scaled[k]
+                triangle[starts[k] + a] += scaled[k]
