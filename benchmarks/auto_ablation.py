@@ -67,7 +67,7 @@ def ablations() -> dict[str, list[Any]]:
             patch.object(turn_class, "_move", forgetful(turn_class._move)),
         ],
         "few bits (14 for all)": [],
-        "the entropy coder": [patch.object(encoding, "coded_bytes", fixed_length_bytes)],
+        "the entropy coder": [patch.object(encoding, "small_ints_sizes", fixed_length_bytes)],
         "scaled columns": [flat, flat_here],
         "BFGS pairs": [patch.object(turn_class, "remember_pair", lambda self: None)],
         "averaging over rounds": [patch.object(metric, "FORGETTING", 0.0)],

@@ -57,7 +57,7 @@ NAMED = re.compile(rf"`(?:[a-z]+ )*(?!docs/_build)((?:{FOLDERS})/[\w./*-]+|[\w-]
 
 @pytest.mark.parametrize("page", WRITTEN, ids=lambda page: page.stem)
 def test_a_file_or_folder_of_this_tree_that_is_named_is_there(page):
-    """From the root, or from anywhere above it: `tests/stranger`, `numerics/coding.py`."""
+    """From the root, or from anywhere above it: `tests/stranger`, `numerics/small_ints.py`."""
     for named in NAMED.findall(page.read_text(encoding="utf-8")):
         inside = [] if named.endswith("/") else ROOT.glob(f"src/**/{named}")
         assert any(ROOT.glob(named.rstrip("/"))) or any(inside), f"{page.name}: {named}"

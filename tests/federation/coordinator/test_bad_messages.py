@@ -22,7 +22,7 @@ from fedns.methods.fednl import Correction, InitialHessian, InitialModel
 from fedns.methods.newton import Curvature
 from fedns.methods.searches import LossesAlong
 from fedns.models.evaluation import LocalEvaluation
-from fedns.numerics.coding import encode_integers
+from fedns.numerics.small_ints import encode_small_ints
 from fedns.runs.policy import Policy
 
 SHARDS = make_shards(sizes=(90, 60, 150))
@@ -451,7 +451,7 @@ def test_many_columns_of_one_size_reach_the_coordinator(columns, tmp_path):
 def zeros_beyond_belief(message, envelope):
     """The right number of columns, in blocks of zeros of which there are too few."""
     raw = encode(message, envelope, DOUBLE)
-    return raw[: -len(encode_integers(message.exponents))] + bytes([16, 255, 255])
+    return raw[: -len(encode_small_ints(message.exponents))] + bytes([16, 255, 255])
 
 
 AUTO_LIES = {

@@ -9,8 +9,8 @@ import scipy.linalg
 from fedns.core.errors import MessageError
 from fedns.methods.auto.messages import LARGEST_POWER, ChangeAndSketch, ColumnScales, HessianRoot
 from fedns.methods.auto.roots import mean_of_roots, rounded_root, unrounded
-from fedns.numerics.coding import encode_integers
 from fedns.numerics.linalg import symmetric_of
+from fedns.numerics.small_ints import encode_small_ints
 
 
 def hessian(condition, *, size=40, seed=0):
@@ -55,7 +55,7 @@ def test_a_client_with_fewer_rows_than_columns_has_a_root(rank):
 
 def test_half_a_byte_an_entry():
     root = rounded_root(hessian(100.0, size=60), draws(60))
-    assert len(encode_integers(root.entries)) < 0.75 * root.entries.size
+    assert len(encode_small_ints(root.entries)) < 0.75 * root.entries.size
 
 
 def test_the_mean_is_over_clients_and_in_their_columns_units():

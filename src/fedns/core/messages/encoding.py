@@ -32,7 +32,7 @@ from fedns.core.messages import (
     refuse_shape,
     wire_dtype,
 )
-from fedns.numerics.coding import coded_bytes, decode_integers, encode_integers
+from fedns.numerics.small_ints import decode_small_ints, encode_small_ints, small_ints_sizes
 
 MAGIC = 0xF5
 VERSION, COMPACT_VERSION = 1, 2
@@ -62,7 +62,7 @@ def encode(message: Message, envelope: Envelope, precision: np.dtype[Any]) -> by
 
 
 def _body(array: Array) -> bytes:
-    return encode_integers(array) if array.dtype == CODED else array.tobytes()
+    return encode_small_ints(array) if array.dtype == CODED else array.tobytes()
 
 
 def header(cls: type[Message], envelope: Envelope, arrays: list[Array]) -> bytes:
@@ -164,7 +164,7 @@ def _measured(cls: type[Message], values: list[Any], precision: np.dtype[Any]) -
     for spec, value in zip(cls.specs().values(), values, strict=True):
         if spec.kind == "coded":
             ragged_value = isinstance(value, Ragged)
-            lengths = lengths + (coded_bytes(value.values, value.offsets) if ragged_value else coded_bytes(value))
+            lengths = lengths + (small_ints_sizes(value.values, value.offsets) if ragged_value else small_ints_sizes(value))
     return lengths
 
 
@@ -327,7 +327,7 @@ class _Reader:
                     f"field '{name}' of {self.kind} has {count} numbers, which take more than {self.largest_bytes} bytes"
                 )
             try:
-                array, used = decode_integers(self.data[self.at :], count)
+                array, used = decode_small_ints(self.data[self.at :], count)
             except ValueError as error:
                 raise MessageError(f"field '{name}' of {self.kind}: {error}") from None
             self.take(used)

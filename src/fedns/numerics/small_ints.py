@@ -28,7 +28,7 @@ _PIECE, _LOOK = 1024, 2**16
 _ONES = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).sum(axis=1).astype(np.uint8)  # in each byte
 
 
-def encode_integers(values: Integers) -> bytes:
+def encode_small_ints(values: Integers) -> bytes:
     """The parameters, the unary part and the low bits; nothing at all for no integers."""
     codes = _folded(values.reshape(1, -1))
     if not codes.size:
@@ -40,7 +40,7 @@ def encode_integers(values: Integers) -> bytes:
     return bytes([_BLOCKS]) + nibbles.astype(np.uint8).tobytes() + _written(codes[0], blocks[0])
 
 
-def decode_integers(data: memoryview, count: int) -> tuple[Integers, int]:
+def decode_small_ints(data: memoryview, count: int) -> tuple[Integers, int]:
     """The integers at the beginning of these bytes, and how many bytes they took.
 
     Nothing is believed of `count` that the bytes do not show: a block of zeros takes four bits, every other integer one.
@@ -63,8 +63,8 @@ def decode_integers(data: memoryview, count: int) -> tuple[Integers, int]:
     return values, head + _read(data[head:], parameters, values)
 
 
-def coded_bytes(values: Integers, offsets: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
-    """What `encode_integers` takes for each client of a batch: (clients, ...), or rows back to back with their offsets."""
+def small_ints_sizes(values: Integers, offsets: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
+    """What `encode_small_ints` takes for each client of a batch: (clients, ...), or rows back to back with their offsets."""
     if offsets is None:
         return _bytes(values.reshape(len(values), -1))
     # Clients with equally many rows, the usual case, in one go.
@@ -165,10 +165,10 @@ def _written(codes: Codes, blocks: Codes) -> bytes:
         bits[ends - 1] = 1
         unary.append(bits)
         low.append(((np.repeat(numbers, parameters) >> _places(parameters)) & 1).astype(np.uint8))
-    return _packed(unary) + _packed(low)
+    return _in_bytes(unary) + _in_bytes(low)
 
 
-def _packed(pieces: Iterable[NDArray[np.uint8]]) -> bytes:
+def _in_bytes(pieces: Iterable[NDArray[np.uint8]]) -> bytes:
     """The bits of all pieces, back to back."""
     done, left = [], np.zeros(0, dtype=np.uint8)
     for bits in pieces:
