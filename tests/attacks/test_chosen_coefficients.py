@@ -13,7 +13,8 @@ from fedns.core.shards import Shards
 from fedns.federation.config import DataSource, SiteConfig
 from fedns.federation.protocol.packets import ANSWER, ASK, OPEN, Packet
 from fedns.studies.design.agreement import Agreement
-from fedns.studies.inference.exchange import Information, Point
+from fedns.studies.questions.asking import Point
+from fedns.studies.questions.information import Information
 from fedns.studies.serve import site_service
 from fedns.studies.study import Study
 

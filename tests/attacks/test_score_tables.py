@@ -11,9 +11,10 @@ from tests.attacks.attacker import DEFAULTS, GUARD_OFF, Attacker, Refused
 
 from fedns.core.shards import Shards
 from fedns.models.families import FAMILIES
-from fedns.studies.diagnostics.cells import SCORE_EDGES
-from fedns.studies.diagnostics.exchange import Scoring
-from fedns.studies.inference.exchange import Point
+from fedns.studies.questions.asking import Point
+from fedns.studies.questions.cells import SCORE_EDGES
+from fedns.studies.questions.diagnostic import Predicted
+from fedns.studies.questions.scores import Scoring
 
 ROWS, COLUMNS, TARGETS = 2000, 5, 20
 
@@ -28,8 +29,8 @@ def people(seed=0):
 def attacker_of(folder, permissions, smallest):
     columns, outcomes = people()
     shards = Shards.from_arrays(columns, outcomes, [ROWS])
-    scoring = Scoring(FAMILIES["binomial"](), smallest=smallest)
-    return Attacker(shards, folder, permissions, "fednewton", scoring.handlers(), intercept=False), columns, outcomes
+    scoring = Scoring(Predicted(FAMILIES["binomial"](), smallest=smallest))
+    return Attacker(shards, folder, permissions, "fednewton", (scoring.look_at_scores,), intercept=False), columns, outcomes
 
 
 def table(attacker, w):

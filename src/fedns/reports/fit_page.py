@@ -12,10 +12,10 @@ from fedns.reports.forest import Estimate, forest
 from fedns.reports.page import Tile, board, folded, html_table, page, pairs, section, versions
 from fedns.reports.prediction_part import predictions
 from fedns.studies.design.site_table import HIDDEN
-from fedns.studies.diagnostics.concordance import TimeDiagnostics
-from fedns.studies.diagnostics.diagnosed import Diagnostics
+from fedns.studies.diagnostics.predictions import Diagnostics
 from fedns.studies.inference.fitted import StudyFit
 from fedns.studies.inference.table import Row, by_class, class_title, goodness_pairs, p_text, reference_pairs, statistic_text
+from fedns.studies.questions.concordance import TimeDiagnostics
 from fedns.studies.tables.formula import INTERCEPT
 
 _95 = 1.959963984540054

@@ -8,10 +8,11 @@ from html import escape
 from fedns.reports.charts import Chart, Line, Scale
 from fedns.reports.interactive import figure_html
 from fedns.reports.page import folded, html_table
-from fedns.studies.diagnostics.concordance import TimeDiagnostics
+from fedns.studies.diagnostics.by_site import ClassDiagnostics, Diagnosed
 from fedns.studies.diagnostics.curves import Groups, Tenth, calibration
-from fedns.studies.diagnostics.diagnosed import ClassDiagnostics, Diagnostics, Prediction, Predictions
+from fedns.studies.diagnostics.predictions import Diagnostics, Prediction
 from fedns.studies.inference.fitted import StudyFit
+from fedns.studies.questions.concordance import TimeDiagnostics
 
 _MOST_SITES = 8  # lines that a figure has room for
 _EVENTS = (
@@ -44,16 +45,17 @@ def predictions(fit: StudyFit) -> str:
         "" if isinstance(found, TimeDiagnostics) else folded(_calibration_table(_totals(found)), "Calibration in numbers")
     )
     shown = f'<div class="figures">{figures}</div>' if figures else ""
-    return shown + html_table(headings, rows) + notes + numbers
+    further = "".join(html_table(table[0], table[1:]) for table in (one.table() for one in fit.further_diagnostics.values()))
+    return shown + html_table(headings, rows) + notes + numbers + further
 
 
-def _totals(found: Diagnostics | ClassDiagnostics) -> dict[str, Prediction]:
-    if isinstance(found, Diagnostics):
-        return {"all sites": found.total}
-    return {name: one.total for name, one in found.classes.items()}
+def _totals(found: Diagnosed) -> dict[str, Prediction]:
+    if isinstance(found, ClassDiagnostics):
+        return {name: one.total for name, one in found.classes.items()}
+    return {"all sites": found.total}
 
 
-def _lumped(found: Predictions) -> dict[str, Groups]:
+def _lumped(found: Diagnosed) -> dict[str, Groups]:
     """Sites with many rows, so few of which have one of the outcomes that all are one group."""
     if not isinstance(found, Diagnostics) or not found.total.events or len(found.sites) < 2:
         return {}
@@ -63,7 +65,7 @@ def _lumped(found: Predictions) -> dict[str, Groups]:
     }
 
 
-def _lumps(found: Predictions) -> list[str]:
+def _lumps(found: Diagnosed) -> list[str]:
     return [
         f"Site {site} is one group of {groups.weight:.10g} rows, {groups.expected:.3g} predicted and {groups.observed:.3g} "
         "observed on average: too few of them have one of the outcomes to be divided, and the curve of all may jump there."
@@ -81,13 +83,13 @@ def _calibration_table(totals: Mapping[str, Prediction]) -> str:
     return html_table(["", "rows", "predicted", "observed", *(["95 % interval"] if events else [])], rows)
 
 
-def _words(found: Predictions) -> str:
+def _words(found: Diagnosed) -> str:
     if isinstance(found, Diagnostics):
         return _EVENTS if found.total.events else _NUMBERS
     return _TIMES if isinstance(found, TimeDiagnostics) else f"{_CLASSES} {_EVENTS}"
 
 
-def charts(found: Predictions) -> list[Chart]:
+def charts(found: Diagnosed) -> list[Chart]:
     """Calibration, and ROC where groups can tell; none of times."""
     if isinstance(found, TimeDiagnostics):
         return []

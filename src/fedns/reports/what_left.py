@@ -20,14 +20,10 @@ from fedns.core.numbers import bytes_text
 from fedns.methods import METHODS
 from fedns.methods.searches import ArmijoSearch, LocalSearch, search_handlers
 from fedns.models.evaluation import evaluate_locally
-from fedns.models.families import FAMILIES
 from fedns.reports.page import html_table, page, section
 from fedns.runs.results import Results
-from fedns.studies.diagnostics.exchange import Scoring
 from fedns.studies.handshake.handshake import HANDLERS
-from fedns.studies.inference.baseline import Baseline
-from fedns.studies.inference.exchange import Questions
-from fedns.studies.inference.without import look_at_gradients
+from fedns.studies.questions import asked_of_any
 from fedns.studies.site_lines import SiteLine, SiteLines
 
 WHAT_LEFT_FILE, RESULTS = "what-left.html", "page of what left"
@@ -135,10 +131,7 @@ def known_replies() -> dict[str, type[Message]]:
 
 def all_handlers() -> list[Handler]:
     """Everything that a run or a study may ask a site for, with the package's own methods and those of others."""
-    handlers: list[Handler] = [register, evaluate_locally, look_at_gradients, *HANDLERS]
-    for family in FAMILIES.values():
-        handlers += [*Questions(family()).handlers(), *Scoring(family()).handlers()]
-    handlers += Baseline((1.0,)).handlers()
+    handlers: list[Handler] = [register, evaluate_locally, *HANDLERS, *asked_of_any()]
     handlers += [*search_handlers(ArmijoSearch()), *search_handlers(LocalSearch())]
     for method in METHODS.values():
         handlers += method().handlers()

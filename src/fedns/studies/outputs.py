@@ -70,7 +70,7 @@ def coefficients_csv(fit: StudyFit, kind: str = "model") -> str:
 
 def model(fit: StudyFit) -> dict[str, Any]:
     """Everything that predicting, and checking where a model came from, needs."""
-    last = fit.history.records[-1]
+    last, further = fit.history.records[-1], fit.further_diagnostics
     return ({} if fit.converged else {"not_converged": fit.reason}) | {
         "fedns_model": MODEL_FORMAT,
         "study": fit.study.as_dict(),
@@ -85,6 +85,7 @@ def model(fit: StudyFit) -> dict[str, Any]:
         "inference": None if fit.inference is None else _inference(fit, fit.inference),
         "baseline": {site: told.as_dict() for site, told in fit.baseline.items()},
         "diagnostics": _plain(fit.prediction.as_dict()) if not isinstance(fit.prediction, str) else None,
+        **({"further_diagnostics": {name: _plain(one.as_dict()) for name, one in further.items()}} if further else {}),
         "left_out": [str(alias) for alias in fit.aliased],
         "ending": fit.ending.key,
         "reason": fit.reason,

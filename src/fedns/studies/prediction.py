@@ -20,8 +20,8 @@ from fedns.studies.design.agreement import MISSING_LEVEL, Agreement
 from fedns.studies.design.columns import Design
 from fedns.studies.design.rows import design_rows
 from fedns.studies.design.site_table import SiteTable
-from fedns.studies.inference.baseline import SiteHazard
 from fedns.studies.inference.distributions import Student
+from fedns.studies.questions.baseline import SiteHazard
 from fedns.studies.study import Study
 from fedns.studies.tables.files.frames import Column, Frame, read_frame
 from fedns.studies.tables.formula import Factor

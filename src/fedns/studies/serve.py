@@ -27,13 +27,10 @@ from fedns.studies.design.agreement import Agreement
 from fedns.studies.design.columns import Design
 from fedns.studies.design.rows import design_shards
 from fedns.studies.design.site_table import SiteTable
-from fedns.studies.diagnostics.exchange import scoring_of
 from fedns.studies.fitting.estimate import problem_of
 from fedns.studies.handshake.handshake import HANDLERS
 from fedns.studies.handshake.table_shards import TableShards
-from fedns.studies.inference.baseline import Baseline
-from fedns.studies.inference.exchange import Questions, questions_of
-from fedns.studies.inference.without import look_at_gradients
+from fedns.studies.questions import asked_of_rows, asked_of_study
 from fedns.studies.row_sets import RowSets
 from fedns.studies.study import Study
 from fedns.studies.tables.files.frames import Frame, read_frame
@@ -100,10 +97,7 @@ class StudySite:
         asked: tuple[Handler, ...] = (
             register,
             evaluate_locally,
-            *questions_of(design.study).handlers(),
-            look_at_gradients,
-            *scoring_of(design, self._config.permit.smallest_cell).handlers(),
-            *Baseline(design.study.baseline, self._config.permit.smallest_level).handlers(),
+            *asked_of_study(design, self._config.permit.smallest_cell, self._config.permit.smallest_level),
             *algorithm.handlers(),
         )
         return computed_on(self._device, problem_of(design.study, design)), _named(*asked)
@@ -119,7 +113,7 @@ def without_study(spec: Spec, device: str | None = None) -> tuple[Problem, Mappi
     """Of a run over bare columns: what its method asks for, and what tells how much its coefficients are worth."""
     problem, handlers = at_site(spec, device)
     family = family_of(problem.loss)
-    return problem, {**handlers, **_named(*(Questions(family).handlers() if family else ()))}
+    return problem, {**handlers, **_named(*(asked_of_rows(family) if family else ()))}
 
 
 def site_service(config: SiteConfig) -> SiteService:

@@ -11,8 +11,8 @@ from sklearn.calibration import calibration_curve
 from sklearn.metrics import roc_auc_score, roc_curve
 from statsmodels.stats.proportion import proportion_confint
 
-from fedns.studies.diagnostics.cells import CELLS, SCORE_EDGES, cells_of, merged, summed
 from fedns.studies.diagnostics.curves import calibration, groups_of, quantiles, roc, together
+from fedns.studies.questions.cells import CELLS, SCORE_EDGES, cells_of, merged, summed
 
 
 def rows(count, seed=0, slope=1.2):

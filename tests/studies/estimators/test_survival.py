@@ -10,7 +10,7 @@ from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import estimator_checks_generator
-from tests.studies.diagnostics.test_concordance import brute_force
+from tests.studies.questions.test_concordance import brute_force
 
 from fedns.studies.estimators import FederatedCox
 from fedns.studies.estimators.survival import signed_times

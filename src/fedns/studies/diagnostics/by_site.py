@@ -36,6 +36,10 @@ class BySite(ABC, Generic[F]):
         others = [(f"{site}, by the others", one) for site, one in self.held_out.items()]
         return [("all sites", self.total), *self.sites.items(), *others]
 
+    @abstractmethod
+    def table(self) -> list[list[str]]:
+        """The figures as texts, with headings."""
+
     def as_dict(self) -> dict[str, Any]:
         """Plain values, as model.json has them."""
         return {
@@ -45,3 +49,24 @@ class BySite(ABC, Generic[F]):
             "held_out_refitted": self.refitted,
             "notes": list(self.notes),
         }
+
+
+@dataclass(frozen=True, eq=False)
+class ClassDiagnostics:
+    """How the model predicts each class of the outcome, one against the rest."""
+
+    classes: Mapping[str, BySite[Any]]  # the reference first; not those that could not be told
+    notes: tuple[str, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, as model.json has them."""
+        return {"classes": {name: one.as_dict() for name, one in self.classes.items()}, "notes": list(self.notes)}
+
+    def table(self) -> list[list[str]]:
+        """The figures as texts, with headings, class by class."""
+        tables = [(name, one.table()) for name, one in self.classes.items()]
+        lines = [[f"{name}: {line[0]}", *line[1:]] for name, table in tables for line in table[1:]]
+        return [tables[0][1][0], *lines]
+
+
+Diagnosed = BySite[Any] | ClassDiagnostics

@@ -11,12 +11,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
+from scipy.special import ndtri
 
-from fedns.studies.inference.distributions import Student
+from fedns.core.types import FloatArray, IntArray
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 _ROUNDING = 1e-12
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
@@ -167,7 +165,7 @@ def calibration(groups: Groups, *, events: bool, counted: bool = True, parts: in
 
 
 def _wilson(share: float, count: float) -> tuple[float, float]:
-    z = Student().ppf(0.975)
+    z = float(ndtri(0.975))
     middle = (share + z * z / (2 * count)) / (1 + z * z / count)
     half = z / (1 + z * z / count) * math.sqrt(max(0.0, share * (1 - share) / count) + z * z / (4 * count * count))
     return middle - half, middle + half

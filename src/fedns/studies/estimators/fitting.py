@@ -28,9 +28,10 @@ from fedns.simulation.simulator import SimulatedCohort
 from fedns.studies.estimators.rank import Rank
 from fedns.studies.fitting.ending import judged, no_maximum, stop_of
 from fedns.studies.fitting.start import ask_start
-from fedns.studies.inference.asking import REFUSALS
 from fedns.studies.inference.estimates import Inference
-from fedns.studies.inference.exchange import Curvature, Questions, ask_curvature, ask_sums
+from fedns.studies.questions.asking import REFUSALS
+from fedns.studies.questions.fit_sums import FitSums, ask_sums
+from fedns.studies.questions.information import SiteCurvature, ask_curvature, expected_information
 
 FloatArray = NDArray[np.float64]
 
@@ -88,7 +89,7 @@ def fit_cohort(settings: Settings, cohort: Cohort, evaluate: Callable[[FloatArra
     own: Problem = cohort.session.problem
     names = names_of(settings, cohort.num_features // own.loss.outputs)
     with suppress(*REFUSALS):  # sites that tell nothing of the null model may still answer the method, from 0
-        cohort.session.start = ask_start(cohort, Questions(settings.family))
+        cohort.session.start = ask_start(cohort, settings.family)
     rank = Rank.of(cohort, names) if settings.strength == 0.0 else None
     if rank is not None:
         cohort.session.problem = rank.pinned(own)
@@ -194,19 +195,18 @@ def _numbered(labels: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.intp]]:
 
 
 def inferred(
-    settings: Settings, names: tuple[str, ...], cohort: Cohort, w: FloatArray, curvature: Curvature
+    settings: Settings, names: tuple[str, ...], cohort: Cohort, w: FloatArray, curvature: SiteCurvature
 ) -> Inference | str:
     """Ask what the coefficients are worth, from a few more exchanges; or why that is not known."""
     problem: Problem = cohort.session.problem
-    questions = Questions(settings.family)
     expected, sums, missing = None, None, ""
     try:
-        if not questions.is_canonical:
-            expected = ask_curvature(cohort, w, questions.expected_information).packed
+        if settings.family.loss.expected != settings.family.loss:
+            expected = ask_curvature(cohort, w, expected_information).triangle
     except (*REFUSALS, ArithmeticError, ValueError) as refusal:
         return str(refusal)
     try:
-        sums = ask_sums(cohort, questions, w, intercept=settings.intercept)
+        sums = ask_sums(cohort, FitSums(settings.family), w, intercept=settings.intercept)
     except (*REFUSALS, ArithmeticError, ValueError) as refusal:
         missing = str(refusal)
     return Inference(
@@ -217,7 +217,7 @@ def inferred(
         curvature,
         w,
         problem.penalty_curvature(w),
-        packed_expected=expected,
+        expected_triangle=expected,
         sums=sums,
         missing=missing,
     )

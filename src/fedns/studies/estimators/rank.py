@@ -12,8 +12,8 @@ from fedns.core.cohort import Cohort
 from fedns.models.penalties import Ridge
 from fedns.models.problem import Problem
 from fedns.studies.fitting.dependence import dependent, faded
-from fedns.studies.inference.asking import REFUSALS
-from fedns.studies.inference.exchange import ask_curvature
+from fedns.studies.questions.asking import REFUSALS
+from fedns.studies.questions.information import ask_curvature
 
 FloatArray = NDArray[np.float64]
 _MOST_NAMED = 6

@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_array, check_consistent_length, validate_data
 
 from fedns.models.families import FAMILIES
-from fedns.studies.diagnostics.concordance import concordance
 from fedns.studies.estimators.fitting import Settings
 from fedns.studies.estimators.linear import LinearEstimator
 from fedns.studies.federation import Federation
+from fedns.studies.questions.concordance import concordance
 
 FloatArray = NDArray[np.float64]
 

@@ -23,19 +23,20 @@ from fedns.models.penalties import Ridge
 from fedns.models.problem import Problem
 from fedns.numerics.linalg import triangle_size
 from fedns.runs.methods import parse_method
+from fedns.studies.design.aliases import Alias, kept_places, without
 from fedns.studies.design.columns import Design
 from fedns.studies.design.site_table import SMALLEST_COUNT
-from fedns.studies.diagnostics.diagnosed import Asking, diagnose
-from fedns.studies.diagnostics.exchange import scoring_of
 from fedns.studies.fitting.ending import judged, no_maximum, stop_of
-from fedns.studies.fitting.rank import Alias, aliases, separating, whole_information, without
+from fedns.studies.fitting.rank import aliases, separating, whole_information
 from fedns.studies.fitting.start import Look, first_look, start_after
 from fedns.studies.handshake.handshake import Agreed
-from fedns.studies.inference.asking import infer, kept_places
-from fedns.studies.inference.baseline import Baseline, ask_baseline
-from fedns.studies.inference.exchange import ask_curvature
+from fedns.studies.inference.asking import infer
 from fedns.studies.inference.fitted import StudyFit
 from fedns.studies.inference.without import ask_without
+from fedns.studies.questions.baseline import Baseline, ask_baseline
+from fedns.studies.questions.diagnose import Asking, diagnose
+from fedns.studies.questions.diagnostic import Predicted
+from fedns.studies.questions.information import ask_curvature
 from fedns.studies.study import Study
 
 FloatArray = NDArray[np.float64]
@@ -119,18 +120,17 @@ def estimate(
     left = problem.newton_step(w, curvature.gradient, curvature.hessian).newton_decrement * math.sqrt(rows) / unit
     fit = _named(agreed, found, history, left, algorithm.name, cohort.session.meter)
     inference = infer(design, found, fit.coefficients, w, curvature, cohort)
-    scoring, sites = scoring_of(design, smallest_count), [site.site for site in agreed.summaries]
+    sites = [site.site for site in agreed.summaries]
     kept = kept_places(design, found)
-    told, without_one = diagnose(
-        scoring,
+    diagnosed, without_one = diagnose(
+        Predicted.of(design, smallest_count),
         Asking(cohort, sites, w, kept),
-        design.classes,
         lambda: ask_without(cohort, w, kept, inference, sites) if fit.converged else None,
     )
     baseline, notes = ask_baseline(Baseline(study.baseline, smallest_count), cohort, sites, w)
     notes += without_one.notes if without_one else ()
     return replace(
-        fit, worked_out=inference, without=without_one, prediction=told, baseline=baseline, notes=(*fit.notes, *notes)
+        fit, worked_out=inference, without=without_one, diagnosed=diagnosed, baseline=baseline, notes=(*fit.notes, *notes)
     )
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedns.studies.design.aliases import Alias
 from fedns.studies.design.columns import Design, DesignColumn, FactorColumn
 from fedns.studies.fitting.dependence import dependent, faded
 from fedns.studies.handshake.table_summary import TableSummary
@@ -16,22 +16,6 @@ FloatArray = NDArray[np.float64]
 _NEGLIGIBLE = 1e-6
 _SAME = 1e-12  # of a mean: a deviation below is rounding
 _MOST_NAMED = 6
-
-
-@dataclass(frozen=True)
-class Alias:
-    """A column that is a combination of columns before it."""
-
-    name: str
-    combination: dict[str, float]  # of the columns on the original scale
-    null: FloatArray  # a direction, in the reported coefficients, that changes nothing; 1 at this column
-    why: str = ""  # in words, where the combination is of nothing
-
-    def __str__(self) -> str:
-        if self.why and not self.combination:
-            return f"{self.name} {self.why}"
-        terms = [_term(name, factor) for name, factor in self.combination.items()]
-        return f"{self.name} = {' + '.join(terms).replace('+ -', '- ') or '0'}"
 
 
 def aliases(hessian: FloatArray, design: Design, whole: FloatArray, sites: Sequence[TableSummary] = ()) -> list[Alias]:
@@ -108,13 +92,6 @@ def _alias(design: Design, null: FloatArray, place: int, before: Sequence[Alias]
     return Alias(design.names[place], combination, null, why)
 
 
-def without(coefficients: FloatArray, found: Sequence[Alias], names: Sequence[str]) -> FloatArray:
-    """The same model with aliased columns left out: their coefficients are 0, the others take over what they said."""
-    for alias in found:
-        coefficients = coefficients - coefficients[names.index(alias.name)] * alias.null
-    return coefficients
-
-
 def separating(start: FloatArray, end: FloatArray, rows: float, design: Design, found: Sequence[Alias]) -> tuple[str, ...]:
     """Names of the columns along which the outcome is separated; nothing where the optimum is finite.
 
@@ -129,8 +106,3 @@ def separating(start: FloatArray, end: FloatArray, rows: float, design: Design, 
     ranked = [kept[place] for place in np.argsort(-share) if share[place] > 0.1 * share.max()]
     names = [design.names[design.places[fitted]] for fitted in ranked]
     return tuple(name for name in names if not design.is_intercept(name))[:_MOST_NAMED] or tuple(names)
-
-
-def _term(name: str, factor: float) -> str:
-    shown = f"{factor:.4g}"
-    return f"{'-' if shown == '-1' else ''}{name}" if shown in ("1", "-1") else f"{shown} {name}"

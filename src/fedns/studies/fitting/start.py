@@ -16,7 +16,8 @@ from fedns.core.cohort import Cohort
 from fedns.models.family import Family, Flat, Outcomes
 from fedns.models.problem import Problem
 from fedns.studies.design.columns import Design
-from fedns.studies.inference.exchange import Questions, ask_classes, ask_curvature, ask_null
+from fedns.studies.questions.information import ask_curvature
+from fedns.studies.questions.null_model import ask_classes, ask_null
 
 FloatArray = NDArray[np.float64]
 _NEAR = 1e-6  # of a margin: where the sites were asked already is near enough to begin there
@@ -53,18 +54,18 @@ def start_after(look: Look, problem: Problem, design: Design) -> FloatArray:
     return _start(problem, design.study.distribution, look.point, look.gradient[places], np.diag(look.hessian)[places])
 
 
-def ask_start(cohort: Cohort, questions: Questions) -> FloatArray:
+def ask_start(cohort: Cohort, family: Family) -> FloatArray:
     """The coefficients to start from where there was no look: the sites tell what they will tell of the null model."""
     problem: Problem = cohort.session.problem
     zero = np.zeros(cohort.num_features)
     if not problem.intercept:
         return zero
-    if questions.has_classes:
-        shares = ask_classes(cohort, questions, zero)
+    if family.outcomes is Outcomes.CLASS:
+        shares = ask_classes(cohort, zero)
         slopes = 1.0 / shares.size - shares[-problem.loss.outputs :]
-        return _start(problem, questions.family, zero, slopes, np.ones_like(slopes))
-    _, slope, curvature = ask_null(cohort, questions, zero)
-    return _start(problem, questions.family, zero, np.array([slope]), np.array([curvature]))
+        return _start(problem, family, zero, slopes, np.ones_like(slopes))
+    _, slope, curvature = ask_null(cohort, zero)
+    return _start(problem, family, zero, np.array([slope]), np.array([curvature]))
 
 
 def _start(problem: Problem, family: Family, point: FloatArray, slopes: FloatArray, curvatures: FloatArray) -> FloatArray:

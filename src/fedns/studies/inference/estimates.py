@@ -8,15 +8,15 @@ from functools import cached_property
 
 import numpy as np
 import scipy.linalg
-from numpy.typing import NDArray
 
 from fedns.core.errors import ConfigError, DataError, unknown
+from fedns.core.types import FloatArray
 from fedns.models.family import Family
 from fedns.numerics.linalg import symmetric_of
 from fedns.studies.inference.distributions import Student
-from fedns.studies.inference.exchange import Curvature, Sums
+from fedns.studies.questions.fit_sums import SiteSums
+from fedns.studies.questions.information import SiteCurvature
 
-FloatArray = NDArray[np.float64]
 KINDS = {
     "model": "from the model: the inverse of the information, times the dispersion",
     "HC0": "robust: right also where the variance is not what the family says",
@@ -44,11 +44,11 @@ class Inference:
     coefficients: FloatArray  # (names,), NaN for a column that was left out
     family: Family
     transform: FloatArray  # (names, fitted), zeros for a column that was left out
-    curvature: Curvature  # of the fitted coefficients
+    curvature: SiteCurvature  # of the fitted coefficients
     fitted: FloatArray  # (fitted,)
     penalty: FloatArray  # (fitted,) second derivatives of the penalty, in the mean
-    packed_expected: FloatArray | None = None  # (entries,) the expected information of all sites, where it is another
-    sums: Sums | None = None
+    expected_triangle: FloatArray | None = None  # (entries,) the expected information of all sites, where it is another
+    sums: SiteSums | None = None
     missing: str = ""  # why there are no sums
     weights_are: str = "counts"  # or precision, or sampling
     rows: FloatArray | None = None  # (sites,), needed where weights are no counts
@@ -75,7 +75,7 @@ class Inference:
     @cached_property
     def hessians(self) -> FloatArray:
         """Of each site, in the mean over its rows: (sites, fitted, fitted)."""
-        return symmetric_of(self.curvature.packed_hessians, self.penalty.size)
+        return symmetric_of(self.curvature.triangles, self.penalty.size)
 
     @cached_property
     def information(self) -> FloatArray:
@@ -90,9 +90,9 @@ class Inference:
     @cached_property
     def model_bread(self) -> FloatArray:
         """The same from the expected information, which standard errors from the model are made of."""
-        if self.packed_expected is None:
+        if self.expected_triangle is None:
             return self.bread
-        expected = symmetric_of(self.weight * self.packed_expected, self.penalty.size)
+        expected = symmetric_of(self.weight * self.expected_triangle, self.penalty.size)
         return inverse(expected + self.weight * np.diag(self.penalty))
 
     @cached_property
@@ -116,7 +116,7 @@ class Inference:
         scale = self.observations / self.weight if self.is_sample else 1.0  # only shares matter where rows stand for others
         return self.family.estimated_dispersion(scale * pearson, self.observations, self.used)
 
-    def need_sums(self) -> Sums:
+    def need_sums(self) -> SiteSums:
         """The sums, or a refusal that says why they are not there."""
         if self.sums is None:
             raise DataError(f"the sites' sums are not there: {self.missing}")
@@ -148,7 +148,7 @@ class Inference:
             scores = totals.T @ totals
             factor = sites / (sites - 1) * (rows - 1) / (rows - size) if rows > size else math.nan
         else:
-            packed = self.curvature.weights @ self.need_sums().packed_scores
+            packed = self.curvature.weights @ self.need_sums().score_triangles
             scores = symmetric_of(packed, size)
             lost = {"model": 1, "HC1": size, "HC0": 0}[kind]
             factor = rows / (rows - lost) if rows > lost else math.nan

@@ -8,21 +8,17 @@ from functools import cached_property
 from html import escape
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from fedns.core.errors import ConfigError, DataError
 from fedns.core.history import History
 from fedns.core.messages.ledger import LedgerEntry, Meter
 from fedns.core.termination import Ending
+from fedns.core.types import FloatArray
 from fedns.reports.page import html_table, pairs
+from fedns.studies.design.aliases import Alias, kept_places
 from fedns.studies.design.columns import term_of
-from fedns.studies.diagnostics.diagnosed import Predictions
-from fedns.studies.fitting.rank import Alias
+from fedns.studies.diagnostics.by_site import Diagnosed
 from fedns.studies.handshake.handshake import Agreed
 from fedns.studies.handshake.table_summary import TableSummary
-from fedns.studies.inference.asking import kept_places
-from fedns.studies.inference.baseline import SiteHazard
 from fedns.studies.inference.estimates import Inference
 from fedns.studies.inference.goodness import Goodness, goodness
 from fedns.studies.inference.opposite import UNTOLD, opposites, orders_of, questions
@@ -41,11 +37,10 @@ from fedns.studies.inference.table import (
     term_text,
 )
 from fedns.studies.inference.terms import Comparison, TermTest, likelihood_ratio, term_tests
-from fedns.studies.inference.without import Without
+from fedns.studies.questions.baseline import SiteHazard
+from fedns.studies.questions.gradients import Without
 from fedns.studies.site_lines import SiteLines
 from fedns.studies.study import Study
-
-FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +68,7 @@ class StudyFit:
     worked_out: Inference | None = None  # None where a site refused the last look at the Hessian
     without: Without | None = None  # the models of all sites but one, where there are several and the fit has converged
     baseline: Mapping[str, SiteHazard] = field(default_factory=dict)  # of family cox, by site
-    prediction: Predictions | str = ""  # how the model predicts, or why that is not known
+    diagnosed: Mapping[str, Diagnosed | str] = field(default_factory=dict)  # how it predicts, or why that is not known
     site_lines: SiteLines = field(default_factory=SiteLines)  # every message that left a site
     shows_unconverged: bool = False  # somebody has asked for standard errors of a fit that has not converged
     caveats: tuple[str, ...] = ()  # why this is not the answer that all rows in one place would give
@@ -168,6 +163,17 @@ class StudyFit:
         return questions(opposites(self.inference, self.without, names, slopes, orders), names)
 
     @property
+    def prediction(self) -> Diagnosed | str:
+        """The first of the diagnostics, which every fit has, or why it is not there."""
+        return next(iter(self.diagnosed.values()), "")
+
+    @property
+    def further_diagnostics(self) -> dict[str, Diagnosed]:
+        """Those that other packages have brought, by name."""
+        rest = list(self.diagnosed.items())[1:]
+        return {name: found for name, found in rest if not isinstance(found, str)}
+
+    @property
     def diagnostics(self) -> Any:
         """How the model predicts, at every site, in all, and held out.
 
@@ -207,9 +213,11 @@ class StudyFit:
     @property
     def prediction_notes(self) -> tuple[str, ...]:
         """What is not known of how the model predicts."""
-        if isinstance(self.prediction, str):
-            return (f"how the model predicts is not known: {self.prediction}",) if self.prediction else ()
-        return self.prediction.notes
+        notes: list[str] = []
+        for found in self.diagnosed.values():
+            refused = f"how the model predicts is not known: {found}"
+            notes += ([refused] if found else []) if isinstance(found, str) else found.notes
+        return tuple(notes)
 
     def summary(self, kind: str = "model", level: float = 0.95) -> str:
         """The table a statistician knows, as text."""
@@ -227,8 +235,8 @@ class StudyFit:
             lines += aligned_pairs(goodness_pairs(self.goodness))
             terms = term_text(self.term_tests(kind))
             lines += [*terms, *([""] if terms else [])]
-        if not isinstance(self.prediction, str):
-            lines += [*aligned(self.prediction.table()), ""]
+        for found in self.diagnosed.values():
+            lines += [] if isinstance(found, str) else [*aligned(found.table()), ""]
         remarks = self.remarks if self.inference is None else tuple(self.inference.remarks(kind))
         lines += [f"note: {note}" for note in (*remarks, *self.caveats, *self.notes, *self.prediction_notes)]
         return "\n".join([*lines, *([f"converged: {self.reason}"] if self.converged else [])])

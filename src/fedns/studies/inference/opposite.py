@@ -12,17 +12,17 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedns.core.errors import DataError
+from fedns.core.types import FloatArray, IntArray
 from fedns.models.family import Outcomes
 from fedns.numerics.linalg import solve_positive
-from fedns.studies.diagnostics.diagnosed import Diagnostics, Predictions
+from fedns.studies.diagnostics.by_site import Diagnosed
+from fedns.studies.diagnostics.predictions import Diagnostics
 from fedns.studies.inference.distributions import chi2_sf
 from fedns.studies.inference.estimates import Inference, inverse
-from fedns.studies.inference.without import Without
+from fedns.studies.questions.gradients import Without
 
-FloatArray = NDArray[np.float64]
 _BEYOND_CHANCE = 1e-6  # how likely so much disagreement may be by chance alone
 _NEARER = 0.1  # of the disagreement may be left once the sign is changed
 _ERRORS_BELOW = 3.0  # standard errors that the order of predictions must be below chance, where outcomes can be ordered
@@ -43,7 +43,7 @@ class Order(NamedTuple):
 UNTOLD: tuple[Order | None, ...] = ()
 
 
-def orders_of(outcomes: Outcomes, prediction: Predictions | str, sites: Sequence[str]) -> Sequence[Order | None] | None:
+def orders_of(outcomes: Outcomes, prediction: Diagnosed | str, sites: Sequence[str]) -> Sequence[Order | None] | None:
     """Find how the model of the others orders each site's rows; None of numbers, UNTOLD where no outcome has another way."""
     if outcomes is Outcomes.NUMBER:
         return None
@@ -99,7 +99,7 @@ def questions(found: Sequence[Opposite], sites: Sequence[str]) -> tuple[str, ...
     return (f"{about}: {whose} coded the other way? ({'; '.join(figures)})",) if names else ()
 
 
-def _compared(inference: Inference, rest: FloatArray, site: int, slopes: NDArray[np.int64]) -> tuple[float, bool] | None:
+def _compared(inference: Inference, rest: FloatArray, site: int, slopes: IntArray) -> tuple[float, bool] | None:
     """Tell how likely the site differs so much by chance, whether its mirror image is nearer; None where untold."""
     hessian, gradient = inference.hessians[site], inference.curvature.gradients[site]
     weight, joint = float(inference.curvature.weights[site]), np.diag(inference.information) / inference.weight

@@ -10,15 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedns.core.errors import DataError
+from fedns.core.types import FloatArray
 from fedns.numerics.linalg import symmetric_of
 from fedns.studies.inference.distributions import chi2_sf
 from fedns.studies.inference.estimates import Inference, inverse
-from fedns.studies.inference.without import Without
+from fedns.studies.questions.gradients import Without
 
-FloatArray = NDArray[np.float64]
 _NO_COLUMN = 1e-12  # of the joint information: a column that a site has nothing of
 
 
@@ -92,7 +91,7 @@ def _alone(inference: Inference, site: int) -> tuple[FloatArray, FloatArray]:
     values = np.where(touched, np.nan, inference.coefficients + transform @ step)
     own = dispersion / weight * bread
     if inference.is_sample:  # scores scatter around the site's own mean of them, which is not 0 at the joint estimate
-        packed = symmetric_of(inference.need_sums().packed_scores[site], inference.penalty.size)[np.ix_(has, has)]
+        packed = symmetric_of(inference.need_sums().score_triangles[site], inference.penalty.size)[np.ix_(has, has)]
         scores = packed / weight - np.outer(gradient[has], gradient[has]) / rows
         own = rows / (rows - 1) * bread @ scores @ bread
     variances = np.einsum("na,ab,nb->n", transform, own, transform)

@@ -11,47 +11,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedns.core.clients import Clients, on_client
 from fedns.core.cohort import Cohort
-from fedns.core.errors import DataError, FednsError
-from fedns.core.messages import Message, Payload, joined, wire
-from fedns.federation.protocol.absence import SitesLost
-from fedns.models.problem import Problem
+from fedns.core.errors import DataError
+from fedns.core.types import FloatArray
 from fedns.studies.inference.estimates import Inference, inverse
+from fedns.studies.questions.asking import REFUSALS
+from fedns.studies.questions.gradients import MOST_SITES, Without, ask_gradients
 
-FloatArray = NDArray[np.float64]
-MOST_SITES = 20  # each of which would be left out once
 _MOST_EXCHANGES = 15
 _NEAR_ENOUGH = 1e-5  # standard errors from the maximum
-
-
-class Points(Message):
-    """Coefficients of several models to look at; never rounded."""
-
-    points: Payload = wire("models", "features", dtype="float64")
-
-
-class Gradients(Message):
-    """A client's gradient at each model that is fitted without one of the sites."""
-
-    gradients: Payload = wire("models", "features", dtype="float64", discloses="gradient")
-
-
-@on_client(Points, Gradients)
-def look_at_gradients(problem: Problem, clients: Clients, request: Points) -> Gradients:
-    """Which way the models of the other sites would still move."""
-    return Gradients(np.stack([problem.gradient(w, clients.shards) for w in request.points], axis=1))
-
-
-@dataclass(frozen=True, eq=False)
-class Without:
-    """For every site the fitted coefficients of all others."""
-
-    fitted: FloatArray  # (sites, fitted), NaN where the others cannot tell
-    refitted: bool = True  # to convergence; else one Newton step from the joint fit
-    notes: tuple[str, ...] = ()
 
 
 @dataclass(eq=False)
@@ -101,7 +70,7 @@ def ask_without(
         return Without(one_step, False, (f"models without a site are refitted for up to {MOST_SITES} sites",))
     try:
         moving = _moved(cohort, w, list(kept), inference, models)
-    except (FednsError, SitesLost) as refusal:
+    except REFUSALS as refusal:
         return Without(one_step, False, (f"models without a site are one Newton step from the joint one: {refusal}",))
     found = _put({site: model for site, model in models.items() if site not in moving}, inference, len(names))
     return Without(found, True, tuple(f"the model without site '{names[site]}' does not converge" for site in moving))
@@ -135,7 +104,7 @@ def _moved(
             break
         points = np.tile(w, (len(moving), 1))
         points[:, kept] = [model.w for model in moving.values()]
-        told = joined([batch for _, batch in cohort.ask(look_at_gradients, Points(points))]).gradients[..., kept]
+        told = ask_gradients(cohort, points)[..., kept]
         for place, (site, model) in enumerate(list(moving.items())):
             gradient = model.shares @ told[:, place] + inference.penalty * model.w
             if not model.moved(gradient):

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.messages import Message, Payload, as_batch, wire
+from fedns.core.types import FloatArray, IntArray
+from fedns.models.family import Outcomes
 from fedns.models.problem import CodedBlock, Problem
 from fedns.studies.diagnostics.by_site import BySite
-from fedns.studies.diagnostics.cells import SCORE_EDGES, cells_of, counted
-from fedns.studies.inference.exchange import Point
+from fedns.studies.questions.asking import Point
+from fedns.studies.questions.cells import SCORE_EDGES, cells_of, counted
+from fedns.studies.questions.diagnostic import Diagnostic, Predicted
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 _FEW = 512  # rows whose pairs are compared one by one
 
 
@@ -65,19 +66,24 @@ class TimeDiagnostics(BySite[Concordance]):
         return Concordance(sum(p.agree for p in parts), sum(p.pairs for p in parts), tuple(squares.tolist()))
 
     def table(self) -> list[list[str]]:
-        """The figures as texts, with headings."""
         cells = [[name, f"{one.pairs:.10g}", f"{one.index:.4f}", f"{one.standard_error:.4f}"] for name, one in self.lines()]
         return [["predictions", "pairs", "concordance", "std err"], *cells]
 
 
 @dataclass(frozen=True)
-class Pairs:
-    """What is asked about a model of times; nothing is told where fewer rows than the smallest have, or lack, an event."""
+class Pairs(Diagnostic[Concordance]):
+    """Pairs of rows with times; nothing is told where fewer rows than the smallest have, or lack, an event."""
 
-    smallest: int = 5
+    name: ClassVar[str] = "concordance"
+    result = TimeDiagnostics
 
-    def handlers(self) -> tuple[Handler, ...]:
-        return (self.look_at_pairs,)
+    @classmethod
+    def about(cls, model: Predicted) -> Mapping[str, Self]:
+        return {"": cls(model)} if model.family.outcomes is Outcomes.TIME else {}
+
+    @property
+    def handler(self) -> Handler:
+        return self.look_at_pairs
 
     @on_client(Point, PairSums)
     def look_at_pairs(self, problem: Problem, clients: Clients, request: Point) -> PairSums:
@@ -92,16 +98,14 @@ class Pairs:
         event = block.targets > 0
         cells = cells_of(block.margins - block.margins.mean(), SCORE_EDGES)
         problem.before_counts_leave(np.stack([counted(cells[~event]), counted(cells[event])], axis=1)[None])
-        if event.sum() < max(1, self.smallest) or 0 < (~event).sum() < self.smallest:
+        if event.sum() < max(1, self.model.smallest) or 0 < (~event).sum() < self.model.smallest:
             return np.zeros(5)
         found = concordance(block.targets, block.margins, block.weights)
         return np.array([found.agree, found.pairs, *found.squares])
 
-
-def told_pairs(batch: Any) -> list[Concordance | None]:
-    """What each client of a batch has told."""
-    rows = [row.tolist() for row in batch.sums]
-    return [Concordance(row[0], row[1], (row[2], row[3], row[4])) if row[1] else None for row in rows]
+    def figures(self, batch: Any) -> list[Concordance | None]:
+        rows = [row.tolist() for row in batch.sums]
+        return [Concordance(row[0], row[1], (row[2], row[3], row[4])) if row[1] else None for row in rows]
 
 
 def concordance(targets: FloatArray, scores: FloatArray, weights: FloatArray | None = None) -> Concordance:

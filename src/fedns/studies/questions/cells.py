@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
+from fedns.core.types import FloatArray, IntArray
+
 CELLS = 256
 # Margins in units of their scale, from -8 to 8; the outermost cells are open.
 SCORE_EDGES: FloatArray = np.linspace(-8.0, 8.0, CELLS + 1)[1:-1]  # (CELLS - 1,)

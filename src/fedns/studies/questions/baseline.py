@@ -11,18 +11,14 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
-from fedns.core.errors import FednsError
 from fedns.core.messages import Message, Payload, as_batch, split_batch, wire
-from fedns.federation.protocol.absence import SitesLost
+from fedns.core.types import FloatArray
 from fedns.models.problem import CodedBlock, Problem
 from fedns.numerics.backends.cox import cumulative_hazard
-from fedns.studies.inference.exchange import Point
-
-FloatArray = NDArray[np.float64]
+from fedns.studies.questions.asking import REFUSALS, Point, ask_one
 
 
 class BaselineHazard(Message):
@@ -92,11 +88,10 @@ def ask_baseline(
     found, notes = {}, []
     for place, site in enumerate(sites if baseline.times else ()):
         try:
-            ((_, batch),) = cohort.part(np.array([place])).ask(baseline.look_at_baseline, Point(coefficients=w))
-        except (FednsError, SitesLost) as refusal:
+            told: Any = split_batch(ask_one(cohort, place, baseline.look_at_baseline, Point(coefficients=w)), 0)
+        except REFUSALS as refusal:
             notes.append(f"no baseline hazard of site '{site}': {refusal}")
             continue
-        told: Any = split_batch(batch, 0)
         times = tuple(baseline.times[one] for one in told.places)
         found[site] = SiteHazard(float(told.margin), times, tuple(told.hazards.tolist()))
     return found, notes

@@ -12,7 +12,7 @@ import statsmodels.formula.api as smf
 from scipy.special import softmax
 from sklearn.metrics import roc_auc_score
 from tests.studies.conftest import made_up
-from tests.studies.diagnostics.test_concordance import brute_force
+from tests.studies.questions.test_concordance import brute_force
 from tests.studies.situations import STUDY, save
 from tests.studies.test_federated import Federation
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedns.studies.diagnostics.cells import CELLS, RESIDUAL_EDGES, SCORE_EDGES, cells_of, merged, summed
+from fedns.studies.questions.cells import CELLS, RESIDUAL_EDGES, SCORE_EDGES, cells_of, merged, summed
 
 
 def table(rows, events, seed, spread=40):

@@ -1,26 +1,26 @@
-"""What sites are asked for to tell how well a model predicts: counts and sums over groups of rows, none of them small."""
+"""Rows in groups with neighbouring predictions: what calibration, ROC and quantiles of residuals are made of."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import logit
 
 from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.errors import MessageError
-from fedns.core.messages import Message, Payload, as_batch, wire
+from fedns.core.messages import Message, Payload, as_batch, batch_size, split_batch, wire
 from fedns.core.shards import Shards
-from fedns.models.family import Family, Outcomes
+from fedns.core.types import FloatArray, IntArray
+from fedns.models.family import Outcomes
 from fedns.models.problem import CodedBlock, Problem
-from fedns.studies.design.columns import Design
-from fedns.studies.diagnostics.cells import CELLS, RESIDUAL_EDGES, SCORE_EDGES, cells_of, counted, merged, summed
-from fedns.studies.diagnostics.concordance import Pairs
-from fedns.studies.inference.exchange import Point
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
+from fedns.studies.diagnostics.curves import groups_of
+from fedns.studies.diagnostics.predictions import Diagnostics, Prediction
+from fedns.studies.questions.asking import Point
+from fedns.studies.questions.cells import CELLS, RESIDUAL_EDGES, SCORE_EDGES, cells_of, counted, merged, summed
+from fedns.studies.questions.diagnostic import Diagnostic, Predicted
 
 
 class ScoreTable(Message):
@@ -48,28 +48,30 @@ class ClassPoint(Point):
 
 
 @dataclass(frozen=True)
-class Scoring:
-    """How rows of a family are put into cells: margins in units of a scale, around a centre; no group below the smallest."""
+class Scoring(Diagnostic[Prediction]):
+    """Rows in cells by their predictions, and by their residuals; no group of them is below the smallest."""
 
-    family: Family
-    centre: float = 0.0
-    scale: float = 1.0
-    smallest: int = 5
-    counted: bool = True  # whether a row's weight is a number of rows, which say how sure figures are
+    name: ClassVar[str] = "scores"
+    result = Diagnostics
+    place: int | None = None  # of the class, which is told from all others
+
+    @classmethod
+    def about(cls, model: Predicted) -> Mapping[str, Self]:
+        if model.family.outcomes is Outcomes.CLASS:
+            return {one: cls(model, place) for place, one in enumerate(model.classes)}
+        return {"": cls(model)} if model.family.has_residuals else {}
 
     @property
-    def has_classes(self) -> bool:
-        return self.family.outcomes is Outcomes.CLASS
+    def handler(self) -> Handler:
+        return self.look_at_scores if self.place is None else self.look_at_class
+
+    def request(self, w: FloatArray) -> Point:
+        return Point(w) if self.place is None else ClassPoint(w, np.int64(self.place))
 
     @property
     def has_events(self) -> bool:
         """Whether a row has what is predicted, or has not; of several classes, one against the rest."""
-        return self.family.outcomes is Outcomes.EVENT or self.has_classes
-
-    def handlers(self) -> tuple[Handler, ...]:
-        if self.has_classes:
-            return (self.look_at_class,)
-        return (self.look_at_scores,) if self.family.has_residuals else Pairs(self.smallest).handlers()
+        return self.model.family.outcomes in (Outcomes.EVENT, Outcomes.CLASS)
 
     @on_client(Point, ScoreTable)
     def look_at_scores(self, problem: Problem, clients: Clients, request: Point) -> ScoreTable:
@@ -82,14 +84,14 @@ class Scoring:
         """The same for one class of the outcome against all others."""
         if not 0 <= request.place <= problem.loss.outputs:
             raise MessageError(f"there is no class {request.place}: there are {problem.loss.outputs + 1}")
-        shards = clients.shards
-        return as_batch([self._table(problem, shards.select([one]), request) for one in range(shards.num_clients)])
+        return self.look_at_scores(problem, clients, request)
 
     def _scored(self, block: CodedBlock, request: Point) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Where a row is in the order of predictions, its outcome as a number, and the mean that is predicted: (rows,)."""
+        family = self.model.family
         if not isinstance(request, ClassPoint):
-            return block.margins, self.family.outcome(block.targets), self.family.mean(block.margins)
-        likely = self.family.mean(block.margins)[:, request.place]
+            return block.margins, family.outcome(block.targets), family.mean(block.margins)
+        likely = family.mean(block.margins)[:, request.place]
         return logit(likely), (block.targets == request.place).astype(np.float64), likely
 
     def _table(self, problem: Problem, shards: Shards, request: Point) -> ScoreTable:
@@ -97,43 +99,48 @@ class Scoring:
         sums, residual_sums = np.zeros((3, CELLS)), np.zeros((2, CELLS))
         for block in problem.coded_blocks(request.coefficients, shards):
             scores, outcomes, means = self._scored(block, request)
-            cells = cells_of((scores - self.centre) / self.scale, SCORE_EDGES)
+            cells = cells_of((scores - self.model.centre) / self.model.scale, SCORE_EDGES)
             happened = (outcomes > 0) & self.has_events
             counts[0] += np.stack([counted(cells[~happened]), counted(cells[happened])], axis=1)
             sums += [_added(cells, block.weights * value) for value in (np.ones_like(means), outcomes, means)]
             if not self.has_events:  # of an event the residual follows from prediction and outcome
-                off = self.residuals(block.targets, block.margins)
+                off = self._residuals(block.targets, block.margins)
                 cells = cells_of(off, RESIDUAL_EDGES)
                 counts[1, :, 0] += counted(cells)
                 residual_sums += [_added(cells, block.weights * value) for value in (np.ones_like(off), off)]
         problem.before_counts_leave(counts)
-        stops, residual_stops = (merged(table, self.smallest) for table in counts)
+        stops, residual_stops = (merged(table, self.model.smallest) for table in counts)
         weights, outcomes, predictions = summed(sums, stops)
         residual_weights, residuals = summed(residual_sums, residual_stops)
         return ScoreTable(stops, weights, outcomes, predictions, residual_stops, residual_weights, residuals)
 
-    def residuals(self, targets: FloatArray, margins: FloatArray) -> FloatArray:
+    def _residuals(self, targets: FloatArray, margins: FloatArray) -> FloatArray:
         """Pearson's, in units of the scale where the outcome is any number."""
-        sign = np.sign(self.family.outcome(targets) - self.family.mean(margins))
-        return np.asarray(sign * np.sqrt(self.family.pearson(targets, margins)) / self.residual_unit)
+        family = self.model.family
+        sign = np.sign(family.outcome(targets) - family.mean(margins))
+        return np.asarray(sign * np.sqrt(family.pearson(targets, margins)) / self._residual_unit)
 
     @property
-    def residual_unit(self) -> float:
-        return self.scale if self.family.outcomes is Outcomes.NUMBER else 1.0
+    def _residual_unit(self) -> float:
+        return self.model.scale if self.model.family.outcomes is Outcomes.NUMBER else 1.0
+
+    def figures(self, batch: Any) -> list[Prediction | None]:
+        return [self._prediction(split_batch(batch, client)) for client in range(batch_size(batch))]
+
+    def _prediction(self, table: ScoreTable) -> Prediction | None:
+        groups, counted = groups_of(table.stops, table.weights, table.outcomes, table.predictions), self.model.counted
+        if not groups.weight:
+            return None
+        if not self.has_events:
+            there = table.residual_weights > 0
+            means = table.residuals[there] / table.residual_weights[there]
+            return Prediction(groups, means * self._residual_unit, table.residual_weights[there], False, counted)
+        mean = np.clip(groups.means, 1e-12, 1.0 - 1e-12)
+        odds = np.sqrt(mean / (1.0 - mean))
+        residuals = np.concatenate([-odds, 1.0 / odds])  # of non-events and events with this prediction
+        weights = np.concatenate([groups.weights - groups.outcomes, groups.outcomes])
+        return Prediction(groups, residuals[weights > 0], weights[weights > 0], True, counted)
 
 
 def _added(cells: IntArray, values: FloatArray) -> FloatArray:
     return np.asarray(np.bincount(cells, weights=values, minlength=CELLS), dtype=np.float64)
-
-
-def scoring_of(design: Design, smallest: int) -> Scoring:
-    """How rows of a study are put into cells: by its family, around what was agreed to be the outcome's mean."""
-    family, counted = design.study.distribution, design.study.weights_are == "counts"
-    centre, scale = design.agreement.centres.get(design.study.parsed.outcome, (1.0, 1.0))
-    match family.outcomes:
-        case Outcomes.NUMBER:
-            return Scoring(family, centre, scale, smallest, counted)
-        case Outcomes.COUNT | Outcomes.POSITIVE:
-            return Scoring(family, family.margin(max(centre, 1e-300)), 1.0, smallest, counted)
-        case _:
-            return Scoring(family, smallest=smallest, counted=counted)

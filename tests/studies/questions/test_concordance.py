@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from fedns.studies.diagnostics.concordance import TimeDiagnostics, concordance
+from fedns.studies.questions.concordance import TimeDiagnostics, concordance
 
 
 def brute_force(time, event, risk, weights=None):
@@ -28,7 +28,7 @@ def drawn(rows, seed, times=8):
 
 @pytest.mark.parametrize("seed", range(8))
 def test_it_is_that_of_a_loop_over_pairs(seed, monkeypatch):
-    monkeypatch.setattr("fedns.studies.diagnostics.concordance._FEW", 4)  # so that rows are divided and merged
+    monkeypatch.setattr("fedns.studies.questions.concordance._FEW", 4)  # so that rows are divided and merged
     time, event, risk, weights = drawn(70, seed, times=[2, 30][seed % 2])
     found = concordance(np.where(event, time, -time), risk, weights)
     assert (found.agree, found.pairs) == pytest.approx(brute_force(time, event, risk, weights), rel=1e-12)

@@ -1,0 +1,33 @@
+"""Asking sites about coefficients: the request that most questions share, and what it costs where a site refuses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fedns.core.clients import Handler
+from fedns.core.cohort import Cohort
+from fedns.core.errors import FednsError
+from fedns.core.messages import Message, Payload, joined, wire
+from fedns.core.types import FloatArray
+from fedns.federation.protocol.absence import SitesLost
+
+REFUSALS = (FednsError, SitesLost)  # a question that is refused costs only the figures it was for
+
+
+class Point(Message):
+    """Coefficients to look at; never rounded."""
+
+    coefficients: Payload = wire("features", dtype="float64")
+
+
+def ask_all(cohort: Cohort, handler: Handler, w: FloatArray) -> Any:
+    """The answers of all sites at w as one batch."""
+    return joined([batch for _, batch in cohort.ask(handler, Point(coefficients=w))])
+
+
+def ask_one(cohort: Cohort, site: int, handler: Handler, request: Message) -> Any:
+    """The answer of one site, a batch of one."""
+    ((_, batch),) = cohort.part(np.array([site])).ask(handler, request)
+    return batch
