@@ -55,6 +55,7 @@ AREAS = {
         (
             "studies/design/*.py",
             "studies/handshake/*.py",
+            "studies/questions/*.py",
             "studies/tables/column_rule.py",
             "studies/tables/recognition.py",
             "studies/tables/transforms/*.py",
@@ -63,6 +64,7 @@ AREAS = {
         ),
         (
             "studies/handshake/test_*.py",
+            "studies/questions/test_*.py",
             "studies/test_study.py",
             "studies/test_tables.py",
             "studies/test_fit.py",

@@ -164,3 +164,33 @@ print("as it should be")
 def test_a_transform_is_agreed_on_coded_fitted_and_predicted_with(installed, tmp_path):
     code = TRANSFORM.replace("results", str(tmp_path))
     assert run([sys.executable, "-W", "error", "-c", code], installed) == "as it should be\n"
+
+
+DIAGNOSTIC = """
+import json
+from pathlib import Path
+import numpy as np
+import fedns
+from fedns.reports.what_left import known_replies
+from fedns.studies.outputs import write_fit
+
+random = np.random.default_rng(1)
+x = random.normal(size=300)
+ill = np.where(random.random(300) < 1 / (1 + np.exp(-x)), "yes", "no")
+study = fedns.Study("ill ~ x", "binomial", event=("yes",), non_event=("no",))
+fit = fedns.fit_study(study, {"a": {"x": x[:100], "ill": ill[:100]}, "b": {"x": x[100:], "ill": ill[100:]}})
+errors = ((ill == "yes") - 1 / (1 + np.exp(-fit["Intercept"] - fit["x"] * x))) ** 2
+found = fit.further_diagnostics["brier"]
+np.testing.assert_allclose([found.total.mean, found.sites["a"].mean], [errors.mean(), errors[:100].mean()], rtol=1e-9)
+assert set(found.held_out) == {"a", "b"} and f"{found.total.mean:.4f}" in fit.summary()
+write_fit(fit, Path("results"))
+text = Path("results/model.json").read_text()
+assert json.loads(text)["further_diagnostics"]["brier"]["total"]["mean"] == found.total.mean
+assert f"{found.total.mean:.4f}" in Path("results/report.html").read_text() and "SquaredErrors" in known_replies()
+print("as it should be")
+"""
+
+
+def test_a_diagnostic_is_asked_of_every_site_and_shown(installed, tmp_path):
+    code = DIAGNOSTIC.replace("results", str(tmp_path))
+    assert run([sys.executable, "-W", "error", "-c", code], installed) == "as it should be\n"
