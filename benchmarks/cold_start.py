@@ -24,7 +24,7 @@ from fedns.federation.coordinator.watching import Watcher
 from fedns.federation.processes import end_group, ended_by_sigterm
 from fedns.federation.protocol.transport import Transport
 from fedns.lab.comparison.federation_demo import Demo, prepare
-from fedns.runs.spec import Spec
+from fedns.runs.kinds import ColumnRun
 
 
 class First(Watcher):
@@ -36,7 +36,7 @@ class First(Watcher):
         self.at = self.at or time.monotonic()
 
 
-def timeline(site: Path, spec: Spec, transport: Transport, kernels: Path) -> dict[str, float]:
+def timeline(site: Path, spec: ColumnRun, transport: Transport, kernels: Path) -> dict[str, float]:
     """Seconds from the start of the process to its first line, to its connection, and to the opened run."""
     started, said, first = time.monotonic(), [], First()
     process = subprocess.Popen(
@@ -72,7 +72,7 @@ def main() -> None:
         folder, kernels = Path(name) / "f", Path(name) / "kernels"
         prepare(Demo(given.engine, folder, sites=1))
         spec = replace(read_experiment(folder / "coordinator" / EXPERIMENT_FILE), rounds=3)
-        spec = replace(spec, methods=(given.method,)) if given.method else spec
+        spec = replace(spec, method=given.method) if given.method else spec
         table = []
         with open_transport(spec, logs=folder / "logs") as transport:
             for state in ("none compiled", "all compiled"):

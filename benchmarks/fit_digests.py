@@ -176,9 +176,11 @@ def over_sites() -> Iterator[tuple[str, Digest]]:
         yield "files: model.json", {"values": [*model["coefficients"].values()], **_parts(model)}
         for path in sorted((folder / "fit").glob("*.csv")):
             yield f"files: {path.name}", {"content": short(path.read_bytes())}
-        spec = named("Spec")(
-            sites=tuple(paths), methods=("fednewton",), loss="logistic", policy=named("Policy")(patience_seconds=0.0)
-        )
+        policy = named("Policy")(patience_seconds=0.0)
+        try:
+            spec = named("ColumnRun")(sites=tuple(paths), policy=policy)
+        except ImportError:  # an older version, of one class for all kinds
+            spec = named("Spec")(sites=tuple(paths), methods=("fednewton",), loss="logistic", policy=policy)
         configs = {
             site: named("SiteConfig")(site, "flower", path.parent, named("DataSource")(path.name), f"state-{site}")
             for site, path in paths.items()

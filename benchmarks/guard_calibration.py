@@ -39,8 +39,8 @@ from fedns.lab.data.partition import split_dataset
 from fedns.methods import METHODS
 from fedns.numerics.rows import DenseRows
 from fedns.runs.builder import algorithm_of, at_site, problem_of
+from fedns.runs.kinds import ColumnRun
 from fedns.runs.policy import Policy
-from fedns.runs.spec import Spec
 from fedns.studies.tables.missing import treat_missing
 from fedns.studies.tables.scaling import scale
 
@@ -102,8 +102,8 @@ def rows_of(shards: Shards, client: int) -> Shards:
 def honest_run(shards: Shards, loss: str, method: str, rounds: int, folder: Path) -> str:
     """The first refusal of a run under the defaults, or nothing."""
     names = tuple(f"site-{number}" for number in range(shards.num_clients))
-    spec = Spec(
-        sites=names, methods=(method,), loss=loss, strength=1e-3, intercept=True, rounds=rounds, gradient_tol=1e-8,
+    spec = ColumnRun(
+        sites=names, method=method, loss=loss, strength=1e-3, intercept=True, rounds=rounds, gradient_tol=1e-8,
         sketch_size=min(16, max(1, int(shards.sizes.min()) // 8)), policy=Policy(patience_seconds=0.0),
     )  # fmt: skip
     own = {name: rows_of(shards, number) for number, name in enumerate(names)}
@@ -123,7 +123,7 @@ def honest_run(shards: Shards, loss: str, method: str, rounds: int, folder: Path
     return refusals[0].partition(":")[0] if refusals else ""
 
 
-def diverges(spec: Spec, shards: Shards) -> bool:
+def diverges(spec: ColumnRun, shards: Shards) -> bool:
     """Whether the same run ends above where it began, or not at all, with nobody to stop it."""
     with np.errstate(all="ignore"):
         try:

@@ -48,8 +48,8 @@ from fedns.federation.site.service import SiteService
 from fedns.federation.site_command import run_site
 from fedns.lab.comparison.federation_demo import Demo, prepare
 from fedns.runs.builder import algorithm_of, at_site
+from fedns.runs.kinds import ColumnRun
 from fedns.runs.policy import Policy
-from fedns.runs.spec import Spec
 
 SITES, ROUNDS, LEAST_RUNS, SKETCH = ("a", "b"), 20, 5, 108
 # Seeds are the run's at all sites, so that both of a pair compute the same.
@@ -127,11 +127,13 @@ class Both(Transport):
 
 def one_run(shards: Shards, method: str, loss: str) -> tuple[list[str], NDArray[np.float64]]:
     """Who was asked for in every request of a run, and the seconds: (requests, 4). Some sites may be asked more often."""
-    policy = Policy(patience_seconds=0.0)
-    spec = Spec(sites=SITES, methods=(method,), sketch_size=SKETCH, loss=loss, rounds=ROUNDS, strength=1e-3, policy=policy)
+    spec = ColumnRun(
+        sites=SITES, method=method, sketch_size=SKETCH, loss=loss, rounds=ROUNDS, gradient_tol=None,
+        policy=Policy(patience_seconds=0.0),
+    )  # fmt: skip
     with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as name:
         both = Both(shards, Path(name))
-        state = RunState.open(replace(spec, gradient_tol=None), Path(name), resume=False)
+        state = RunState.open(spec, Path(name), resume=False)
         train(algorithm_of(spec), NetworkedCohort(Link(both, state, Journal(SITES))), observers=[])
     return both.handlers, np.array(both.seconds)
 
@@ -252,7 +254,7 @@ def over_engine(engine: str) -> None:
         demo = Demo(engine, Path(name, "demo"), sites=4, dataset="synthetic:covtype,rows=20000", rounds=ENGINE_ROUNDS)
         prepare(demo)
         written = read_experiment(demo.folder / "coordinator" / EXPERIMENT_FILE)
-        experiment = replace(written, rounds=ENGINE_ROUNDS, methods=("fedns",), sketch_size=54, gradient_tol=None)
+        experiment = replace(written, rounds=ENGINE_ROUNDS, method="fedns", sketch_size=54, gradient_tol=None)
         clock, logs = Clock(), demo.folder / "logs"
         with ended_by_sigterm(), sites_in_turns(demo.folder), open_transport(experiment, logs=logs) as transport:
             coordinate(experiment, transport, watchers=[clock])

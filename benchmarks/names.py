@@ -23,7 +23,8 @@ PLACES = {
     "DataSource": ("fedns.federation.config",),
     "Permissions": ("fedns.federation.site.permissions",),
     "Policy": ("fedns.runs.policy",),
-    "Spec": ("fedns.runs.spec",),
+    "ColumnRun": ("fedns.runs.kinds",),
+    "Spec": ("fedns.runs.spec", "fedns.runs.kinds"),
     "Transport": ("fedns.federation.protocol.transport",),
     "Arrival": ("fedns.federation.protocol.transport",),
 }

@@ -84,7 +84,7 @@ class Trial:
         shards = prepare(Demo(engine, self.folder, sites=SITES, dataset="digits"))
         policy = Policy(timeout_seconds=60.0, patience_seconds=600.0)
         file = self.folder / "coordinator" / EXPERIMENT_FILE
-        spec = replace(read_experiment(file), methods=(METHOD,), gradient_tol=None, policy=policy, rounds=ROUNDS)
+        spec = replace(read_experiment(file), method=METHOD, gradient_tol=None, policy=policy, rounds=ROUNDS)
         self.experiment, self.expected = spec, _simulated(spec, shards).coefficients.tobytes()
         self.runs = 0
 

@@ -65,7 +65,6 @@ def imports_of(path: Path) -> set[str]:
 STILL_THERE = {
     ("federation", "studies"),
     ("federation", "lab"),
-    ("runs", "studies"),
     ("studies", "reports"),
 }
 CYCLES_STILL_THERE = {"federation", "lab", "methods", "numerics"}  # rooms with circles

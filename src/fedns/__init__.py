@@ -29,7 +29,7 @@ _FIRST = {
     "fedns.models.reference": "pooled_optimum",
     "fedns.models.softmax": "Softmax",
     "fedns.reports.plots": "plot_histories",
-    "fedns.runs.spec": "Spec",
+    "fedns.runs.kinds": "Spec",
     "fedns.simulation.simulator": "simulate",
     "fedns.sketches": "SJLT SRHT",
     "fedns.studies.estimators": "FederatedCox FederatedGLM FederatedLogisticRegression FederatedRidge",

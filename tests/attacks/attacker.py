@@ -26,7 +26,7 @@ from fedns.models.evaluation import EvaluationPoint, LocalEvaluation, evaluate_l
 from fedns.models.problem import Problem
 from fedns.numerics.linalg import symmetric_of
 from fedns.runs.builder import at_site
-from fedns.runs.spec import Spec
+from fedns.runs.kinds import ColumnRun
 
 GUARD_OFF, DEFAULTS = OPEN_HANDED, Permissions()
 
@@ -48,7 +48,7 @@ class Attacker:
         rehearses: bool = False,
         **changes: Any,
     ) -> None:
-        def build(description: Spec) -> tuple[Problem, Mapping[str, Handler]]:
+        def build(description: ColumnRun) -> tuple[Problem, Mapping[str, Handler]]:
             problem, handlers = at_site(description)
             return problem, {**handlers, **{handler.__name__: handler for handler in extra}}
 

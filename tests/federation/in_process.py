@@ -23,8 +23,8 @@ from fedns.federation.protocol.transport import Arrival, Transport
 from fedns.federation.site.permissions import Permissions
 from fedns.federation.site.service import SiteService
 from fedns.runs.builder import algorithm_of, at_site
+from fedns.runs.kinds import ColumnRun, Handshake, SiteRun, StudyRun
 from fedns.runs.policy import Policy
-from fedns.runs.spec import Spec
 
 Answer = Callable[[bytes], bytes]
 # Nothing is refused and nothing changed for the sake of privacy: these tests are about everything else.
@@ -63,13 +63,17 @@ class InProcess(Transport):
         """Nothing is held."""
 
 
-def run_of(method: str, sites: int = 3, **changes) -> Spec:
-    """The description of a run over so many sites."""
-    names = tuple(f"site-{j}" for j in range(sites))
-    plain = Spec(
-        sites=names, methods=(method,), loss="logistic", sketch_size=8, strength=1e-2, intercept=True, seed=5, rounds=5
-    )
-    return replace(plain, **changes)
+def run_of(method: str, sites: int = 3, **changes) -> SiteRun:
+    """The description of a run over so many sites: over columns, or, given a study, its handshake or its fit."""
+    shared = {
+        "sites": tuple(f"site-{j}" for j in range(sites)), "loss": "logistic", "sketch_size": 8, "strength": 1e-2,
+        "intercept": True, "seed": 5,
+    }  # fmt: skip
+    if "study" not in changes:
+        return ColumnRun(**shared | {"method": method, "rounds": 5, "gradient_tol": None} | changes)
+    if changes.get("agreement"):
+        return StudyRun(**shared | {"method": method, "rounds": 5} | changes)
+    return Handshake(**shared | {name: value for name, value in changes.items() if name != "agreement"})
 
 
 def one_client(shards: Shards, client: int) -> Shards:
@@ -97,7 +101,7 @@ class Events(Journal):
 class Federation:
     """A coordinator and its sites; every start is a new coordinator over the same sites' folders."""
 
-    def __init__(self, shards: Shards, folder: Path, spec: Spec, policy: Policy | None = None, permissions=None):
+    def __init__(self, shards: Shards, folder: Path, spec: ColumnRun, policy: Policy | None = None, permissions=None):
         self.folder, self.spec = folder, replace(spec, policy=policy or Policy(patience_seconds=0.0))
         self.transport = InProcess({name: service.answer for name, service in services(shards, folder, permissions).items()})
         self.events: list[dict] = []
@@ -115,7 +119,7 @@ class Federation:
         self.events.append({"event": event, **facts})
 
 
-def ends_with(spec: Spec, transport: Transport, *flags: str) -> int:
+def ends_with(spec: ColumnRun, transport: Transport, *flags: str) -> int:
     """The exit status of `fedns coordinate` over these sites, through the door of the command line."""
     from fedns.cli import federation_commands  # and much else, which scripts that only need sites can spare
     from fedns.cli.app import main

@@ -1,16 +1,17 @@
 """The files of sites and coordinators: read into typed settings, or refused in one sentence that names file and key."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from fedns.core.errors import ConfigError
+from fedns.core.errors import ConfigError, MessageError
 from fedns.federation.config import DataSource, SiteConfig, read_experiment
 from fedns.federation.site.permissions import Permissions
+from fedns.runs.kinds import AGREED, ColumnRun, Handshake, StudyRun, read_agreed
 from fedns.runs.policy import Policy
-from fedns.runs.spec import AGREED, Spec
 
 SITE = """
 name = "north"
@@ -87,7 +88,7 @@ def test_a_full_site_file(tmp_path):
 def test_a_short_experiment_file_takes_the_defaults(tmp_path):
     found = experiment(tmp_path, EXPERIMENT)
     assert (found.engine, found.sites, found.home) == ("nvflare", ("north", "south"), tmp_path)
-    assert (found.methods, found.loss, found.strength, found.gradient_tol) == (("fedns",), "logistic", 1e-3, 1e-8)
+    assert (found.method, found.loss, found.strength, found.gradient_tol) == ("fedns", "logistic", 1e-3, 1e-8)
     assert found.policy == Policy() and found.folder == tmp_path / "run"
 
 
@@ -130,9 +131,41 @@ def test_a_full_experiment_file(tmp_path):
 
 def test_what_the_coordinator_sends_is_what_the_sites_read(tmp_path):
     sent = experiment(tmp_path, EXPERIMENT + "method = 'fednl'\nstrength = 0.1\nseed = 9\nrounds = 3")
-    read = Spec.from_agreed(sent.agreed())
-    assert [getattr(read, name) for name in AGREED] == [getattr(sent, name) for name in AGREED]
-    assert read.agreed() == sent.agreed()
+    read = read_agreed(sent.agreed())
+    assert [getattr(read, name) for name in AGREED[:-2]] == [getattr(sent, name) for name in AGREED[:-2]]
+    assert type(read) is ColumnRun and read.agreed() == sent.agreed()
+
+
+def test_the_kinds_of_runs_travel_as_they_always_did(tmp_path):
+    """The digest that an owner pins is that of these bytes."""
+    run = experiment(tmp_path, EXPERIMENT + "seed = 9\nrounds = 3")
+    handshake = Handshake.like(run, study="{}", loss="poisson")
+    fit = StudyRun.like(handshake, study="{}", agreement="{1}", method="auto", rounds=50)
+    middle = b'"strength":0.001,"intercept":false,"seed":9,"wire":"float64","rounds":'
+    for kind, method, loss, rest in (
+        (run, b"fedns", b"logistic", b'3,"sites":["north","south"],"study":"","agreement":""}'),
+        (handshake, b"fednewton", b"poisson", b'1,"sites":["north","south"],"study":"{}","agreement":""}'),
+        (fit, b"auto", b"poisson", b'50,"sites":["north","south"],"study":"{}","agreement":"{1}"}'),
+    ):
+        sketch = b'{"method":"' + method + b'","sketch":"srht","sketch_size":32,"loss":"' + loss + b'",'
+        assert kind.agreed() == sketch + middle + rest
+        read = read_agreed(kind.agreed())
+        assert type(read) is type(kind) and read.agreed() == kind.agreed() and read.digest == kind.digest
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"method": "gd"}, "method must be 'fednewton' without an agreement"),
+        ({"rounds": 2}, "rounds must be 1 without an agreement"),
+        ({"study": 0}, "study must be '' without a study"),
+        ({"agreement": "{}", "study": 3}, "study must be a text, got 3"),
+    ],
+)
+def test_a_handshake_has_no_method_and_a_run_over_columns_no_study(changes, sentence):
+    values = json.loads(Handshake(sites=("a",), study="{}").agreed())
+    with pytest.raises(MessageError, match=sentence):
+        read_agreed(json.dumps(values | changes).encode())
 
 
 @pytest.mark.parametrize(

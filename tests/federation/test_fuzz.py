@@ -28,7 +28,7 @@ from fedns.federation.site.service import SiteService
 from fedns.models.evaluation import EvaluationPoint
 from fedns.numerics.linalg import triangle_size
 from fedns.runs.builder import at_site
-from fedns.runs.spec import AGREED, Spec
+from fedns.runs.kinds import AGREED, read_agreed
 
 PER_EXAMPLE = 500
 MOST_BYTES = 200_000_000  # that a test's process may grow by
@@ -279,11 +279,11 @@ JSON_VALUES = st.recursive(
 
 def assert_sound_job(data):
     try:
-        found = Spec.from_agreed(data)
+        found = read_agreed(data)
     except MessageError:
         return
-    kinds = {"strength": float, "intercept": bool, "sketch_size": int, "seed": int, "rounds": int, "sites": tuple}
-    assert all(type(value) is kinds.get(name, str) for name, value in ((name, getattr(found, name)) for name in AGREED))
+    kinds = {"strength": float, "intercept": bool, "sketch_size": int, "seed": int, "rounds": int, "sites": list}
+    assert all(type(value) is kinds.get(name, str) for name, value in json.loads(found.agreed()).items())
     assert np.isfinite(found.strength) and all(type(site) is str for site in found.sites)
 
 
@@ -317,18 +317,18 @@ def test_descriptions_with_other_values(name, value):
 @given(JSON_VALUES)
 def test_descriptions_that_are_other_json(value):
     with pytest.raises(MessageError):
-        Spec.from_agreed(json.dumps(value).encode())
+        read_agreed(json.dumps(value).encode())
 
 
 @pytest.mark.parametrize("text", ["NaN", "Infinity", "-Infinity", "1e999", "1" + "0" * 5000])
 def test_a_strength_that_is_no_finite_number(text):
     with pytest.raises(MessageError):
-        Spec.from_agreed(run_of("fedns").agreed().replace(b'"strength":0.01', f'"strength":{text}'.encode()))
+        read_agreed(run_of("fedns").agreed().replace(b'"strength":0.01', f'"strength":{text}'.encode()))
 
 
 def test_json_that_is_too_deep():
     with pytest.raises(MessageError, match="not JSON"):
-        Spec.from_agreed(b"[" * 200_000)
+        read_agreed(b"[" * 200_000)
 
 
 @often(2_000, 20_000)

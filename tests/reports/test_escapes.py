@@ -26,7 +26,7 @@ from fedns.reports.page import Tile, board, folded, html_table, page, pairs, sec
 from fedns.reports.plots import page_svg
 from fedns.reports.run_page import write_report as write_run
 from fedns.reports.what_left import site_page
-from fedns.runs.spec import Spec
+from fedns.runs.kinds import ColumnRun, Compare
 from fedns.studies.fit import fit_study
 from fedns.studies.outputs import write_fit
 from fedns.studies.site_lines import SiteLine
@@ -140,7 +140,7 @@ def test_a_comparison(tmp_path):
     def text(name):
         records = [Record(t, t, 0.25 * t, 4000 * t, 400 * t, gap, gap, gap) for t, gap in enumerate((1.0, 1e-7))]
         run = Run(name, 0, records, Ending.PLATEAU, name, [LedgerLine("uplink", name, (name,), False, 8, 8000)])
-        spec = Spec(name, ("fedns",), clients=4, trials=1, positive=name, out=str(tmp_path))
+        spec = Compare(name, ("fedns",), clients=4, trials=1, positive=name, out=str(tmp_path))
         return render(Comparison(spec, tmp_path, {name: name}, [], 4, [run]), "", [name])
 
     check(text, 12)
@@ -159,7 +159,7 @@ def test_a_run_over_sites(tmp_path):
         status = SiteStatus(name, runs=name, blanked_columns=1)
         decides = SiteInfluence(name, 0.5, 1.0, 1.0, 1.0, 1.0, named=name)
         apart = SiteInfluence(name, 0.5, 1.0, 1.0, 1.0, 1.0, apart=True)
-        spec = Spec("unused", ("fedns",), sites=("north",), home=folder.parent, out="run", loss="logistic")
+        spec = ColumnRun(sites=("north",), home=folder.parent, out="run")
         path = write_run(spec, Result(history, [status], [decides, apart]))
         return path.read_text(encoding="utf-8").replace(str(folder), "folder")
 

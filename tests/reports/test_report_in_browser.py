@@ -13,7 +13,7 @@ from fedns.lab.comparison.outputs import comparison_chart, write_outputs
 from fedns.reports.charts import Chart, Line, Scale
 from fedns.reports.interactive import figure_html
 from fedns.reports.page import page as whole_page
-from fedns.runs.spec import Spec
+from fedns.runs.kinds import Compare
 
 PAINTED = "getComputedStyle(document.body).backgroundColor"
 NASTY = "</script><script>window.broken = 1</script>", "<b>&amp; \"bold\"</b> 'x'", "$\\frac{a}$ <!-- "
@@ -21,7 +21,7 @@ NASTY = "</script><script>window.broken = 1</script>", "<b>&amp; \"bold\"</b> 'x
 
 @pytest.fixture(scope="module")
 def comparison(tmp_path_factory):
-    spec = Spec(
+    spec = Compare(
         "breast_cancer", ("newton", "fedns", "gd"), clients=5, scale="standardise", sketch_size=24, trials=2, rounds=12,
         out=str(tmp_path_factory.mktemp("compared")),
     )  # fmt: skip

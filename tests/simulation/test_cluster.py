@@ -15,7 +15,7 @@ from fedns.lab.comparison.results import read_runs
 from fedns.lab.comparison.sweep import Case, Sweep, run_sweep
 from fedns.methods import METHODS
 from fedns.numerics.cpu.backend import CpuBackend
-from fedns.runs.spec import Spec
+from fedns.runs.kinds import Compare
 from fedns.simulation.cluster import connected
 
 distributed = pytest.importorskip("distributed")
@@ -116,7 +116,7 @@ def test_a_sweep_on_a_cluster_gives_the_files_of_one_machine(cluster, tmp_path):
     written = []
     for where, address in (("here", None), ("there", cluster)):
         varied = [{"sketch_size": k, "out": str(tmp_path / where / f"{k}")} for k in (4, 8)]
-        cases = [Case(f"{one['sketch_size']}", Spec.from_dict(values | one)) for one in varied]
+        cases = [Case(f"{one['sketch_size']}", Compare.from_dict(values | one)) for one in varied]
         done, interrupted = run_sweep(Sweep(tmp_path / where, cases), processes=1, cluster=address)
         assert list(done) == ["4", "8"] and not interrupted
         rounds = [run.records for case in cases for run in read_runs(case.spec.folder)]

@@ -15,7 +15,7 @@ from fedns.federation.processes import free_port
 from fedns.federation.protocol.transport import Transport
 from fedns.federation.provision import init_federation
 from fedns.lab.comparison.federation_demo import _PERMIT, site_processes
-from fedns.runs.spec import Spec
+from fedns.runs.kinds import ColumnRun
 from fedns.studies.federated import fit_federation
 from fedns.studies.fitting.estimate import StudyFit
 from fedns.studies.study import Study
@@ -29,7 +29,7 @@ class RealSites:
     """A federation whose sites are running."""
 
     folder: Path
-    experiment: Spec
+    experiment: ColumnRun
     transport: Transport
     fits: int = 0
 
@@ -58,7 +58,7 @@ def place_table(folder: Path, content: bytes) -> None:
     (folder / "new").replace(folder / TABLE)
 
 
-def provision(folder: Path, engine: str, sites: tuple[str, ...] = SITES) -> Spec:
+def provision(folder: Path, engine: str, sites: tuple[str, ...] = SITES) -> ColumnRun:
     """Keys and files; the limits that need many rows are off, those of the handshake are not."""
     init_federation(folder, engine, list(sites), f"localhost:{free_port()}")
     for name in sites:

@@ -19,8 +19,8 @@ from tests.studies.situations import SITUATIONS, STUDY, save
 from fedns.core.errors import DataError, FednsError
 from fedns.federation.config import DataSource, SiteConfig
 from fedns.federation.site.permissions import Permissions
+from fedns.runs.kinds import ColumnRun
 from fedns.runs.policy import Policy
-from fedns.runs.spec import Spec
 from fedns.studies.draft import draft_study
 from fedns.studies.example import write_example
 from fedns.studies.federated import fit_federation
@@ -43,8 +43,8 @@ class Federation:
     """A coordinator and the sites of these tables."""
 
     def __init__(self, paths: dict[str, Path], folder: Path, **permit):
-        self.folder, self.spec = folder, Spec(
-            sites=tuple(paths), methods=("fednewton",), loss="logistic", policy=Policy(patience_seconds=0.0)
+        self.folder, self.spec = folder, ColumnRun(
+            sites=tuple(paths), policy=Policy(patience_seconds=0.0)
         )  # fmt: skip
         configs = {
             name: SiteConfig(

@@ -59,7 +59,7 @@ def _kind(path: Path) -> str:
 
 
 def _kind_of_toml(path: Path) -> str:
-    from fedns.runs.settings import read_toml
+    from fedns.core.files import read_toml
 
     try:
         values = read_toml(path)

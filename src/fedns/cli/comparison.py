@@ -10,8 +10,8 @@ import typer
 from fedns.cli.arguments import SETTINGS, expect
 from fedns.cli.options import Cluster, Interrupted, Overwrite, Quiet, make_console, option, with_settings
 from fedns.core.errors import ConfigError
-from fedns.runs.settings import read_toml
-from fedns.runs.spec import Spec
+from fedns.core.files import read_toml
+from fedns.runs.kinds import Compare
 
 
 def methods(
@@ -48,7 +48,7 @@ def compare(
     DATASET is a name that `fedns datasets` lists, the path of a file (LIBSVM text, .npz, .csv, .parquet, ...) or
     synthetic:rows=...,columns=...
     """
-    run_comparison(Spec.from_dict({"dataset": dataset, **settings}), quiet, cluster, overwrite)
+    run_comparison(Compare.from_dict({"dataset": dataset, **settings}), quiet, cluster, overwrite)
 
 
 @with_settings
@@ -72,7 +72,7 @@ def run(
     if is_sweep(read_toml(config)):
         run_sweep(config, overrides, quiet, cluster, overwrite)
     else:
-        run_comparison(Spec.from_toml(config, overrides), quiet, cluster, overwrite)
+        run_comparison(Compare.from_toml(config, overrides), quiet, cluster, overwrite)
 
 
 def reproduce(
@@ -104,7 +104,7 @@ def reproduce(
         typer.echo(f"report: {reproduction.report}")
 
 
-def run_comparison(spec: Spec, quiet: bool, cluster: str | None, overwrite: bool) -> None:
+def run_comparison(spec: Compare, quiet: bool, cluster: str | None, overwrite: bool) -> None:
     """Compare, write the results, and show them."""
     from fedns.lab.comparison.compare import compare as run_all
     from fedns.lab.comparison.display import display_for

@@ -11,8 +11,10 @@ import typer
 
 from fedns import __version__
 from fedns.cli.arguments import EXPERIMENT, SITE, STUDY, expect
-from fedns.cli.options import SETTINGS, Overwrite, Quiet, log_to_console, make_console, option
+from fedns.cli.options import Overwrite, Quiet, log_to_console, make_console, option
+from fedns.core.checked import sentence_of
 from fedns.federation.transports import BUILT_IN
+from fedns.runs.kinds import Compare
 
 DEFAULT_ENGINE = BUILT_IN[0].name
 Engine = Annotated[str, option(f"{' or '.join(engine.name for engine in BUILT_IN)}.", DEFAULT_ENGINE)]
@@ -125,9 +127,9 @@ def demo_federation(
     sites: Annotated[int, option("Sites, each a process of its own.", 3)] = 3,
     methods: Annotated[str, option("Methods, separated by commas, or all.", "auto")] = "auto",
     dataset: Annotated[str, option("Data to give to the sites.", "digits")] = "digits",
-    rounds: Annotated[int, option(SETTINGS["rounds"], 30)] = 30,
-    sketch_size: Annotated[int | None, option(SETTINGS["sketch_size"], "by the effective dimension")] = None,
-    wire: Annotated[str, option(SETTINGS["wire"], "float64")] = "float64",
+    rounds: Annotated[int, option(sentence_of(Compare, "rounds"), 30)] = 30,
+    sketch_size: Annotated[int | None, option(sentence_of(Compare, "sketch_size"), "by the effective dimension")] = None,
+    wire: Annotated[str, option(sentence_of(Compare, "wire"), "float64")] = "float64",
     out: Annotated[Path | None, option("Folder of the federation.", "runs/federation-ENGINE")] = None,
     overwrite: Overwrite = False,
     quiet: Quiet = False,

@@ -23,7 +23,7 @@ from fedns.reports.influence_part import apart_sentence
 from fedns.reports.run_page import write_report
 from fedns.reports.terminal import say, text_table
 from fedns.reports.view import site_table, view_on
-from fedns.runs.spec import Spec
+from fedns.runs.kinds import ColumnRun
 from fedns.studies.federated import fit_federation
 from fedns.studies.inference.fitted import StudyFit
 from fedns.studies.study import Study
@@ -77,7 +77,7 @@ def fit_over_sites(
 
 @contextlib.contextmanager
 def _watched(
-    experiment: Spec, metrics_port: int | None, quiet: bool, console: Console
+    experiment: ColumnRun, metrics_port: int | None, quiet: bool, console: Console
 ) -> Iterator[tuple[Transport, list[Watcher]]]:
     """The experiment's engine, running, and who is shown what happens over it."""
     with ended_by_sigterm(), contextlib.ExitStack() as stack:

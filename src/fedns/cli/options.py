@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from fedns.runs.spec import DEFAULT_CLIENTS, Spec
+from fedns.core.checked import sentence_of, unset_of
+from fedns.runs.kinds import Compare
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -22,33 +23,12 @@ class Interrupted(Exception):
     """Ctrl-C, of which a command has more to say than that it came."""
 
 
-# By setting; the default is that of the setting, and an option that is not given changes nothing.
-SETTINGS = {
-    "methods": "Methods, separated by commas; parameters as name:key=value;key=value.",
-    "clients": "Clients that the rows are given to; leave out with --split group.",
-    "split": "iid, contiguous, sorted, dirichlet:ALPHA, quantity:ALPHA or group.",
-    "missing": "Missing values: refuse, drop the rows, or fill in the mean.",
-    "scale": "Column scaling: none, maxabs or standardise.",
-    "loss": "logistic, squared, poisson, or auto by the targets.",
-    "strength": "Ridge strength s of the penalty (s/2)|w|^2.",
-    "intercept": "Add an unpenalised intercept.",
-    "positive": "The label that becomes +1, all others -1.",
-    "target": "Column of the targets in a CSV or Parquet file.",
-    "group": "Column of the sites, for --split group.",
-    "weight": "Column of sample weights.",
-    "sketch": "Sketch of methods that use one.",
-    "sketch_size": "Rows of the sketch.",
-    "rounds": "Most rounds of a run.",
-    "tol": "Stop when the gap to the pooled optimum is at most this.",
-    "trials": "Repetitions with seeds SEED, SEED + 1, ...",
-    "seed": "Seed of splits and methods.",
-    "wire": "Precision of real numbers in messages: float64 or float32.",
-    "participation": "Part of the clients drawn for each round.",
-    "threads": "Threads to use.",
-    "device": "What passes over the rows: cpu or cuda.",
-    "out": "Folder of the results.",
-}
-_LEFT_OPEN = {"clients": DEFAULT_CLIENTS, "threads": "all cores", "device": "cpu", "out": "runs/DATASET"}
+# The settings of a comparison that are options, in the order of a command's help.
+SETTINGS = (
+    "methods", "clients", "split", "missing", "scale", "loss", "strength", "intercept", "positive", "target", "group",
+    "weight", "sketch", "sketch_size", "rounds", "tol", "trials", "seed", "wire", "participation", "threads", "device",
+    "out",
+)  # fmt: skip
 
 Cluster = Annotated[
     str | None,
@@ -87,10 +67,11 @@ def with_settings(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _parameter(name: str) -> inspect.Parameter:
-    hint = str if name == "methods" else get_type_hints(Spec)[name]
-    default = _LEFT_OPEN.get(name, getattr(Spec, name))
+    """The option of a setting: its default is that of the setting, and where it is not given nothing changes."""
+    hint = str if name == "methods" else get_type_hints(Compare)[name]
+    default = getattr(Compare, name) if (unset := unset_of(Compare, name)) is None else unset
     declarations = ("--intercept/--no-intercept",) if hint is bool else ()
-    annotation = Annotated[hint | None, option(SETTINGS[name], default, *declarations)]  # type: ignore[valid-type]
+    annotation = Annotated[hint | None, option(sentence_of(Compare, name), default, *declarations)]  # type: ignore[valid-type]
     return inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None, annotation=annotation)
 
 

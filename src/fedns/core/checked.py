@@ -11,15 +11,16 @@ import math
 import sys
 import types
 import typing
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import MISSING, dataclass, fields
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union
 
-from fedns.core.errors import ConfigError
+from fedns.core.errors import ConfigError, unknown
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,20 @@ class Limit:
 
     words: str
     holds: Callable[[Any], bool]
+
+
+@dataclass(frozen=True)
+class Known:
+    """The names that a text may be, looked up when one is checked: `Annotated[str, Known(lambda: (...))]`."""
+
+    names: Callable[[], Iterable[str]]
+
+
+@dataclass(frozen=True)
+class Unset:
+    """What holds where a setting is None, in words."""
+
+    words: str
 
 
 Positive = Annotated[float, Limit("> 0", lambda value: value > 0)]
@@ -100,6 +115,41 @@ def _check(owner: str, name: str, value: Any, declared: Any) -> None:
     if not _fits(value, declared):
         whose = f"{name} of {owner}" if owner else name
         raise ConfigError(f"{whose} must be {_in_words(declared)}, got {_shown(value)}")
+    for known in _said(declared, Known) if value is not None else ():
+        if value not in (names := list(known.names())):
+            raise ConfigError(unknown(name, value, names))
+
+
+def _said(declared: Any, kind: type[T]) -> Iterator[T]:
+    """What is said of this kind beside a type, or beside one of those of a union."""
+    if typing.get_origin(declared) is Annotated:
+        yield from (one for one in declared.__metadata__ if isinstance(one, kind))
+        yield from _said(declared.__origin__, kind)
+    elif typing.get_origin(declared) in (Union, types.UnionType):
+        for option in typing.get_args(declared):
+            yield from _said(option, kind)
+
+
+def _limits(declared: Any) -> list[Limit]:
+    """Those of an `Annotated` type itself, not those within it."""
+    return [one for one in declared.__metadata__ if isinstance(one, Limit)]
+
+
+def sentence_of(cls: Any, setting: str) -> str:
+    """What a setting is: the text in its `Annotated` type."""
+    return next(_said(_hints(cls)[setting], str), "")
+
+
+def unset_of(cls: Any, setting: str) -> str | None:
+    """What holds where a setting is None, in words; None where nothing is said."""
+    return next((unset.words for unset in _said(_hints(cls)[setting], Unset)), None)
+
+
+def described(cls: type[T]) -> type[T]:
+    """The class with a line for each setting in its help."""
+    lines = [f"- {field.name}: {sentence_of(cls, field.name)}" for field in fields(cls)]  # type: ignore[arg-type]
+    cls.__doc__ = "\n".join([cls.__doc__ or "", "", *lines])
+    return cls
 
 
 def _options(declared: Any) -> list[Any]:
@@ -130,7 +180,7 @@ def _is_array_like(value: Any) -> bool:
 def _fits(value: Any, declared: Any) -> bool:
     origin = typing.get_origin(declared)
     if origin is Annotated:
-        return _fits(value, declared.__origin__) and all(limit.holds(value) for limit in declared.__metadata__)
+        return _fits(value, declared.__origin__) and all(limit.holds(value) for limit in _limits(declared))
     if _is_array(declared):
         return _is_array_like(value)
     if origin in (Union, types.UnionType):
@@ -165,7 +215,7 @@ def _fits_container(value: Any, kind: type, inside: tuple[Any, ...]) -> bool:
 def _in_words(declared: Any) -> str:
     origin, inside = typing.get_origin(declared), typing.get_args(declared)
     if origin is Annotated:
-        return " ".join([_in_words(declared.__origin__), *(limit.words for limit in declared.__metadata__)])
+        return " ".join([_in_words(declared.__origin__), *(limit.words for limit in _limits(declared))])
     if _is_array(declared):
         return "a list or an array"
     if origin in (Union, types.UnionType):
@@ -215,3 +265,54 @@ def _text_in_words(kind: Any) -> str:
     if typing.get_origin(kind) is Literal:
         return " or ".join(str(choice) for choice in typing.get_args(kind))
     return WORDS.get(kind, f"a {getattr(kind, '__name__', kind)}, which cannot be written as text")
+
+
+def filled(
+    cls: type[T], where: str, values: Any, *, known: Collection[str] = (), required: Collection[str] = (), **given: Any
+) -> T:
+    """An object of this class from the settings of a table; whatever is wrong with them is one sentence that names it.
+
+    known: the settings that the table may have, if not all fields. required: those it must have though the class has a
+    default. given: values that are not settings.
+    """
+    if not isinstance(values, Mapping):
+        raise ConfigError(f"{where} must be a table")
+    own = {field.name: field for field in fields(cls) if field.name not in given}  # type: ignore[arg-type]
+    for key in values:
+        if key not in (known or own):
+            raise ConfigError(located(where, unknown("setting", key, known or own)))
+    must = [name for name, f in own.items() if name in required or (f.default is MISSING and f.default_factory is MISSING)]
+    if missing := [f"'{name}'" for name in must if name not in values]:
+        raise ConfigError(f"{where} lacks {' and '.join(missing)}")
+    hints = typing.get_type_hints(cls)
+    try:
+        return cls(**{key: typed(key, hints[key], value) for key, value in values.items()}, **given)
+    except ConfigError as error:
+        raise ConfigError(located(where, str(error))) from None
+
+
+def located(where: str, sentence: str) -> str:
+    """The sentence with the place it is about, where there is one."""
+    return f"{where}: {sentence}" if where else sentence
+
+
+def typed(key: str, hint: Any, value: Any) -> Any:
+    """The value as the type of its field: a whole number serves as a number, a list as a tuple."""
+    kinds = [kind for kind in alternatives_of(hint) if kind is not type(None)]
+    for kind in kinds:
+        if (
+            typing.get_origin(kind) is tuple
+            and isinstance(value, list | tuple)
+            and all(isinstance(item, str) for item in value)
+        ):
+            return tuple(value)
+        if typing.get_origin(kind) is Literal or (typing.get_origin(kind) is dict and isinstance(value, dict)):
+            return value  # which ones there are, the class says
+        if kind is float and type(value) is int and abs(value) < 2**1023:
+            return float(value)
+        if type(value) is kind or (value is None and kinds != [hint]):
+            return value
+    expected = " or ".join(
+        "a table" if typing.get_origin(kind) is dict else WORDS.get(kind, "a list of texts") for kind in kinds
+    )
+    raise ConfigError(f"{key} must be {expected}, got {value!r}")

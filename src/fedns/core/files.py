@@ -6,10 +6,12 @@ import contextlib
 import csv
 import errno
 import io
+import json
 import math
 import os
 import re
 import sys
+import tomllib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -80,6 +82,27 @@ def _named(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def read_toml(path: str | Path) -> dict[str, Any]:
+    """The settings in a file."""
+    try:
+        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read '{path}': {(error.strerror or str(error)).lower()}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"'{path}' is not TOML: {error}") from None
+
+
+def as_toml(value: Any) -> str:
+    """The value as a settings file has it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(as_toml(item) for item in value)}]"
+    if isinstance(value, str):  # JSON's escapes are TOML's, but for the delete character
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return repr(value)
 
 
 def append_line(path: Path, line: str) -> None:

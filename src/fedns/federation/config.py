@@ -6,14 +6,14 @@ import logging
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from fedns.core.checked import filled
 from fedns.core.errors import ConfigError, unknown
-from fedns.core.files import checked_name
+from fedns.core.files import checked_name, read_toml
 from fedns.federation.protocol.transport import Engine
 from fedns.federation.reachable import days_left, expiring
 from fedns.federation.site.permissions import Permissions
 from fedns.federation.transports import TRANSPORTS
-from fedns.runs.settings import filled, read_toml
-from fedns.runs.spec import Spec
+from fedns.runs.kinds import ColumnRun
 
 log = logging.getLogger("fedns.federation")
 SITE_FILE, EXPERIMENT_FILE, CREDENTIALS_FOLDER = "site.toml", "experiment.toml", "credentials"
@@ -67,9 +67,9 @@ class SiteConfig:
         return config
 
 
-def read_experiment(path: Path) -> Spec:
+def read_experiment(path: Path) -> ColumnRun:
     """What a coordinator runs, from its file, on an engine that is known."""
-    spec = Spec.over_sites(path)
+    spec = ColumnRun.from_toml(path)
     _check_engine(path, spec.engine)
     return spec
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from fedns.core.errors import FednsError
+from fedns.core.files import read_toml
 from fedns.core.shards import Shards
 from fedns.federation.config import CREDENTIALS_FOLDER, SiteConfig, engine_named, read_experiment
 from fedns.federation.coordinator.state import CHECKPOINT_FILE
@@ -23,8 +24,7 @@ from fedns.federation.reachable import Contact, days_left, expiring, nobody_list
 from fedns.federation.site.explain import meaning
 from fedns.federation.site.rows import budget_of, read_from_disk, site_shards
 from fedns.federation.site.serve import found_device, limits_of
-from fedns.runs.settings import read_toml
-from fedns.runs.spec import Spec
+from fedns.runs.kinds import ColumnRun
 from fedns.studies.tables.files.frames import SUFFIXES, read_frame
 from fedns.studies.tables.files.opening import format_suffix
 
@@ -122,7 +122,7 @@ def _examine_limits(exam: Examination, sentences: list[str]) -> None:
 
 
 def _examine_coordinator(path: Path, exam: Examination) -> None:
-    spec: Spec | None = exam.attempt("settings", lambda: read_experiment(path))
+    spec: ColumnRun | None = exam.attempt("settings", lambda: read_experiment(path))
     if spec is None:
         return
     _examine_folder(exam, spec.folder)

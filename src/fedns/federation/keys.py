@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from fedns.core.errors import ConfigError
+from fedns.core.files import read_toml
 from fedns.federation.config import CREDENTIALS_FOLDER, EXPERIMENT_FILE, engine_named
 from fedns.federation.protocol.transport import Engine
 from fedns.federation.provision import AUTHORITY_FOLDER, init_federation
-from fedns.runs.settings import read_toml
 
 
 def renew(folder: Path, site: str | None = None) -> str:

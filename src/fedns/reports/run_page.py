@@ -17,13 +17,13 @@ from fedns.reports.influence_part import apart_sentence, deciding_sentence, infl
 from fedns.reports.interactive import figure_html
 from fedns.reports.page import html_table, page, pairs, section, versions
 from fedns.runs.coefficients import coefficients_csv
+from fedns.runs.kinds import ColumnRun
 from fedns.runs.policy import WORDS
-from fedns.runs.spec import Spec
 
 _TROUBLE = ("decides", "blanked", "away", "rejected", "refused", "suspicious", "round_lost")
 
 
-def write_report(spec: Spec, result: Result) -> Path:
+def write_report(spec: ColumnRun, result: Result) -> Path:
     """The page and the coefficients, beside what the run wrote itself."""
     folder, history = spec.folder, result.history
     values = history.coefficients.tolist()
@@ -52,7 +52,7 @@ def write_report(spec: Spec, result: Result) -> Path:
     return path
 
 
-def _lead(spec: Spec, history: History) -> str:
+def _lead(spec: ColumnRun, history: History) -> str:
     last = history.records[-1]
     return (
         f"{'Converged' if history.converged else 'Ended'} after {last.round} rounds on {spec.engine}: "
@@ -60,7 +60,7 @@ def _lead(spec: Spec, history: History) -> str:
     )
 
 
-def _objective(spec: Spec, history: History) -> str:
+def _objective(spec: ColumnRun, history: History) -> str:
     partial = [r.round for r in history.records if "sites_present" in r.diagnostics]
     if not partial:
         return f"The objective over all {len(spec.sites)} sites: {WORDS['wait']}."
@@ -157,7 +157,7 @@ def _lines(path: Path) -> Iterable[dict]:  # type: ignore[type-arg]
     return (json.loads(line) for line in path.read_text(encoding="utf-8").splitlines())
 
 
-def _settings(spec: Spec) -> list[tuple[str, object]]:
+def _settings(spec: ColumnRun) -> list[tuple[str, object]]:
     values = spec.as_dict()
     del values["policy"]
     return [*values.items(), *((f"policy: {key}", value) for key, value in asdict(spec.policy).items())]

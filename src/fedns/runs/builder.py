@@ -15,19 +15,19 @@ from fedns.models.losses import LOSSES
 from fedns.models.penalties import Ridge
 from fedns.models.problem import Problem
 from fedns.numerics.backends.devices import default, on_device
+from fedns.runs.kinds import ColumnRun, Compare, SiteRun, StudyRun
 from fedns.runs.methods import parse_method
-from fedns.runs.spec import Spec
 from fedns.sketches import SJLT, Sketch
 
 
-def problem_of(spec: Spec) -> Problem:
+def problem_of(spec: Compare | SiteRun) -> Problem:
     """The objective of a run."""
-    backend = default() if spec.device is None else on_device(spec.device)
+    backend = on_device(spec.device) if isinstance(spec, Compare) and spec.device is not None else default()
     return Problem(LOSSES[spec.loss](), Ridge(spec.strength), spec.intercept, backend=backend)
 
 
-def algorithm_of(spec: Spec) -> Algorithm:
-    """The method of a run."""
+def algorithm_of(spec: ColumnRun | StudyRun) -> Algorithm:
+    """The method of a run over sites."""
     algorithm = parse_method(spec.method, spec.sketch, spec.sketch_size).algorithm
     if algorithm.pooled:
         raise ConfigError(f"method '{algorithm.name}' runs on pooled data: sites that keep their rows cannot run it")
@@ -59,7 +59,7 @@ def caution_of_size(algorithm: Algorithm, rows: float) -> str:
     return ""
 
 
-def at_site(spec: Spec, device: str | None = None) -> tuple[Problem, Mapping[str, Handler]]:
+def at_site(spec: ColumnRun | StudyRun, device: str | None = None) -> tuple[Problem, Mapping[str, Handler]]:
     """What a site computes with: the problem, and by name the handlers it answers, the method's and those of every run."""
     handlers: tuple[Handler, ...] = (register, evaluate_locally, *algorithm_of(spec).handlers())
     return computed_on(device, problem_of(spec)), {handler.__name__: handler for handler in handlers}

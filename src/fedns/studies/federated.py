@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fedns.core.checked import filled
 from fedns.core.errors import ConfigError
 from fedns.core.files import write_whole
 from fedns.federation.coordinator.cohort import NetworkedCohort
@@ -20,10 +21,9 @@ from fedns.federation.protocol.absence import FederationError, SitesLost
 from fedns.federation.protocol.transport import Transport
 from fedns.models.losses import Squared
 from fedns.models.problem import Problem
+from fedns.runs.kinds import ColumnRun, Handshake, StudyRun
 from fedns.runs.policy import Policy
 from fedns.runs.results import Results
-from fedns.runs.settings import filled
-from fedns.runs.spec import Spec
 from fedns.studies.design.columns import Design
 from fedns.studies.fitting.estimate import SeparationError, algorithm_of, estimate, method_text, problem_of
 from fedns.studies.fitting.start import Look, first_look
@@ -39,7 +39,7 @@ log = logging.getLogger("fedns.coordinator")
 
 def fit_federation(
     study: Study,
-    experiment: Spec,
+    experiment: ColumnRun,
     transport: Transport,
     folder: Path,
     *,
@@ -84,7 +84,7 @@ def forget(folder: Path) -> None:
 
 
 def _fit(
-    study: Study, spec: Spec, session: RunOverSites, folder: Path, resume: bool, watchers: Sequence[Watcher]
+    study: Study, spec: Handshake, session: RunOverSites, folder: Path, resume: bool, watchers: Sequence[Watcher]
 ) -> tuple[StudyFit, NetworkedCohort]:
     first = session.cohort(RunState.fresh(spec, folder, Problem(Squared())))
     agreed = run_handshake(study, first, spec.sites)
@@ -123,20 +123,12 @@ def _look(problem: Problem, design: Design, cohort: NetworkedCohort, folder: Pat
     return look
 
 
-def _handshake(study: Study, experiment: Spec) -> Spec:
+def _handshake(study: Study, experiment: ColumnRun) -> Handshake:
     policy = filled(Policy, "[policy] of the study", dict(study.policy)) if study.policy else experiment.policy
-    return replace(
-        experiment,
-        study=study.to_json(),
-        agreement="",
-        methods=("fednewton",),
-        loss=study.distribution.loss.name,
-        rounds=1,
-        policy=policy,
-    )
+    return Handshake.like(experiment, study=study.to_json(), loss=study.distribution.loss.name, policy=policy)
 
 
-def _training(spec: Spec, study: Study, agreed: Agreed) -> Spec:
+def _training(spec: Handshake, study: Study, agreed: Agreed) -> StudyRun:
     method = method_text(study, len(agreed.design.names), len(spec.sites))
     agreement = agreed.design.agreement.to_json()
-    return replace(spec, agreement=agreement, methods=(method,), rounds=study.rounds, gradient_tol=None)
+    return StudyRun.like(spec, study=spec.study, agreement=agreement, method=method, rounds=study.rounds)

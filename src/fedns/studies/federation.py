@@ -21,8 +21,8 @@ from fedns.federation.coordinator.watching import Watcher
 from fedns.federation.protocol.absence import FederationError
 from fedns.federation.protocol.transport import Transport
 from fedns.reports.run_page import write_report
+from fedns.runs.kinds import OVER_SITES, ColumnRun
 from fedns.runs.results import Results
-from fedns.runs.spec import OVER_SITES, Spec
 from fedns.studies.federated import RESULTS, fit_federation
 from fedns.studies.inference.fitted import StudyFit
 from fedns.studies.study import Study
@@ -120,13 +120,10 @@ class Federation:
         with opened(spec.folder, spec.sites, spec.method, self._open()) as session:
             yield session.cohort(RunState.fresh(spec, spec.folder))
 
-    def _described(self, settings: dict[str, Any], out: str) -> Spec:
+    def _described(self, settings: dict[str, Any], out: str) -> ColumnRun:
         unknown = sorted(set(settings) - (set(OVER_SITES) - {"engine", "sites", "listen"}))
         if unknown:
             raise ConfigError(f"{', '.join(unknown)}: no settings of a run over sites")
-        if "method" in settings:
-            settings = {**settings, "methods": (settings["method"],)}
-            del settings["method"]
         return replace(self.experiment, **settings, out=out)
 
     def _open(self) -> Transport:

@@ -21,8 +21,8 @@ from fedns.models.families import family_of
 from fedns.models.losses import Squared
 from fedns.models.problem import Problem
 from fedns.runs.builder import at_site, computed_on
+from fedns.runs.kinds import ColumnRun, Handshake, SiteRun, StudyRun
 from fedns.runs.methods import parse_method
-from fedns.runs.spec import Spec
 from fedns.studies.design.agreement import Agreement
 from fedns.studies.design.columns import Design
 from fedns.studies.design.rows import design_shards
@@ -69,15 +69,15 @@ class StudySite:
     def holds_a_table(self) -> bool:
         return holds_a_table(self._config)
 
-    def rows(self, spec: Spec) -> Shards:
+    def rows(self, spec: SiteRun) -> Shards:
         """The rows that a run is over."""
-        if not spec.study:
+        if isinstance(spec, ColumnRun):
             return site_shards(self._config)
         table = self._table(spec)
         RowSets(self._config.folder / self._config.state, self.mark).admit(
             table.used, self._config.permit.smallest_difference
         )
-        if not spec.agreement:
+        if isinstance(spec, Handshake):
             return TableShards.of({self._config.name: table})
         if table.has_small_outcome:
             raise small_group(f"fewer than {table.smallest_count} rows have one of the outcomes that the study names")
@@ -86,11 +86,11 @@ class StudySite:
         admit_coding(self._config.permit, table.frame.num_rows, columns)
         return design_shards(design, {self._config.name: table})
 
-    def build(self, spec: Spec) -> tuple[Problem, Mapping[str, Handler]]:
+    def build(self, spec: SiteRun) -> tuple[Problem, Mapping[str, Handler]]:
         """The problem of a run, and by name the handlers that it may ask for."""
-        if not spec.study:
+        if isinstance(spec, ColumnRun):
             return without_study(spec, self._device)
-        if not spec.agreement:
+        if isinstance(spec, Handshake):
             return Problem(Squared()), _named(register, *HANDLERS)
         algorithm = parse_method(spec.method).algorithm
         design = _design(spec)
@@ -102,14 +102,14 @@ class StudySite:
         )
         return computed_on(self._device, problem_of(design.study, design)), _named(*asked)
 
-    def _table(self, spec: Spec) -> SiteTable:
+    def _table(self, spec: Handshake | StudyRun) -> SiteTable:
         permit, study = self._config.permit, Study.from_json(spec.study)
         # Of a feature map's columns nobody can tell any more which rows have a rare level.
         hides = permit.rare_levels == "blank" or (study.feature_map is not None and permit.rare_levels == "refuse")
         return SiteTable(study, self.frame, max(1, permit.smallest_level), hides)
 
 
-def without_study(spec: Spec, device: str | None = None) -> tuple[Problem, Mapping[str, Handler]]:
+def without_study(spec: ColumnRun, device: str | None = None) -> tuple[Problem, Mapping[str, Handler]]:
     """Of a run over bare columns: what its method asks for, and what tells how much its coefficients are worth."""
     problem, handlers = at_site(spec, device)
     family = family_of(problem.loss)
@@ -125,8 +125,8 @@ def site_service(config: SiteConfig) -> SiteService:
     return SiteService(config.name, site.rows, site.build, config.permit, state, lambda: site.mark, _prepare)
 
 
-def _prepare(spec: Spec, problem: Problem, guard: Guard) -> None:
-    if spec.agreement or not spec.study:  # describing a table calls nothing that is compiled
+def _prepare(spec: SiteRun, problem: Problem, guard: Guard) -> None:
+    if not isinstance(spec, Handshake):  # describing a table calls nothing that is compiled
         prepare(spec, problem, guard)
 
 
@@ -136,7 +136,7 @@ def service(path: str | Path) -> Callable[[bytes], bytes]:
     return watched(config.name, site_service(config).answer, config.metrics_port)
 
 
-def _design(spec: Spec) -> Design:
+def _design(spec: StudyRun) -> Design:
     return Design(Study.from_json(spec.study), Agreement.from_json(spec.agreement))
 
 

@@ -14,9 +14,9 @@ from typing import Any
 
 from fedns.core.checked import Checked
 from fedns.core.errors import ConfigError, unknown
+from fedns.core.files import read_toml
 from fedns.models.families import FAMILIES
 from fedns.models.family import Family, Outcomes
-from fedns.runs.settings import read_toml
 from fedns.studies.tables.column_rule import ColumnRule
 from fedns.studies.tables.feature_map import MapRule
 from fedns.studies.tables.formula import Formula, parse_formula, term_text

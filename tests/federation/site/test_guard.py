@@ -259,7 +259,7 @@ def test_only_runs_that_the_owner_has_agreed_to_are_opened(tmp_path):
     permissions = Permissions(digests=(agreed.digest,))
     shards = make_shards(sizes=(150, 150))
     assert Federation(shards, tmp_path / "agreed", agreed, permissions=permissions).start().round[-1] == 3
-    for other in (replace(agreed, rounds=4), replace(agreed, seed=6), replace(agreed, methods=("fednl",))):
+    for other in (replace(agreed, rounds=4), replace(agreed, seed=6), replace(agreed, method="fednl")):
         with pytest.raises(fedns.FednsError, match="R1: its owner has agreed to certain runs only"):
             Federation(shards, tmp_path / other.digest, other, permissions=permissions).start()
 

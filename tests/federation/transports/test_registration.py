@@ -67,7 +67,7 @@ def test_a_federation_over_an_engine_of_ones_own(postman, tmp_path):
         (folder / "site.toml").write_text(f'name = "{name}"\nengine = "postman"\n[data]\ndataset = "rows.npz"\n')
         run_site(folder / "site.toml", FACTORY)
     read = config.read_experiment(tmp_path / "coordinator" / "experiment.toml")
-    spec = replace(read, methods=("fednewton",), rounds=3, gradient_tol=None)
+    spec = replace(read, method="fednewton", rounds=3, gradient_tol=None)
     with open_transport(spec, logs=tmp_path / "logs") as transport:
         there = coordinate(spec, transport).history
     here = fedns.simulate(algorithm_of(spec), problem_of(spec), SHARDS, rounds=3, seed=spec.seed)

@@ -14,9 +14,9 @@ from fedns.lab.comparison.display import Display
 from fedns.lab.comparison.outputs import write_outputs
 from fedns.lab.comparison.results import read_runs
 from fedns.lab.data.catalogue import BUILT_IN_SHAPES
+from fedns.runs.kinds import Compare
 from fedns.runs.methods import parse_methods
 from fedns.runs.results import LIST_FILE
-from fedns.runs.spec import Spec
 from fedns.sketches import DEFAULT_SIZE
 
 KEYS = [
@@ -35,7 +35,7 @@ def small(folder, **changes):
         "methods": ("newton", "fedns", "fedndes"), "clients": 5, "scale": "standardise", "sketch_size": 24, "trials": 2,
         "rounds": 25, "out": str(folder), "seed": 3,
     }  # fmt: skip
-    return Spec("breast_cancer", **settings | changes)
+    return Compare("breast_cancer", **settings | changes)
 
 
 def lines(folder):
@@ -80,7 +80,7 @@ def test_methods_converge_and_pooled_ones_send_nothing(finished):
 
 
 def test_the_same_seed_gives_the_same_numbers(finished, tmp_path):
-    again = compare(Spec.from_toml(finished[0].folder / "settings.toml", {"out": str(tmp_path), "threads": 1}))
+    again = compare(Compare.from_toml(finished[0].folder / "settings.toml", {"out": str(tmp_path), "threads": 1}))
     assert [run.stop_reason for run in again.runs] == [run.stop_reason for run in finished[0].runs]
     for before, after in zip(lines(finished[0].folder), lines(tmp_path), strict=True):
         assert {k: v for k, v in before.items() if k != "seconds"} == {k: v for k, v in after.items() if k != "seconds"}
@@ -170,7 +170,7 @@ def test_regression_weights_groups_and_an_intercept(tmp_path):
     y = 1 + x @ [1.0, -2.0] + 0.1 * draw.normal(size=60)
     rows = [f"{a},{b},{t},{s},{1 + i % 3}" for i, ((a, b), t, s) in enumerate(zip(x, y, site, strict=True))]
     (tmp_path / "plots.csv").write_text("a,b,yield,site,w\n" + "\n".join(rows) + "\n")
-    spec = Spec(
+    spec = Compare(
         str(tmp_path / "plots.csv"), ("fednewton", "fedns"), target="yield", group="site", weight="w", split="group",
         intercept=True, wire="float32", trials=2, rounds=20, participation=1.0, out=str(tmp_path / "out"),
     )  # fmt: skip
@@ -198,7 +198,7 @@ def test_the_warm_up_has_as_many_clients_as_the_run_and_few_rows(tmp_path, monke
 @pytest.mark.parametrize("split", ["iid", "sorted"])
 @pytest.mark.parametrize("name", BUILT_IN_SHAPES)
 def test_methods_that_are_named_without_settings_converge_on_every_data_set_that_is_here(name, split):
-    spec = Spec(dataset=name, split=split)
+    spec = Compare(dataset=name, split=split)
     assert spec.sketch_size == DEFAULT_SIZE == fedns.FedNS().sketch.size == fedns.FedNDES().sketch.size
     dataset, problem = prepare.load_data(spec)
     trial = prepare.prepare_trial(spec, problem, prepare.split_and_scale(spec, dataset, 0), 0)

@@ -10,7 +10,7 @@ from fedns.lab.comparison.report import render, sentence
 from fedns.lab.comparison.results import LedgerLine, Run
 from fedns.lab.comparison.summary import summarise
 from fedns.reports.page import html_table, page, pairs, section
-from fedns.runs.spec import Spec
+from fedns.runs.kinds import Compare
 
 VOID = {"meta", "br", "hr", "img", "link"}
 
@@ -41,7 +41,7 @@ def run(method="fedns", trial=0, gaps=(1.0, 1e-7, 1e-11), ending=Ending.GAP, rea
 
 
 def comparison(tmp_path, runs, **changes):
-    spec = Spec("a<b>.csv", ("fedns", "gd"), clients=4, trials=2, out=str(tmp_path))
+    spec = Compare("a<b>.csv", ("fedns", "gd"), clients=4, trials=2, out=str(tmp_path))
     return Comparison(spec, tmp_path, {"rows and columns": "10 x 2 & more"}, [], 4, runs, **changes)
 
 

@@ -19,7 +19,7 @@ from fedns.lab.paper.command import reproduce
 from fedns.lab.paper.measured import CaseRuns, Measured
 from fedns.lab.paper.part import Check, Verdict, gathered, in_order, judge
 from fedns.lab.paper.rates import rate
-from fedns.runs.spec import Spec
+from fedns.runs.kinds import Compare
 
 
 def run_of(gaps, method="m", trial=0, ending=Ending.GAP):
@@ -84,7 +84,7 @@ def invented(rounds):
     for name, count in rounds.items():
         gaps = [10 ** (-10.01 * t / count) for t in range(count + 1)]
         methods[name] = Measured(name, 10, [run_of(gaps, name)])
-    return CaseRuns("digits none", Spec("digits", sketch_size=2), 10, methods)
+    return CaseRuns("digits none", Compare("digits", sketch_size=2), 10, methods)
 
 
 def test_outcomes_follow_the_measurements():
@@ -178,7 +178,7 @@ def test_the_papers_sizes(real_data, tmp_path, name, clients, size, scale):
     """FedNS within two rounds of FedNewton, FedNDES never above FedNS."""
     real_data(name)
     trials = 1 if name == "covtype" else 3
-    spec = Spec(
+    spec = Compare(
         name, ("fednewton", "fedns", "fedndes"), clients=clients, sketch_size=size, scale=scale, trials=trials, rounds=12,
         out=str(tmp_path),
     )  # fmt: skip

@@ -8,7 +8,7 @@ from fedns.lab.comparison.results import Run
 from fedns.lab.paper import accuracy, figure2, heterogeneity, table1, table2
 from fedns.lab.paper.dimensions import Dimension, find
 from fedns.lab.paper.measured import CaseRuns, Measured
-from fedns.runs.spec import Spec
+from fedns.runs.kinds import Compare
 
 
 def measured(name, gaps, clients=10, ending=Ending.GAP):
@@ -29,7 +29,7 @@ def sketched(gaps_by_size):
         for size, gaps in gaps_by_size[name].items():
             typed = f"{name}:sketch=srht;sketch_size={size}"
             methods[typed] = measured(typed, gaps)
-    return CaseRuns("digits 10", Spec("digits", rounds=10), 10, methods)
+    return CaseRuns("digits 10", Compare("digits", rounds=10), 10, methods)
 
 
 def test_the_sketch_size():
@@ -68,7 +68,7 @@ def test_rates_of_the_table():
         "fednl:compressor=rank1": measured("fednl:compressor=rank1", steady(12, 1e-13)),
         "fedavg": measured("fedavg", [1.0, *[1e-4] * 30], ending=Ending.PLATEAU),
     }
-    found = table1.build([CaseRuns("digits logistic", Spec("digits", loss="logistic"), 10, methods)])
+    found = table1.build([CaseRuns("digits logistic", Compare("digits", loss="logistic"), 10, methods)])
     outcomes = {verdict.claim: verdict.outcome for verdict in found.verdicts}
     assert outcomes == {
         "Table 1, FedAvg": "does not hold",
@@ -86,10 +86,10 @@ def test_one_newton_step_solves_least_squares():
 
 
 def test_what_a_sketch_costs():
-    cases = [CaseRuns("d", Spec("digits", sketch_size=size), 10, {}) for size in (8,)]
+    cases = [CaseRuns("d", Compare("digits", sketch_size=size), 10, {}) for size in (8,)]
     cheaper, dimension = table2.build(cases, KNOWN).verdicts
     assert (cheaper.outcome, dimension.outcome) == ("holds", "holds")
-    cases = [CaseRuns("d", Spec("digits", sketch_size=33), 10, {})]
+    cases = [CaseRuns("d", Compare("digits", sketch_size=33), 10, {})]
     assert table2.build(cases, KNOWN).verdicts[0].outcome == "does not hold"
     assert find(KNOWN, "digits", "maxabs") is None
 
@@ -97,11 +97,11 @@ def test_what_a_sketch_costs():
 def test_clients_that_differ():
     stuck, printed = [1.0, *[0.3] * 30], "fedndes:line_search=local"
     names = {"fedns": steady(6), "fedndes": steady(6), printed: stuck, "localnewton": stuck, "distributednewton": stuck}
-    case = CaseRuns("d sorted", Spec("digits", split="sorted"), 10, {n: measured(n, g) for n, g in names.items()})
+    case = CaseRuns("d sorted", Compare("digits", split="sorted"), 10, {n: measured(n, g) for n, g in names.items()})
     outcomes = [verdict.outcome for verdict in heterogeneity.build([case]).verdicts]
     assert outcomes == ["holds", "holds", "does not hold", "holds"]
     helped = {"fedns": stuck, "fedns:line_search=aggregate": steady(9)}
-    other = CaseRuns("e group", Spec("digits", split="group"), 10, {n: measured(n, g) for n, g in helped.items()})
+    other = CaseRuns("e group", Compare("digits", split="group"), 10, {n: measured(n, g) for n, g in helped.items()})
     verdict = heterogeneity.safe_verdict([case, other], "fedns", "FedNS")
     assert (verdict.outcome, verdict.condition) == (
         "holds if",

@@ -28,8 +28,8 @@ from fedns.federation.protocol.absence import FederationError
 from fedns.federation.protocol.transport import Transport
 from fedns.numerics.linalg import single_threaded_blas
 from fedns.runs.builder import algorithm_of, caution, caution_of_size
+from fedns.runs.kinds import ColumnRun
 from fedns.runs.results import Results
-from fedns.runs.spec import Spec
 
 LOG_FILE, LEDGER_FILE, ROUNDS_FILE, SITES_FILE = "log.jsonl", "ledger.jsonl", "rounds.jsonl", "sites.json"
 FILES = (LOG_FILE, LEDGER_FILE, ROUNDS_FILE, SITES_FILE, CHECKPOINT_FILE, EPOCH_FILE)  # of every run, in its folder
@@ -134,7 +134,7 @@ class Result:
         return [site for site in self.influences if site.named]
 
 
-def coordinate(spec: Spec, transport: Transport, *, resume: bool = False, watchers: Sequence[Watcher] = ()) -> Result:
+def coordinate(spec: ColumnRun, transport: Transport, *, resume: bool = False, watchers: Sequence[Watcher] = ()) -> Result:
     """Run the experiment over this transport; after every round its state is on disk, and `resume` goes on from there."""
     folder, algorithm = spec.folder, algorithm_of(spec)
     state = RunState.open(spec, folder, resume=resume)
@@ -164,6 +164,7 @@ def _cut_short(algorithm: Algorithm, state: RunState, error: FederationError | E
 def train(algorithm: Algorithm, cohort: NetworkedCohort, observers: Sequence[Observer]) -> History:
     """The rounds, from where the cohort's state stands to the end."""
     state = cohort.state
+    assert isinstance(state.spec, ColumnRun)
     return run(
         algorithm,
         state.session.problem,

@@ -25,7 +25,7 @@ from fedns.core.messages.ledger import LedgerEntry, Meter
 from fedns.core.run import Progress
 from fedns.models.problem import Problem
 from fedns.runs.builder import problem_of
-from fedns.runs.spec import Spec
+from fedns.runs.kinds import SiteRun, read_agreed
 
 FORMAT = 2
 CHECKPOINT_FILE, EPOCH_FILE = "checkpoint", "epoch"
@@ -56,7 +56,7 @@ def needing_disk(folder: Path) -> Iterator[None]:
 class RunState(Observer):
     """All that a coordinator has to remember of a run. As an observer of the run it is saved after every round."""
 
-    spec: Spec
+    spec: SiteRun
     folder: Path
     run: bytes  # 16 bytes that no other run has
     session: Session  # the round, the meter and the number of features
@@ -70,7 +70,7 @@ class RunState(Observer):
     rows: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))  # by client, however they are weighted
 
     @classmethod
-    def open(cls, spec: Spec, folder: Path, problem: Problem | None = None, *, resume: bool) -> RunState:
+    def open(cls, spec: SiteRun, folder: Path, problem: Problem | None = None, *, resume: bool) -> RunState:
         """The run that begins in this folder, or that was interrupted there. problem: unless it is the one of the spec."""
         if not resume and (folder / CHECKPOINT_FILE).exists():
             raise ConfigError(f"{folder} holds a run already: go on with --resume, or give another 'out' in the experiment")
@@ -81,13 +81,13 @@ class RunState(Observer):
         return state
 
     @classmethod
-    def fresh(cls, spec: Spec, folder: Path, problem: Problem | None = None) -> RunState:
+    def fresh(cls, spec: SiteRun, folder: Path, problem: Problem | None = None) -> RunState:
         """The state of a run that nobody has heard of yet."""
         session = Session(problem or problem_of(spec), spec.seed, spec.wire)
         return cls(spec, folder, secrets.token_bytes(16), session, committed_rounds=[0] * len(spec.sites))
 
     @classmethod
-    def load(cls, spec: Spec, folder: Path, problem: Problem | None = None) -> RunState:
+    def load(cls, spec: SiteRun, folder: Path, problem: Problem | None = None) -> RunState:
         """Read back, to the last bit, the run that this folder holds, or say what is wrong with its file."""
         path, epoch = checkpoint_in(folder), folder / EPOCH_FILE
         check, _, body = path.read_bytes().partition(b"\n")
@@ -95,7 +95,7 @@ class RunState(Observer):
             raise DataError(f"'{path}' is damaged: its checksum does not match; restore it from a copy, or start anew")
         try:
             values = json.loads(body)
-            agreed = Spec.from_agreed(values["agreed"].encode()).agreed()
+            agreed = read_agreed(values["agreed"].encode()).agreed()
             state = cls._from_values(spec, folder, problem or problem_of(spec), values)
         except (ValueError, TypeError, KeyError, AttributeError):  # a MessageError is a ValueError
             raise DataError(f"'{path}' was written by another version of fedns: finish the run with that one") from None
@@ -146,7 +146,7 @@ class RunState(Observer):
         write_whole(self.folder / CHECKPOINT_FILE, f"{zlib.crc32(body):08x}\n".encode() + body)
 
     @classmethod
-    def _from_values(cls, spec: Spec, folder: Path, problem: Problem, values: Any) -> RunState:
+    def _from_values(cls, spec: SiteRun, folder: Path, problem: Problem, values: Any) -> RunState:
         kinds = {_full_name(kind): kind for kind in _all_kinds(Message)}
         if values["fedns_checkpoint"] != FORMAT:
             raise ValueError(values["fedns_checkpoint"])

@@ -11,7 +11,7 @@ from pathlib import Path
 from fedns.federation.config import CREDENTIALS_FOLDER, check_expiry, engine_named
 from fedns.federation.processes import EngineError, EngineLost
 from fedns.federation.protocol.transport import Arrival, Transport
-from fedns.runs.spec import Spec
+from fedns.runs.kinds import SiteRun
 
 MOST_RESTARTS, WINDOW_SECONDS = 3, 600.0  # so many within so long; one more, and the run ends
 log = logging.getLogger("fedns.coordinator")
@@ -60,7 +60,7 @@ class Supervised(Transport):
             raise EngineLost(f"{lost}, and could not be started again: {error}") from error
 
 
-def open_transport(spec: Spec, *, logs: Path) -> AbstractContextManager[Transport]:
+def open_transport(spec: SiteRun, *, logs: Path) -> AbstractContextManager[Transport]:
     """The experiment's engine, started from the coordinator's credentials, for as long as the block lasts."""
     engine = engine_named(spec.engine)
     check_expiry(engine, spec.home / CREDENTIALS_FOLDER)

@@ -10,23 +10,23 @@ from typing import Any
 
 from fedns import __version__
 from fedns.core.errors import MessageError
-from fedns.runs.spec import Spec
+from fedns.runs.kinds import SiteRun, read_agreed
 
 VERSION_FIELD = "fedns"
 LONGEST_WORDS = 200
 BUDGET_LEVELS = (0.5, 0.8, 0.95)  # shares of a budget at which its owner, and whoever opens a run, are warned
 
 
-def opening(spec: Spec) -> bytes:
+def opening(spec: SiteRun) -> bytes:
     """What a coordinator opens a run with: its version, and the part of the description that both ends agree on."""
     return json.dumps({VERSION_FIELD: __version__, **json.loads(spec.agreed())}, separators=(",", ":")).encode()
 
 
-def read_opening(body: bytes) -> tuple[Spec, str]:
+def read_opening(body: bytes) -> tuple[SiteRun, str]:
     """The run and the coordinator's version, from somebody who need not be believed; refuses another version at once."""
     try:
         values: Any = json.loads(body)
-    except (ValueError, RecursionError):  # `from_agreed` says what is wrong with it
+    except (ValueError, RecursionError):  # `read_agreed` says what is wrong with it
         values = None
     theirs = ""
     if isinstance(values, dict) and VERSION_FIELD in values:
@@ -36,7 +36,7 @@ def read_opening(body: bytes) -> tuple[Spec, str]:
         raise MessageError(
             f"this site has fedns {__version__}, the coordinator {theirs}: install the same version at both ends"
         )
-    return Spec.from_agreed(body), theirs
+    return read_agreed(body), theirs
 
 
 def introduction() -> dict[str, str]:

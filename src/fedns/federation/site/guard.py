@@ -33,7 +33,7 @@ from fedns.models.problem import Problem
 from fedns.numerics.backend import ROW_SAMPLING, SJLT, SketchPlan
 from fedns.numerics.linalg import triangle_size
 from fedns.runs.builder import algorithm_of
-from fedns.runs.spec import Spec
+from fedns.runs.kinds import Handshake, SiteRun, StudyRun
 from fedns.sketches import Sketch
 
 FloatArray = NDArray[np.float64]
@@ -67,10 +67,10 @@ def check_description(permissions: Permissions, length: int) -> None:
         raise Refusal("R6", f"the description of a run may have {permissions.largest_job_bytes} bytes, not {length}")
 
 
-def admit_description(own: Permissions, spec: Spec) -> None:
+def admit_description(own: Permissions, spec: SiteRun) -> None:
     """R1 and R5 on a new run, before its rows are looked at."""
     if own.digests and not spec.is_pinned(own.digests):
-        if spec.study_digest in own.digests:
+        if isinstance(spec, StudyRun) and spec.study_digest in own.digests:
             line = f'digests = ["{spec.pins[1]}"]'
             raise Refusal("R1", f"its owner has agreed to this study and to no method: to agree to this one, write {line}")
         raise Refusal("R1", "its owner has agreed to certain runs only, and this is none of them")
@@ -147,16 +147,19 @@ class Guard:
             if isinstance(owner, Algorithm):
                 self.check_batches(owner.fewest_rows(self._num_rows), problem.num_features(self._num_columns))
 
-    def rounds_left(self, spec: Spec, handlers: Mapping[str, Handler], problem: Problem) -> float:
+    def rounds_left(self, spec: SiteRun, handlers: Mapping[str, Handler], problem: Problem) -> float:
         """R5: for how many rounds of a run what is left of the budget is enough."""
+        left = self.spending(self.budget.spent())
+        if isinstance(spec, Handshake):  # it asks for no numbers that the budget counts
+            return Need(0, 0).rounds_within(left)
         width = problem.num_features(self._num_columns)
         told = {name: told_by(messages_of(handler)[1]) for name, handler in handlers.items()}
         asked = {name: one.least(width) for name, one in told.items()}
         method = {handler.__name__ for handler in algorithm_of(spec).handlers()}
         looks = [asked[name] for name, one in told.items() if one.curvature and name not in method]
         evaluation = asked.get(evaluate_locally.__name__, 0)
-        need = Need.of(asked, algorithm_of(spec), evaluation, min(looks, default=0) if spec.agreement else 0)
-        return need.rounds_within(self.spending(self.budget.spent()))
+        need = Need.of(asked, algorithm_of(spec), evaluation, min(looks, default=0) if isinstance(spec, StudyRun) else 0)
+        return need.rounds_within(left)
 
     def spending(self, spent: Spent) -> tuple[Spending, ...]:
         """Return the share that has left of what may."""
@@ -175,7 +178,7 @@ class Guard:
             raise Refusal("R6", f"a request may have {most} bytes, not {length}")
 
     def admit_request(
-        self, handler: Handler, request: Message, *, run: bytes, round: int, spec: Spec, problem: Problem
+        self, handler: Handler, request: Message, *, run: bytes, round: int, spec: SiteRun, problem: Problem
     ) -> Question:
         """R1, R2, R5 and R6 before anything is computed."""
         own, name = self.permissions, handler.__name__

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fedns.core.errors import MessageError
 from fedns.core.files import written_beside
-from fedns.runs.spec import Spec
+from fedns.runs.kinds import SiteRun, read_agreed
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -24,7 +24,7 @@ Arrays = dict[str, NDArray[Any]]
 class RunMemory:
     """How far a site is in a run, what its method remembers, and its last answer."""
 
-    spec: Spec
+    spec: SiteRun
     number: int  # the site's place in the run
     data: str  # what the site's rows looked like when the run began
     epoch: int = 0
@@ -100,7 +100,7 @@ class RunMemory:
                 if when in by_time:
                     by_time[when][name] = archive[key]
             answer = archive["answer"].tobytes()
-        spec = Spec.from_agreed(head.pop("agreed").encode())
+        spec = read_agreed(head.pop("agreed").encode())
         return cls(spec, answer=answer, arrays=by_time["now"], before_round=by_time["before"], **head)
 
 

@@ -8,9 +8,9 @@ from functools import cached_property
 from typing import Any
 
 from fedns.core.errors import ConfigError, MessageError
+from fedns.core.files import as_toml
 from fedns.core.messages import WIRE_PRECISIONS
 from fedns.runs.policy import LARGEST_BYTES
-from fedns.runs.settings import as_toml
 
 RARE_LEVELS = ("blank", "refuse", "show")
 

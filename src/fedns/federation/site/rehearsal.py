@@ -28,7 +28,7 @@ from fedns.numerics.backends.around import Pass
 from fedns.numerics.backends.guarded import GuardedBackend
 from fedns.numerics.formulas import Formulas
 from fedns.numerics.linalg import single_threaded_blas
-from fedns.runs.spec import Spec
+from fedns.runs.kinds import SiteRun
 
 FEW_ROWS, ROUNDS = 256, 2
 WORD_SECONDS = 1.0  # a rehearsal that takes longer is said to be under way
@@ -55,7 +55,7 @@ class _Bounded(GuardedBackend):
 class _Alone(Cohort):
     """The site as the only client of its own run; nothing leaves, and what the guard refuses is not computed."""
 
-    def __init__(self, session: Session, shards: Shards, guard: Guard, spec: Spec) -> None:
+    def __init__(self, session: Session, shards: Shards, guard: Guard, spec: SiteRun) -> None:
         super().__init__(session, np.zeros(1, dtype=np.int64))
         self._shards, self._memory = shards, ClientMemory(self.ids)
         self._guard, self._spec = guard, spec
@@ -74,7 +74,7 @@ class _Alone(Cohort):
         yield ids, handler(self.session.problem, clients, request)
 
 
-def rehearse(algorithm: Algorithm, problem: Problem, guard: Guard, spec: Spec) -> None:
+def rehearse(algorithm: Algorithm, problem: Problem, guard: Guard, spec: SiteRun) -> None:
     """Play a run on a few rows, which compiles all it calls; in a thread of its own, so that signals are honoured."""
     features = problem.num_features(guard.shards.num_columns)
     sites, rows = len(spec.sites), guard.shards.num_samples
@@ -95,7 +95,7 @@ def rehearse(algorithm: Algorithm, problem: Problem, guard: Guard, spec: Spec) -
         log.info("compiled in %.0f s", time.monotonic() - started)
 
 
-def _play(algorithm: Algorithm, problem: Problem, guard: Guard, spec: Spec) -> None:
+def _play(algorithm: Algorithm, problem: Problem, guard: Guard, spec: SiteRun) -> None:
     shards = guard.shards
     few = replace(shards, stops=np.minimum(shards.stops, shards.starts + FEW_ROWS))
     bounded = replace(problem, backend=_Bounded(problem.backend, guard))

@@ -14,7 +14,7 @@ from fedns.federation.site.rows import budget_of, holds_a_table, read_from_disk,
 from fedns.models.problem import Problem
 from fedns.numerics.backends.devices import on_device
 from fedns.runs.builder import algorithm_of
-from fedns.runs.spec import Spec
+from fedns.runs.kinds import ColumnRun, StudyRun
 from fedns.studies.tables.files.frames import Frame, read_frame
 
 log = logging.getLogger("fedns.site")
@@ -38,7 +38,7 @@ def found_device(config: SiteConfig) -> str | None:
     return config.device
 
 
-def prepare(spec: Spec, problem: Problem, guard: Guard) -> None:
+def prepare(spec: ColumnRun | StudyRun, problem: Problem, guard: Guard) -> None:
     """Compile what a run will call, before it is said to be open."""
     rehearse(algorithm_of(spec), problem, guard, spec)
 

@@ -31,7 +31,7 @@ from fedns.federation.site.permissions import Permissions, Refusal
 from fedns.federation.site.secret_seed import SecretClients, site_secret
 from fedns.models.problem import Problem
 from fedns.numerics.linalg import single_threaded_blas
-from fedns.runs.spec import Spec
+from fedns.runs.kinds import SiteRun
 
 LEDGER_FILE = "ledger.jsonl"
 _PROBE_BYTES = 1 << 16  # what there has to be room for before a run is opened on a disk that was in trouble
@@ -48,12 +48,12 @@ class SiteService:
     def __init__(
         self,
         name: str,
-        shards: Callable[[Spec], Shards],
-        build: Callable[[Spec], tuple[Problem, Mapping[str, Handler]]],
+        shards: Callable[[SiteRun], Shards],
+        build: Callable[[SiteRun], tuple[Problem, Mapping[str, Handler]]],
         permissions: Permissions,
         folder: Path,
         mark: Callable[[], str] = lambda: "",
-        prepare: Callable[[Spec, Problem, Guard], None] = lambda spec, problem, guard: None,
+        prepare: Callable[[SiteRun, Problem, Guard], None] = lambda spec, problem, guard: None,
     ) -> None:
         """shards: the rows of a run. mark: tells the table that they come from, as it is now, where a run codes them.
 
@@ -70,7 +70,7 @@ class SiteService:
         self._prepare = prepare
         self._guarding: tuple[tuple[str, ...], Guard] | None = None  # what was coded by what, and the rules over it
         self._table: tuple[str, Budget] | None = None  # that studies code, and what has left about it
-        self._built: tuple[Spec, Problem, Mapping[str, Handler]] | None = None
+        self._built: tuple[SiteRun, Problem, Mapping[str, Handler]] | None = None
         self._latest: tuple[tuple[Any, ...], RunMemory] | None = None  # what a file holds, and how to tell it is that one
         self._troubled_since: float | None = None  # the disk
 
@@ -123,12 +123,12 @@ class SiteService:
                 raise MessageError("the run has been opened before, with other settings")
         else:
             self._open_new(packet, spec).save(path)
-        log.info("a run is opened: %s, digest %s", spec.method, " or ".join(spec.pins) if spec.agreement else spec.digest)
+        log.info("a run is opened: %s, digest %s", spec.title, " or ".join(spec.pins))
         purpose = f"opens a run, fedns {coordinator}" if coordinator else "opens a run"
         self._note(packet, "downlink", "Opening", {}, len(packet.body), purpose)
         return json.dumps(self._facts(spec)).encode()
 
-    def _facts(self, spec: Spec) -> dict[str, Any]:
+    def _facts(self, spec: SiteRun) -> dict[str, Any]:
         """Say what a coordinator is told of a run that is opened; of the budget no more than which mark it has passed."""
         guard, (problem, handlers) = self._guard(spec), self._handlers(spec)
         found = guard.spending(guard.budget.spent())
@@ -136,7 +136,7 @@ class SiteService:
         enough = guard.rounds_left(spec, handlers, problem) >= spec.rounds
         return facts | {"budget_spent": level_of(found), "budget_is_enough": enough}
 
-    def _open_new(self, packet: Packet, spec: Spec) -> RunMemory:
+    def _open_new(self, packet: Packet, spec: SiteRun) -> RunMemory:
         """A run that may begin; one that may not is counted, since whether rows suit a study is told by that, too."""
         admit_description(self._permissions, spec)
         problem, handlers = self._handlers(spec)
@@ -148,7 +148,7 @@ class SiteService:
                 problem.loss.check(guard.shards)
             guard.admit_run(handlers, problem)
             if guard.rounds_left(spec, handlers, problem) < 1 and not self._opened_before(spec):
-                raise Refusal("R5", f"what is left of its budget is not enough for a single round of {spec.method}")
+                raise Refusal("R5", f"what is left of its budget is not enough for a single round of {spec.title}")
         except Exception as error:
             if not disk_trouble(error):  # which tells of no rows
                 with budget.held():
@@ -158,7 +158,7 @@ class SiteService:
         self._prepare(spec, problem, guard)
         return RunMemory(spec, packet.site, guard.fingerprint)
 
-    def _opened_before(self, spec: Spec) -> bool:
+    def _opened_before(self, spec: SiteRun) -> bool:
         """Whether a run has the same description as one that was opened: the same answers again cost nothing."""
         for path in self._folder.glob("*.npz"):
             with contextlib.suppress(MessageError, OSError):  # it may be damaged, or gone
@@ -166,7 +166,7 @@ class SiteService:
                     return True
         return False
 
-    def _budget(self, spec: Spec) -> Budget:
+    def _budget(self, spec: SiteRun) -> Budget:
         """The budget of the table that a run is about, known before a study has coded any of its rows."""
         with self._private():
             mark = self._table_mark()
@@ -281,10 +281,10 @@ class SiteService:
         file = path.stat()
         return run, file.st_ino, file.st_mtime_ns, file.st_size
 
-    def _guard(self, spec: Spec) -> Guard:
+    def _guard(self, spec: SiteRun) -> Guard:
         with self._private():
             mark = self._table_mark()
-        coded_by = spec.study, spec.agreement, mark
+        coded_by = (*spec.coded_by, mark)
         if self._guarding is None or self._guarding[0] != coded_by:
             with self._private():
                 shards = self._read(spec)
@@ -293,7 +293,7 @@ class SiteService:
             self._guarding = coded_by, Guard(self._permissions, self._folder, shards, mark)
         return self._guarding[1]
 
-    def _handlers(self, spec: Spec) -> tuple[Problem, Mapping[str, Handler]]:
+    def _handlers(self, spec: SiteRun) -> tuple[Problem, Mapping[str, Handler]]:
         if self._built is None or self._built[0] != spec:
             self._built = (spec, *self._build(spec))
         return self._built[1:]

@@ -15,9 +15,9 @@ from fedns.lab.comparison.display import Display, Watched
 from fedns.lab.comparison.results import ROUNDS_FILE, RUNS_FILE, RoundsWriter, Run, keep_finished, read_runs
 from fedns.models.problem import Problem
 from fedns.reports.gap_charts import AXES, GAP_CHART
+from fedns.runs.kinds import Compare
 from fedns.runs.methods import Method, parse_methods
 from fedns.runs.results import Results
-from fedns.runs.spec import Spec
 from fedns.simulation.simulator import simulate
 from fedns.studies.tables.dataset import Dataset
 
@@ -33,7 +33,7 @@ WARM_UP_ROWS = 64
 class Comparison:
     """What was asked for, what the data are, and every run that was made."""
 
-    spec: Spec
+    spec: Compare
     folder: Path
     facts: dict[str, str] = field(default_factory=dict)  # about the data, by name
     notes: list[str] = field(default_factory=list)
@@ -44,7 +44,7 @@ class Comparison:
 
 @checked
 def compare(
-    spec: Spec,
+    spec: Compare,
     display: Display | None = None,
     *,
     resume: bool = False,
@@ -119,7 +119,7 @@ def _run_all(comparison: Comparison, methods: list[Method], display: Display, re
 
 
 def _trials(
-    spec: Spec, dataset: Dataset, problem: Problem, shards: Shards, display: Display, numbers: list[int]
+    spec: Compare, dataset: Dataset, problem: Problem, shards: Shards, display: Display, numbers: list[int]
 ) -> Iterator[prepare.Trial]:
     """The data and optimum of these trials; a split that draws nothing is made once."""
     trial: prepare.Trial | None = None
@@ -134,7 +134,7 @@ def _trials(
         yield trial
 
 
-def _warm_up(spec: Spec, methods: list[Method], problem: Problem, trial: prepare.Trial) -> None:
+def _warm_up(spec: Compare, methods: list[Method], problem: Problem, trial: prepare.Trial) -> None:
     """Two rounds of every method on a few rows, so that no method's clock holds the compilation of its kernels."""
     shards = trial.shards
     clients = shards.num_clients  # as many as in the run: methods choose by their number
@@ -151,13 +151,13 @@ def refuse_results(folder: Path, *, overwrite: bool) -> None:
     Results(folder, "comparison").refuse(_FILES, overwrite=overwrite)
 
 
-def prepare_folder(spec: Spec) -> None:
+def prepare_folder(spec: Compare) -> None:
     """The folder of the results with the settings in it, free of what an earlier comparison left there."""
     Results(spec.folder, "comparison").begin(_FILES)
     (spec.folder / SETTINGS_FILE).write_text(spec.to_toml(), encoding="utf-8")
 
 
-def has_settings(spec: Spec) -> bool:
+def has_settings(spec: Compare) -> bool:
     """Whether the folder holds results of exactly these settings, complete or not."""
     settings = spec.folder / SETTINGS_FILE
     return settings.is_file() and settings.read_text(encoding="utf-8") == spec.to_toml()

@@ -29,8 +29,8 @@ from fedns.methods.exchanges.effective_dimension import effective_dimension
 from fedns.models.problem import Problem
 from fedns.reports.run_page import write_report
 from fedns.runs.builder import algorithm_of, problem_of
+from fedns.runs.kinds import ColumnRun
 from fedns.runs.methods import parse_methods
-from fedns.runs.spec import Spec
 from fedns.simulation.simulator import simulate
 from fedns.sketches import DEFAULT_SIZE
 from fedns.studies.tables.scaling import scale
@@ -101,7 +101,7 @@ def run_demo(demo: Demo, watchers: Callable[[str], contextlib.AbstractContextMan
         open_transport(experiment, logs=demo.folder / "coordinator" / "logs") as transport,
     ):
         for method in demo.methods:
-            one = replace(experiment, methods=(method,), out=f"run-{re.sub('[^0-9A-Za-z]', '-', method)}")
+            one = replace(experiment, method=method, out=f"run-{re.sub('[^0-9A-Za-z]', '-', method)}")
             with watchers(method) as watching:
                 result = coordinate(one, transport, watchers=watching)
             here = _simulated(one, shards)
@@ -171,7 +171,7 @@ def start_site(folder: Path) -> subprocess.Popen[bytes]:
         )
 
 
-def _simulated(spec: Spec, shards: Shards) -> History:
+def _simulated(spec: ColumnRun, shards: Shards) -> History:
     return simulate(
         algorithm_of(spec),
         problem_of(spec),

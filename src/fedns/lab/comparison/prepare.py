@@ -16,8 +16,8 @@ from fedns.numerics.linalg import single_threaded_blas
 from fedns.numerics.onehot import OneHotRows
 from fedns.numerics.rows import SparseRows
 from fedns.runs.builder import problem_of
+from fedns.runs.kinds import Compare
 from fedns.runs.methods import Method
-from fedns.runs.spec import Spec
 from fedns.studies.tables.dataset import Dataset
 from fedns.studies.tables.labels import as_binary
 from fedns.studies.tables.missing import treat_missing
@@ -36,7 +36,7 @@ class Trial:
     optimum: Optimum
 
 
-def load_data(spec: Spec) -> tuple[Dataset, Problem]:
+def load_data(spec: Compare) -> tuple[Dataset, Problem]:
     """The data set, and the problem that its targets and the settings pose."""
     dataset = load(spec.dataset, positive=spec.positive, target=spec.target, group=spec.group, weight=spec.weight)
     dataset = treat_missing(dataset, spec.missing)
@@ -48,19 +48,19 @@ def load_data(spec: Spec) -> tuple[Dataset, Problem]:
     return dataset, problem_of(replace(spec, loss=name))
 
 
-def split_and_scale(spec: Spec, dataset: Dataset, trial: int) -> Shards:
+def split_and_scale(spec: Compare, dataset: Dataset, trial: int) -> Shards:
     """Rows given to clients with this trial's seed, then scaled from the clients' summaries."""
     shards = split_dataset(dataset, spec.num_clients, spec.split, spec.seed + trial)
     return scale(shards, spec.scale)[0].onehot
 
 
-def prepare_trial(spec: Spec, problem: Problem, shards: Shards, trial: int) -> Trial:
+def prepare_trial(spec: Compare, problem: Problem, shards: Shards, trial: int) -> Trial:
     """The trial with the optimum that all its methods are measured against."""
     with parallel.threads(spec.threads), single_threaded_blas():
         return Trial(trial, spec.seed + trial, shards, pooled_optimum(problem, shards))
 
 
-def describe(spec: Spec, dataset: Dataset, problem: Problem, shards: Shards) -> dict[str, str]:
+def describe(spec: Compare, dataset: Dataset, problem: Problem, shards: Shards) -> dict[str, str]:
     """What a reader needs to know about the data, of the first trial where the split is drawn."""
     sizes = shards.sizes
     facts = {

@@ -11,7 +11,7 @@ from typing import Any
 from rich.table import Table
 
 from fedns.core.errors import ConfigError
-from fedns.core.files import alone_in, write_csv, write_whole
+from fedns.core.files import alone_in, read_toml, write_csv, write_whole
 from fedns.core.numbers import DASH, bytes_text, gap_text, markdown_table, one_parameter_a_line, rounds_text
 from fedns.lab.comparison.board import Board, SayingDisplay
 from fedns.lab.comparison.compare import FINISHED_FILE, compare, has_settings, refuse_results
@@ -22,9 +22,8 @@ from fedns.lab.comparison.tables import target_text
 from fedns.lab.comparison.workers import Say, Task, run_tasks
 from fedns.lab.data.catalogue import shape_of
 from fedns.reports.terminal import text_table
+from fedns.runs.kinds import Compare
 from fedns.runs.results import Results
-from fedns.runs.settings import read_toml
-from fedns.runs.spec import Spec
 
 TABLE_FILES = ("table.csv", "table.md")
 CASES, QUICK = "cases", "quick"
@@ -35,7 +34,7 @@ class Case:
     """One comparison of a sweep."""
 
     label: str
-    spec: Spec
+    spec: Compare
 
 
 @dataclass(frozen=True)
@@ -85,7 +84,7 @@ def _combinations(path: Path, values: dict[str, Any], folder: Path) -> list[Case
         label = " ".join(str(one.get(key, "")) for key in named)
         name = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in label)
         try:
-            cases.append(Case(label, replace(Spec.from_dict(one), out=str(folder / name))))
+            cases.append(Case(label, replace(Compare.from_dict(one), out=str(folder / name))))
         except ConfigError as error:
             raise ConfigError(f"{path}: {label}: {error}") from None
     return cases
@@ -146,7 +145,7 @@ def tasks_of(sweep: Sweep, *, outputs: bool = True) -> list[Task]:
     return [Task(case.label, run_case, (case.spec, outputs)) for case in sorted(left, key=_work, reverse=True)]
 
 
-def run_case(spec: Spec, outputs: bool, say: Say) -> None:
+def run_case(spec: Compare, outputs: bool, say: Say) -> None:
     """One case from where it stands to its end, with its report where asked for."""
     with alone_in(spec.folder):
         if is_finished(spec):  # by another process, while this one waited
@@ -167,7 +166,7 @@ def _work(case: Case) -> float:
     return float(rows) * columns * spec.trials * spec.rounds * len(spec.methods)
 
 
-def is_finished(spec: Spec) -> bool:
+def is_finished(spec: Compare) -> bool:
     """Whether the folder holds a complete run of exactly these settings."""
     return (spec.folder / FINISHED_FILE).is_file() and has_settings(spec)
 

@@ -10,9 +10,8 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from fedns.core.errors import DataError
+from fedns.runs.kinds import MISSING_RULES
 from fedns.studies.tables.dataset import Dataset
-
-MISSING_RULES = ("refuse", "rows", "mean")
 
 
 def treat_missing(dataset: Dataset, how: str) -> Dataset:

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import pytest
 
+from fedns.core.checked import filled, typed
 from fedns.core.errors import ConfigError
-from fedns.runs.settings import filled, typed
 
 
 @dataclass(frozen=True)

@@ -8,24 +8,24 @@ import pytest
 from fedns.cli import app as cli
 from fedns.cli import comparison
 from fedns.core.errors import ConfigError
-from fedns.runs.spec import COMPARED, Spec
+from fedns.runs.kinds import Compare
 
 CONFIGS = Path(__file__).parents[2] / "configs"
-FULL = Spec(
+FULL = Compare(
     "a dir/da\"ta'.csv", ("fedns:sketch=sjlt;sketch_size=8", "gd"), "y", "site", "w", "3", "maxabs", 7, "dirichlet:0.5",
     "squared", 0.1234567890123, True, "gaussian", 9, 11, 1e-7, 2, 3, "float32", 0.25, 1, "cuda", "x/y", "mean",
 )  # fmt: skip
 
 
 def test_toml_round_trip(tmp_path):
-    assert all(getattr(FULL, name) != getattr(Spec, name) for name in COMPARED)
-    for spec in (FULL, Spec("digits"), Spec("digits", split="group", positive="a\tb\x7f\\")):
+    assert all(getattr(FULL, name) != getattr(Compare, name) for name in vars(FULL))
+    for spec in (FULL, Compare("digits"), Compare("digits", split="group", positive="a\tb\x7f\\")):
         path = tmp_path / "spec.toml"
         path.write_text(spec.to_toml(), encoding="utf-8")
-        assert Spec.from_toml(path) == spec
+        assert Compare.from_toml(path) == spec
 
 
-@pytest.mark.parametrize("spec", [FULL, Spec("digits"), Spec("digits", split="group")])
+@pytest.mark.parametrize("spec", [FULL, Compare("digits"), Compare("digits", split="group")])
 def test_the_command_gives_the_same_spec(spec, monkeypatch):
     asked = []
     monkeypatch.setattr(comparison, "run_comparison", lambda spec, quiet, cluster, overwrite: asked.append(spec))
@@ -37,22 +37,22 @@ def test_the_command_gives_the_same_spec(spec, monkeypatch):
 
 @pytest.mark.parametrize("name", ["phishing", "breast_cancer"])
 def test_configs_are_valid(name):
-    assert Spec.from_toml(CONFIGS / f"{name}.toml").folder == Path("runs") / name
+    assert Compare.from_toml(CONFIGS / f"{name}.toml").folder == Path("runs") / name
 
 
 def test_flags_override_the_file(tmp_path):
     path = tmp_path / "spec.toml"
     path.write_text('dataset = "digits"\nclients = 4\nmethods = ["fedns"]\n', encoding="utf-8")
-    changed = Spec.from_toml(path, {"methods": "fedns,gd", "rounds": 3, "strength": 1})
+    changed = Compare.from_toml(path, {"methods": "fedns,gd", "rounds": 3, "strength": 1})
     assert (changed.methods, changed.rounds, changed.clients, changed.strength) == (("fedns", "gd"), 3, 4, 1.0)
-    assert Spec.from_toml(path, {"split": "group"}).num_clients is None
+    assert Compare.from_toml(path, {"split": "group"}).num_clients is None
 
 
 def test_what_is_left_open():
-    assert Spec("digits").num_clients == 10
-    assert Spec("digits").folder == Path("runs/digits")
-    assert Spec("a/b/rows.csv").folder == Path("runs/rows")
-    assert Spec("synthetic:rows=10,columns=2").folder == Path("runs/synthetic-rows-10-columns-2")
+    assert Compare("digits").num_clients == 10
+    assert Compare("digits").folder == Path("runs/digits")
+    assert Compare("a/b/rows.csv").folder == Path("runs/rows")
+    assert Compare("synthetic:rows=10,columns=2").folder == Path("runs/synthetic-rows-10-columns-2")
 
 
 @pytest.mark.parametrize(
@@ -82,14 +82,14 @@ def test_bad_settings_are_one_sentence(tmp_path, line, sentence):
     path = tmp_path / "spec.toml"
     path.write_text(f'dataset = "digits"\n{line}\n', encoding="utf-8")
     with pytest.raises(ConfigError) as caught:
-        Spec.from_toml(path)
+        Compare.from_toml(path)
     assert sentence in str(caught.value)
     assert "spec.toml" in str(caught.value)
 
 
 def test_a_file_that_is_not_there(tmp_path):
     with pytest.raises(ConfigError, match="cannot read"):
-        Spec.from_toml(tmp_path / "none.toml")
+        Compare.from_toml(tmp_path / "none.toml")
     (tmp_path / "empty.toml").touch()
     with pytest.raises(ConfigError, match="no data set was given"):
-        Spec.from_toml(tmp_path / "empty.toml")
+        Compare.from_toml(tmp_path / "empty.toml")
