@@ -1,7 +1,10 @@
 """Federated Newton-type training of convex models in a handful of communication rounds."""
 
+import sys
 from importlib import import_module
 from typing import Any
+
+from fedns.former import FormerRooms
 
 __version__ = "0.1.0"
 
@@ -95,3 +98,6 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return [*__all__, "__version__"]
+
+
+sys.meta_path.insert(0, FormerRooms())  # before the finder of files, which would load a room's modules a second time

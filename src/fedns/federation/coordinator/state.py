@@ -27,7 +27,7 @@ from fedns.models.problem import Problem
 from fedns.runs.builder import problem_of
 from fedns.runs.kinds import SiteRun, read_agreed
 
-FORMAT = 2
+FORMAT = 3  # 2 was that of 0.1, whose sites speak otherwise
 CHECKPOINT_FILE, EPOCH_FILE = "checkpoint", "epoch"
 
 
