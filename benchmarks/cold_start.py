@@ -24,7 +24,7 @@ from fedns.federation.coordinator.watching import Watcher
 from fedns.federation.processes import end_group, ended_by_sigterm
 from fedns.federation.protocol.transport import Transport
 from fedns.lab.comparison.federation_demo import Demo, prepare
-from fedns.runs.kinds import ColumnRun
+from fedns.runs.over_sites import ColumnRun
 
 
 class First(Watcher):

@@ -39,8 +39,7 @@ from fedns.lab.data.partition import split_dataset
 from fedns.methods import METHODS
 from fedns.numerics.rows import DenseRows
 from fedns.runs.builder import algorithm_of, at_site, problem_of
-from fedns.runs.kinds import ColumnRun
-from fedns.runs.policy import Policy
+from fedns.runs.over_sites import ColumnRun, Policy
 from fedns.studies.tables.missing import treat_missing
 from fedns.studies.tables.scaling import scale
 

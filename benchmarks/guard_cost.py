@@ -48,8 +48,7 @@ from fedns.federation.site.service import SiteService
 from fedns.federation.site_command import run_site
 from fedns.lab.comparison.federation_demo import Demo, prepare
 from fedns.runs.builder import algorithm_of, at_site
-from fedns.runs.kinds import ColumnRun
-from fedns.runs.policy import Policy
+from fedns.runs.over_sites import ColumnRun, Policy
 
 SITES, ROUNDS, LEAST_RUNS, SKETCH = ("a", "b"), 20, 5, 108
 # Seeds are the run's at all sites, so that both of a pair compute the same.

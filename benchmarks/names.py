@@ -22,9 +22,9 @@ PLACES = {
     "SiteConfig": ("fedns.federation.config",),
     "DataSource": ("fedns.federation.config",),
     "Permissions": ("fedns.federation.site.permissions",),
-    "Policy": ("fedns.runs.policy",),
-    "ColumnRun": ("fedns.runs.kinds",),
-    "Spec": ("fedns.runs.spec", "fedns.runs.kinds"),
+    "Policy": ("fedns.runs.policy", "fedns.runs.over_sites"),
+    "ColumnRun": ("fedns.runs.over_sites",),
+    "Spec": ("fedns.runs.spec", "fedns.runs.compare"),
     "Transport": ("fedns.federation.protocol.transport",),
     "Arrival": ("fedns.federation.protocol.transport",),
 }

@@ -37,7 +37,7 @@ from fedns.federation.coordinator.watching import Watcher
 from fedns.federation.processes import ended_by_sigterm
 from fedns.federation.protocol.transport import Arrival, Transport
 from fedns.lab.comparison.federation_demo import Demo, _simulated, prepare, site_processes, start_site
-from fedns.runs.policy import Policy
+from fedns.runs.over_sites import Policy
 
 ENGINES = ("nvflare", "flower")
 ADDED_SECONDS = (0.0, 0.1, 0.2, 0.4)  # round trips that the wire adds

@@ -30,7 +30,7 @@ from fedns.federation.coordinator.watching import Watcher
 from fedns.federation.processes import ended_by_sigterm
 from fedns.federation.protocol.transport import Transport
 from fedns.lab.comparison.federation_demo import Demo, prepare, site_processes
-from fedns.runs.policy import Policy
+from fedns.runs.over_sites import Policy
 
 ROUNDS_SHOWN = (5, 10, 20, 30, 50, 70, 100, 200, 300, 500, 700, 900)
 HEAD = f"""

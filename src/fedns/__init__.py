@@ -32,7 +32,7 @@ _FIRST = {
     "fedns.models.reference": "pooled_optimum",
     "fedns.models.softmax": "Softmax",
     "fedns.reports.plots": "plot_histories",
-    "fedns.runs.kinds": "Spec",
+    "fedns.runs.compare": "Spec",
     "fedns.simulation.simulator": "simulate",
     "fedns.sketches": "SJLT SRHT",
     "fedns.studies.estimators": "FederatedCox FederatedGLM FederatedLogisticRegression FederatedRidge",

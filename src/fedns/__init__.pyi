@@ -55,7 +55,7 @@ from fedns.models.softmax import Softmax as Softmax
 from fedns.numerics.rng import random_bits as random_bits
 from fedns.reports.observers import MlflowObserver as MlflowObserver, TensorBoardObserver as TensorBoardObserver
 from fedns.reports.plots import plot_histories as plot_histories
-from fedns.runs.kinds import Spec as Spec
+from fedns.runs.compare import Spec as Spec
 from fedns.simulation.simulator import simulate as simulate, simulated_cohort as simulated_cohort
 from fedns.sketches import (
     Gaussian as Gaussian, Rademacher as Rademacher, RowSampling as RowSampling, SJLT as SJLT, SKETCHES as SKETCHES,

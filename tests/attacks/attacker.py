@@ -26,7 +26,7 @@ from fedns.models.evaluation import EvaluationPoint, LocalEvaluation, evaluate_l
 from fedns.models.problem import Problem
 from fedns.numerics.linalg import symmetric_of
 from fedns.runs.builder import at_site
-from fedns.runs.kinds import ColumnRun
+from fedns.runs.over_sites import ColumnRun
 
 GUARD_OFF, DEFAULTS = OPEN_HANDED, Permissions()
 

@@ -23,8 +23,7 @@ from fedns.federation.protocol.transport import Arrival, Transport
 from fedns.federation.site.permissions import Permissions
 from fedns.federation.site.service import SiteService
 from fedns.runs.builder import algorithm_of, at_site
-from fedns.runs.kinds import ColumnRun, Handshake, SiteRun, StudyRun
-from fedns.runs.policy import Policy
+from fedns.runs.over_sites import ColumnRun, Handshake, Policy, SiteRun, StudyRun
 
 Answer = Callable[[bytes], bytes]
 # Nothing is refused and nothing changed for the sake of privacy: these tests are about everything else.

@@ -19,7 +19,7 @@ from tests.federation.in_process import Federation, run_of, services
 from fedns.core import files
 from fedns.federation.protocol.transport import Arrival, Transport
 from fedns.federation.site import budget, memory, service
-from fedns.runs.policy import Policy
+from fedns.runs.over_sites import Policy
 
 SHARDS, COORDINATOR = make_shards(sizes=(90, 60, 150)), "coordinator"
 

@@ -25,7 +25,7 @@ from fedns.federation.protocol.packets import ANSWER, UNABLE
 from fedns.federation.site.budget import BUDGET_FOLDER, Budget
 from fedns.federation.site.secret_seed import SECRET_FILE, site_secret
 from fedns.reports.run_page import REPORT_FILE
-from fedns.runs.policy import Policy
+from fedns.runs.over_sites import Policy
 
 ROOT = Path(__file__).parents[2]
 WORDS = {

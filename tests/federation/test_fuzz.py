@@ -28,7 +28,7 @@ from fedns.federation.site.service import SiteService
 from fedns.models.evaluation import EvaluationPoint
 from fedns.numerics.linalg import triangle_size
 from fedns.runs.builder import at_site
-from fedns.runs.kinds import AGREED, read_agreed
+from fedns.runs.over_sites import AGREED, read_agreed
 
 PER_EXAMPLE = 500
 MOST_BYTES = 200_000_000  # that a test's process may grow by

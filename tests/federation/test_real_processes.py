@@ -23,7 +23,7 @@ from fedns.federation.coordinator.supervised import open_transport
 from fedns.federation.coordinator.watching import Watcher
 from fedns.federation.processes import free_port
 from fedns.lab.comparison.federation_demo import Demo, _simulated, prepare, run_demo, site_processes, start_site
-from fedns.runs.policy import Policy
+from fedns.runs.over_sites import Policy
 
 
 @contextlib.contextmanager

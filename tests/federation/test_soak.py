@@ -12,7 +12,7 @@ from fedns.federation.coordinator.session import coordinate
 from fedns.federation.coordinator.supervised import open_transport
 from fedns.federation.coordinator.watching import Watcher
 from fedns.lab.comparison.federation_demo import Demo, prepare, site_processes
-from fedns.runs.policy import Policy
+from fedns.runs.over_sites import Policy
 
 ROUNDS, SITES = 1000, 5
 

@@ -26,7 +26,8 @@ from fedns.reports.page import Tile, board, folded, html_table, page, pairs, sec
 from fedns.reports.plots import page_svg
 from fedns.reports.run_page import write_report as write_run
 from fedns.reports.what_left import site_page
-from fedns.runs.kinds import ColumnRun, Compare
+from fedns.runs.compare import Compare
+from fedns.runs.over_sites import ColumnRun
 from fedns.studies.fit import fit_study
 from fedns.studies.outputs import write_fit
 from fedns.studies.site_lines import SiteLine

@@ -13,7 +13,7 @@ from fedns.lab.comparison.outputs import comparison_chart, write_outputs
 from fedns.reports.charts import Chart, Line, Scale
 from fedns.reports.interactive import figure_html
 from fedns.reports.page import page as whole_page
-from fedns.runs.kinds import Compare
+from fedns.runs.compare import Compare
 
 PAINTED = "getComputedStyle(document.body).backgroundColor"
 NASTY = "</script><script>window.broken = 1</script>", "<b>&amp; \"bold\"</b> 'x'", "$\\frac{a}$ <!-- "

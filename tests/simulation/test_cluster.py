@@ -15,7 +15,7 @@ from fedns.lab.comparison.results import read_runs
 from fedns.lab.comparison.sweep import Case, Sweep, run_sweep
 from fedns.methods import METHODS
 from fedns.numerics.cpu.backend import CpuBackend
-from fedns.runs.kinds import Compare
+from fedns.runs.compare import Compare
 from fedns.simulation.cluster import connected
 
 distributed = pytest.importorskip("distributed")

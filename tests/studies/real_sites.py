@@ -15,7 +15,7 @@ from fedns.federation.processes import free_port
 from fedns.federation.protocol.transport import Transport
 from fedns.federation.provision import init_federation
 from fedns.lab.comparison.federation_demo import _PERMIT, site_processes
-from fedns.runs.kinds import ColumnRun
+from fedns.runs.over_sites import ColumnRun
 from fedns.studies.federated import fit_federation
 from fedns.studies.fitting.estimate import StudyFit
 from fedns.studies.study import Study

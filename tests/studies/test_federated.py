@@ -19,8 +19,7 @@ from tests.studies.situations import SITUATIONS, STUDY, save
 from fedns.core.errors import DataError, FednsError
 from fedns.federation.config import DataSource, SiteConfig
 from fedns.federation.site.permissions import Permissions
-from fedns.runs.kinds import ColumnRun
-from fedns.runs.policy import Policy
+from fedns.runs.over_sites import ColumnRun, Policy
 from fedns.studies.draft import draft_study
 from fedns.studies.example import write_example
 from fedns.studies.federated import fit_federation

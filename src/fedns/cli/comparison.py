@@ -11,7 +11,7 @@ from fedns.cli.arguments import SETTINGS, expect
 from fedns.cli.options import Cluster, Interrupted, Overwrite, Quiet, make_console, option, with_settings
 from fedns.core.errors import ConfigError
 from fedns.core.files import read_toml
-from fedns.runs.kinds import Compare
+from fedns.runs.compare import Compare
 
 
 def methods(

@@ -14,7 +14,7 @@ from fedns.cli.arguments import EXPERIMENT, SITE, STUDY, expect
 from fedns.cli.options import Overwrite, Quiet, log_to_console, make_console, option
 from fedns.core.checked import sentence_of
 from fedns.federation.transports import BUILT_IN
-from fedns.runs.kinds import Compare
+from fedns.runs.compare import Compare
 
 DEFAULT_ENGINE = BUILT_IN[0].name
 Engine = Annotated[str, option(f"{' or '.join(engine.name for engine in BUILT_IN)}.", DEFAULT_ENGINE)]

@@ -23,7 +23,7 @@ from fedns.reports.influence_part import apart_sentence
 from fedns.reports.run_page import write_report
 from fedns.reports.terminal import say, text_table
 from fedns.reports.view import site_table, view_on
-from fedns.runs.kinds import ColumnRun
+from fedns.runs.over_sites import ColumnRun
 from fedns.studies.federated import fit_federation
 from fedns.studies.inference.fitted import StudyFit
 from fedns.studies.study import Study

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 from fedns.core.checked import sentence_of, unset_of
-from fedns.runs.kinds import Compare
+from fedns.runs.compare import Compare
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -13,7 +13,7 @@ from fedns.federation.protocol.transport import Engine
 from fedns.federation.reachable import days_left, expiring
 from fedns.federation.site.permissions import Permissions
 from fedns.federation.transports import TRANSPORTS
-from fedns.runs.kinds import ColumnRun
+from fedns.runs.over_sites import ColumnRun
 
 log = logging.getLogger("fedns.federation")
 SITE_FILE, EXPERIMENT_FILE, CREDENTIALS_FOLDER = "site.toml", "experiment.toml", "credentials"

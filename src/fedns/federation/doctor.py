@@ -24,7 +24,7 @@ from fedns.federation.reachable import Contact, days_left, expiring, nobody_list
 from fedns.federation.site.explain import meaning
 from fedns.federation.site.rows import budget_of, read_from_disk, site_shards
 from fedns.federation.site.serve import found_device, limits_of
-from fedns.runs.kinds import ColumnRun
+from fedns.runs.over_sites import ColumnRun
 from fedns.studies.tables.files.frames import SUFFIXES, read_frame
 from fedns.studies.tables.files.opening import format_suffix
 

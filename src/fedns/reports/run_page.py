@@ -17,8 +17,7 @@ from fedns.reports.influence_part import apart_sentence, deciding_sentence, infl
 from fedns.reports.interactive import figure_html
 from fedns.reports.page import html_table, page, pairs, section, versions
 from fedns.runs.coefficients import coefficients_csv
-from fedns.runs.kinds import ColumnRun
-from fedns.runs.policy import WORDS
+from fedns.runs.over_sites import WORDS, ColumnRun
 
 _TROUBLE = ("decides", "blanked", "away", "rejected", "refused", "suspicious", "round_lost")
 

@@ -15,8 +15,9 @@ from fedns.models.losses import LOSSES
 from fedns.models.penalties import Ridge
 from fedns.models.problem import Problem
 from fedns.numerics.backends.devices import default, on_device
-from fedns.runs.kinds import ColumnRun, Compare, SiteRun, StudyRun
+from fedns.runs.compare import Compare
 from fedns.runs.methods import parse_method
+from fedns.runs.over_sites import ColumnRun, SiteRun, StudyRun
 from fedns.sketches import SJLT, Sketch
 
 

@@ -21,8 +21,7 @@ from fedns.federation.protocol.absence import FederationError, SitesLost
 from fedns.federation.protocol.transport import Transport
 from fedns.models.losses import Squared
 from fedns.models.problem import Problem
-from fedns.runs.kinds import ColumnRun, Handshake, StudyRun
-from fedns.runs.policy import Policy
+from fedns.runs.over_sites import ColumnRun, Handshake, Policy, StudyRun
 from fedns.runs.results import Results
 from fedns.studies.design.columns import Design
 from fedns.studies.fitting.estimate import SeparationError, algorithm_of, estimate, method_text, problem_of

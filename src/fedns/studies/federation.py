@@ -21,7 +21,7 @@ from fedns.federation.coordinator.watching import Watcher
 from fedns.federation.protocol.absence import FederationError
 from fedns.federation.protocol.transport import Transport
 from fedns.reports.run_page import write_report
-from fedns.runs.kinds import OVER_SITES, ColumnRun
+from fedns.runs.over_sites import OVER_SITES, ColumnRun
 from fedns.runs.results import Results
 from fedns.studies.federated import RESULTS, fit_federation
 from fedns.studies.inference.fitted import StudyFit

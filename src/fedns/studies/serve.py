@@ -21,8 +21,8 @@ from fedns.models.families import family_of
 from fedns.models.losses import Squared
 from fedns.models.problem import Problem
 from fedns.runs.builder import at_site, computed_on
-from fedns.runs.kinds import ColumnRun, Handshake, SiteRun, StudyRun
 from fedns.runs.methods import parse_method
+from fedns.runs.over_sites import ColumnRun, Handshake, SiteRun, StudyRun
 from fedns.studies.design.agreement import Agreement
 from fedns.studies.design.columns import Design
 from fedns.studies.design.rows import design_shards

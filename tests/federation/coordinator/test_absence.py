@@ -10,7 +10,7 @@ from fedns.federation.coordinator import cohort as networked
 from fedns.federation.coordinator import link
 from fedns.numerics import parallel
 from fedns.runs.builder import problem_of
-from fedns.runs.policy import Policy
+from fedns.runs.over_sites import Policy
 
 SITES = 10
 

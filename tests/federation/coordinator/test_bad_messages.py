@@ -23,7 +23,7 @@ from fedns.methods.newton import Curvature
 from fedns.methods.searches import LossesAlong
 from fedns.models.evaluation import LocalEvaluation
 from fedns.numerics.small_ints import encode_small_ints
-from fedns.runs.policy import Policy
+from fedns.runs.over_sites import Policy
 
 SHARDS = make_shards(sizes=(90, 60, 150))
 LIAR, ROUND = "site-1", 2

@@ -13,7 +13,7 @@ from fedns.federation.coordinator import link
 from fedns.federation.protocol.packets import OPEN, Packet
 from fedns.methods import METHODS
 from fedns.runs.builder import algorithm_of, problem_of
-from fedns.runs.policy import Policy
+from fedns.runs.over_sites import Policy
 
 FEDERATED = [name for name in METHODS if not METHODS[name].pooled]
 SHARDS = make_shards(sizes=(90, 60, 150))

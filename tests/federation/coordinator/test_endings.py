@@ -21,7 +21,7 @@ from fedns.models.evaluation import EvaluationPoint
 from fedns.reports.run_page import COEFFICIENTS_FILE, REPORT_FILE
 from fedns.runs.builder import algorithm_of, caution, caution_of_size, problem_of
 from fedns.runs.coefficients import COLUMNS
-from fedns.runs.policy import Policy
+from fedns.runs.over_sites import Policy
 from fedns.simulation.simulator import simulate
 
 WIDE = make_shards(rows=600, columns=40, sizes=(300, 300))

@@ -27,7 +27,7 @@ from fedns.federation.protocol.packets import ANSWER, Packet
 from fedns.models.evaluation import evaluate_locally
 from fedns.reports.influence_part import apart_sentence, influence_table
 from fedns.runs.builder import algorithm_of
-from fedns.runs.policy import Policy
+from fedns.runs.over_sites import Policy
 
 SITES, ROWS, FEATURES, STRENGTH = 4, 400, 6, 1e-3
 POISONED = "site-1"

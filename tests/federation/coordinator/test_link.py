@@ -15,7 +15,7 @@ from fedns.federation.protocol.absence import FederationError, SiteRefuses
 from fedns.federation.protocol.packets import ANSWER, ASK, KINDS, OPEN, OVERFLOW, REFUSAL, UNABLE, Packet, kind_of
 from fedns.federation.protocol.transport import Arrival, failed_with, not_connected, too_late
 from fedns.methods.searches import LossesAlong
-from fedns.runs.policy import LARGEST_BYTES, Policy
+from fedns.runs.over_sites import LARGEST_BYTES, Policy
 
 SHARDS = make_shards(sizes=(90, 60, 150))
 HEAD = len(Packet(ASK, bytes(16), 0, 0, 0).encode())

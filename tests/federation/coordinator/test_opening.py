@@ -14,7 +14,7 @@ from fedns.federation.protocol import opening
 from fedns.federation.protocol.absence import SiteRefuses
 from fedns.federation.protocol.packets import ANSWER, OPEN, Packet
 from fedns.federation.site.permissions import Permissions
-from fedns.runs.policy import Policy
+from fedns.runs.over_sites import Policy
 
 PATIENT = Policy(patience_seconds=600.0)
 

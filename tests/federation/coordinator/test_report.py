@@ -26,7 +26,7 @@ from fedns.federation.coordinator.watching import SiteStatus
 from fedns.federation.protocol.absence import FederationError
 from fedns.models.evaluation import EvaluationPoint, evaluate_locally
 from fedns.reports.run_page import write_report
-from fedns.runs.policy import WORDS, Policy
+from fedns.runs.over_sites import WORDS, Policy
 
 SHARDS = make_shards(sizes=(90, 60, 150))
 

@@ -14,7 +14,7 @@ from fedns.core.errors import ConfigError, DataError
 from fedns.core.files import write_whole
 from fedns.federation.coordinator.state import CHECKPOINT_FILE, EPOCH_FILE, RunState
 from fedns.methods import METHODS
-from fedns.runs.policy import Policy
+from fedns.runs.over_sites import Policy
 
 FEDERATED = [name for name in METHODS if not METHODS[name].pooled]
 VARIANTS = ["fednl:variant=pp", "fednl:compressor=topk"]

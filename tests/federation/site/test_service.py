@@ -25,7 +25,7 @@ from fedns.methods.fedavg import SmoothnessRequest
 from fedns.methods.fednl import Correction, LearnRequest
 from fedns.methods.searches import Ray
 from fedns.runs.builder import at_site
-from fedns.runs.policy import Policy
+from fedns.runs.over_sites import Policy
 
 RUN, OTHER_RUN = bytes(range(16)), bytes(range(16, 32))
 SHARDS = make_shards(rows=60, columns=5, sizes=(60,))

@@ -14,7 +14,7 @@ from fedns.lab.comparison.display import Display
 from fedns.lab.comparison.outputs import write_outputs
 from fedns.lab.comparison.results import read_runs
 from fedns.lab.data.catalogue import BUILT_IN_SHAPES
-from fedns.runs.kinds import Compare
+from fedns.runs.compare import Compare
 from fedns.runs.methods import parse_methods
 from fedns.runs.results import LIST_FILE
 from fedns.sketches import DEFAULT_SIZE

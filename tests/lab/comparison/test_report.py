@@ -10,7 +10,7 @@ from fedns.lab.comparison.report import render, sentence
 from fedns.lab.comparison.results import LedgerLine, Run
 from fedns.lab.comparison.summary import summarise
 from fedns.reports.page import html_table, page, pairs, section
-from fedns.runs.kinds import Compare
+from fedns.runs.compare import Compare
 
 VOID = {"meta", "br", "hr", "img", "link"}
 

@@ -19,7 +19,7 @@ from fedns.lab.paper.command import reproduce
 from fedns.lab.paper.measured import CaseRuns, Measured
 from fedns.lab.paper.part import Check, Verdict, gathered, in_order, judge
 from fedns.lab.paper.rates import rate
-from fedns.runs.kinds import Compare
+from fedns.runs.compare import Compare
 
 
 def run_of(gaps, method="m", trial=0, ending=Ending.GAP):

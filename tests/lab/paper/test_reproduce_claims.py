@@ -8,7 +8,7 @@ from fedns.lab.comparison.results import Run
 from fedns.lab.paper import accuracy, figure2, heterogeneity, table1, table2
 from fedns.lab.paper.dimensions import Dimension, find
 from fedns.lab.paper.measured import CaseRuns, Measured
-from fedns.runs.kinds import Compare
+from fedns.runs.compare import Compare
 
 
 def measured(name, gaps, clients=10, ending=Ending.GAP):

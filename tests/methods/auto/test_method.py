@@ -20,7 +20,7 @@ from fedns.methods.auto.state import Source
 from fedns.methods.auto.turn import Turn
 from fedns.models.losses import LOSSES
 from fedns.numerics.rng import stream_keys
-from fedns.runs.policy import Policy
+from fedns.runs.over_sites import Policy
 from fedns.simulation.simulator import SimulatedCohort
 
 PROBLEM = fedns.Problem(penalty=fedns.Ridge(1e-3))

@@ -24,7 +24,7 @@ from fedns.federation.protocol.opening import BUDGET_LEVELS, opening, read_intro
 from fedns.federation.protocol.packets import ANSWER, ASK, KINDS, OPEN, OVERFLOW, REFUSAL, UNABLE, Packet, VersionError
 from fedns.federation.protocol.transport import Arrival, Transport
 from fedns.numerics.linalg import triangle_size
-from fedns.runs.policy import Policy
+from fedns.runs.over_sites import Policy
 
 log = logging.getLogger("fedns.coordinator")
 PAUSE_SECONDS = 0.2  # between two looks at whether a site is back

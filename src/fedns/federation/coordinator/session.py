@@ -28,7 +28,7 @@ from fedns.federation.protocol.absence import FederationError
 from fedns.federation.protocol.transport import Transport
 from fedns.numerics.linalg import single_threaded_blas
 from fedns.runs.builder import algorithm_of, caution, caution_of_size
-from fedns.runs.kinds import ColumnRun
+from fedns.runs.over_sites import ColumnRun
 from fedns.runs.results import Results
 
 LOG_FILE, LEDGER_FILE, ROUNDS_FILE, SITES_FILE = "log.jsonl", "ledger.jsonl", "rounds.jsonl", "sites.json"

@@ -25,7 +25,7 @@ from fedns.core.messages.ledger import LedgerEntry, Meter
 from fedns.core.run import Progress
 from fedns.models.problem import Problem
 from fedns.runs.builder import problem_of
-from fedns.runs.kinds import SiteRun, read_agreed
+from fedns.runs.over_sites import SiteRun, read_agreed
 
 FORMAT = 3  # 2 was that of 0.1, whose sites speak otherwise
 CHECKPOINT_FILE, EPOCH_FILE = "checkpoint", "epoch"

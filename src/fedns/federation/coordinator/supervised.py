@@ -11,7 +11,7 @@ from pathlib import Path
 from fedns.federation.config import CREDENTIALS_FOLDER, check_expiry, engine_named
 from fedns.federation.processes import EngineError, EngineLost
 from fedns.federation.protocol.transport import Arrival, Transport
-from fedns.runs.kinds import SiteRun
+from fedns.runs.over_sites import SiteRun
 
 MOST_RESTARTS, WINDOW_SECONDS = 3, 600.0  # so many within so long; one more, and the run ends
 log = logging.getLogger("fedns.coordinator")

@@ -10,7 +10,7 @@ from typing import Any
 
 from fedns import __version__
 from fedns.core.errors import MessageError
-from fedns.runs.kinds import SiteRun, read_agreed
+from fedns.runs.over_sites import SiteRun, read_agreed
 
 VERSION_FIELD = "fedns"
 LONGEST_WORDS = 200

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from fedns import __version__
 from fedns.core.errors import MessageError
-from fedns.runs.policy import LARGEST_BYTES
+from fedns.runs.over_sites import LARGEST_BYTES
 
 MAGIC, VERSION = 0xFD, 1
 OPEN, ASK, ANSWER, REFUSAL, OVERFLOW, UNABLE = 1, 2, 3, 4, 5, 6  # unable: now, and the same request may be answered later

@@ -33,7 +33,7 @@ from fedns.models.problem import Problem
 from fedns.numerics.backend import ROW_SAMPLING, SJLT, SketchPlan
 from fedns.numerics.linalg import triangle_size
 from fedns.runs.builder import algorithm_of
-from fedns.runs.kinds import Handshake, SiteRun, StudyRun
+from fedns.runs.over_sites import Handshake, SiteRun, StudyRun
 from fedns.sketches import Sketch
 
 FloatArray = NDArray[np.float64]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fedns.core.errors import MessageError
 from fedns.core.files import written_beside
-from fedns.runs.kinds import SiteRun, read_agreed
+from fedns.runs.over_sites import SiteRun, read_agreed
 
 Arrays = dict[str, NDArray[Any]]
 

@@ -10,7 +10,7 @@ from typing import Any
 from fedns.core.errors import ConfigError, MessageError
 from fedns.core.files import as_toml
 from fedns.core.messages import WIRE_PRECISIONS
-from fedns.runs.policy import LARGEST_BYTES
+from fedns.runs.over_sites import LARGEST_BYTES
 
 RARE_LEVELS = ("blank", "refuse", "show")
 

@@ -28,7 +28,7 @@ from fedns.numerics.backends.around import Pass
 from fedns.numerics.backends.guarded import GuardedBackend
 from fedns.numerics.formulas import Formulas
 from fedns.numerics.linalg import single_threaded_blas
-from fedns.runs.kinds import SiteRun
+from fedns.runs.over_sites import SiteRun
 
 FEW_ROWS, ROUNDS = 256, 2
 WORD_SECONDS = 1.0  # a rehearsal that takes longer is said to be under way

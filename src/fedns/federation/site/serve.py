@@ -14,7 +14,7 @@ from fedns.federation.site.rows import budget_of, holds_a_table, read_from_disk,
 from fedns.models.problem import Problem
 from fedns.numerics.backends.devices import on_device
 from fedns.runs.builder import algorithm_of
-from fedns.runs.kinds import ColumnRun, StudyRun
+from fedns.runs.over_sites import ColumnRun, StudyRun
 from fedns.studies.tables.files.frames import Frame, read_frame
 
 log = logging.getLogger("fedns.site")

@@ -31,7 +31,7 @@ from fedns.federation.site.permissions import Permissions, Refusal
 from fedns.federation.site.secret_seed import SecretClients, site_secret
 from fedns.models.problem import Problem
 from fedns.numerics.linalg import single_threaded_blas
-from fedns.runs.kinds import SiteRun
+from fedns.runs.over_sites import SiteRun
 
 LEDGER_FILE = "ledger.jsonl"
 _PROBE_BYTES = 1 << 16  # what there has to be room for before a run is opened on a disk that was in trouble

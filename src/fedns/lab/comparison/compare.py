@@ -15,7 +15,7 @@ from fedns.lab.comparison.display import Display, Watched
 from fedns.lab.comparison.results import ROUNDS_FILE, RUNS_FILE, RoundsWriter, Run, keep_finished, read_runs
 from fedns.models.problem import Problem
 from fedns.reports.gap_charts import AXES, GAP_CHART
-from fedns.runs.kinds import Compare
+from fedns.runs.compare import Compare
 from fedns.runs.methods import Method, parse_methods
 from fedns.runs.results import Results
 from fedns.simulation.simulator import simulate

@@ -29,8 +29,8 @@ from fedns.methods.exchanges.effective_dimension import effective_dimension
 from fedns.models.problem import Problem
 from fedns.reports.run_page import write_report
 from fedns.runs.builder import algorithm_of, problem_of
-from fedns.runs.kinds import ColumnRun
 from fedns.runs.methods import parse_methods
+from fedns.runs.over_sites import ColumnRun
 from fedns.simulation.simulator import simulate
 from fedns.sketches import DEFAULT_SIZE
 from fedns.studies.tables.scaling import scale

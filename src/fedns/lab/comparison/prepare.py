@@ -16,7 +16,7 @@ from fedns.numerics.linalg import single_threaded_blas
 from fedns.numerics.onehot import OneHotRows
 from fedns.numerics.rows import SparseRows
 from fedns.runs.builder import problem_of
-from fedns.runs.kinds import Compare
+from fedns.runs.compare import Compare
 from fedns.runs.methods import Method
 from fedns.studies.tables.dataset import Dataset
 from fedns.studies.tables.labels import as_binary

@@ -22,7 +22,7 @@ from fedns.lab.comparison.tables import target_text
 from fedns.lab.comparison.workers import Say, Task, run_tasks
 from fedns.lab.data.catalogue import shape_of
 from fedns.reports.terminal import text_table
-from fedns.runs.kinds import Compare
+from fedns.runs.compare import Compare
 from fedns.runs.results import Results
 
 TABLE_FILES = ("table.csv", "table.md")

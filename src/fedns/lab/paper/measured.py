@@ -11,7 +11,7 @@ from fedns.core.termination import Ending
 from fedns.lab.comparison.results import Run, read_runs
 from fedns.lab.comparison.sweep import Sweep, clients_of, is_finished
 from fedns.reports.grouping import grouped
-from fedns.runs.kinds import Compare
+from fedns.runs.compare import Compare
 
 GAPS = (1e-2, 1e-4, 1e-6, 1e-8, 1e-10)
 FLOOR = 1e-14  # differences of objectives below are rounding errors

@@ -10,7 +10,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from fedns.core.errors import DataError
-from fedns.runs.kinds import MISSING_RULES
+from fedns.runs.compare import MISSING_RULES
 from fedns.studies.tables.dataset import Dataset
 
 

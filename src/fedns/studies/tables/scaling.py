@@ -17,7 +17,7 @@ from fedns.core.types import FloatArray
 from fedns.numerics.onehot import OneHotRows
 from fedns.numerics.rows import DenseRows, Rows, SparseRows
 from fedns.numerics.streaming import streamed
-from fedns.runs.kinds import SCALINGS
+from fedns.runs.compare import SCALINGS
 
 CHUNK_ROWS = 8192  # summed chunk by chunk: less memory, and rounding errors that do not grow with the number of rows
 

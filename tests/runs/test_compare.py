@@ -8,7 +8,7 @@ import pytest
 from fedns.cli import app as cli
 from fedns.cli import comparison
 from fedns.core.errors import ConfigError
-from fedns.runs.kinds import Compare
+from fedns.runs.compare import Compare
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 FULL = Compare(

@@ -1,147 +1,62 @@
-"""The four kinds of run: a comparison in this process, and over sites a run over columns, a handshake and a study's fit.
+"""The three kinds of run over sites: over columns as they are, a handshake, and the fit of a study.
 
-Every setting is declared once, as a type with its limit and one sentence; `--help`, the documentation and what refuses a
-value come from there. What a coordinator and its sites must agree on is the part in `AGREED`: that part travels.
+The data stay in the sites' own files. What a coordinator and its sites must agree on is the part in `AGREED`: it travels.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from fedns.core.checked import Checked, Count, Fraction, Known, Limit, NotNegative, Unset, described, filled, located
+from fedns.core.checked import Checked, Count, Known, NotNegative, Positive, filled
 from fedns.core.errors import ConfigError, MessageError, unknown
-from fedns.core.files import as_toml, checked_name, read_toml
-from fedns.runs.policy import Policy
+from fedns.core.files import checked_name, read_toml
+from fedns.runs.compare import (
+    Compare,
+    Intercept,
+    MethodName,
+    Rounds,
+    Seed,
+    SketchName,
+    SketchSize,
+    Strength,
+    Wire,
+    check_methods,
+    names_of,
+)  # fmt: skip
 
-DEFAULT_CLIENTS = 10
-SCALINGS = ("none", "maxabs", "standardise")
-MISSING_RULES = ("refuse", "rows", "mean")  # what is done with rows that miss a value
-
-
-def _names(setting: str) -> tuple[str, ...]:
-    """What a setting may be called. Imported here: a command that only shows its help does not load the kernels."""
-    from fedns.core.messages import WIRE_PRECISIONS
-    from fedns.models.losses import LOSSES
-    from fedns.numerics.backends.devices import DEVICES
-    from fedns.sketches import SKETCHES
-
-    return {"device": DEVICES, "loss": tuple(LOSSES), "sketch": tuple(SKETCHES), "wire": tuple(WIRE_PRECISIONS)}[setting]
-
-
-# The settings that several kinds have, or that are one of some names.
-Strength = Annotated[NotNegative, "Ridge strength s of the penalty (s/2)|w|^2."]
-Intercept = Annotated[bool, "Add an unpenalised intercept."]
-SketchName = Annotated[str, Known(lambda: _names("sketch")), "Sketch of methods that use one."]
-SketchSize = Annotated[Count, "Rows of the sketch."]
-Rounds = Annotated[Count, "Most rounds of a run."]
-Seed = Annotated[int, Limit(">= 0 and < 2^63", lambda seed: 0 <= seed < 2**63), "Seed of splits and methods."]
-Wire = Annotated[str, Known(lambda: _names("wire")), "Precision of real numbers in messages: float64 or float32."]
-Loss = Annotated[str, Known(lambda: _names("loss")), "Loss by its name."]
-StudyLoss = Annotated[str, Known(lambda: (*_names("loss"), "softmax")), "Loss of the study's family."]
-LossOrAuto = Annotated[str, Known(lambda: ("auto", *_names("loss"))), "logistic, squared, poisson, or auto by the targets."]
-Scaling = Annotated[str, Known(lambda: SCALINGS), "Column scaling: none, maxabs or standardise."]
-Missing = Annotated[str, Known(lambda: MISSING_RULES), "Missing values: refuse, drop the rows, or fill in the mean."]
-Device = Annotated[str, Known(lambda: _names("device")), "What passes over the rows: cpu or cuda."]
-MethodName = Annotated[str, "A method, with its parameters behind a colon."]
+Loss = Annotated[str, Known(lambda: names_of("loss")), "Loss by its name."]
+StudyLoss = Annotated[str, Known(lambda: (*names_of("loss"), "softmax")), "Loss of the study's family."]
+LARGEST_BYTES = 256 * 2**20  # of one message
+WORDS = {
+    "wait": "every site took part in every round",
+    "renormalise": "each round optimised the objective over the sites present in it, weighted among themselves",
+    "reuse": "the objective over all sites, with the last curvature and gradient of a site standing in while it was away",
+}
 
 
-@described
 @dataclass(frozen=True)
-class Compare(Checked):
-    """Methods that are compared on the same data; creating one checks all that can be without the data."""
+class Policy(Checked):
+    """How long to wait for whom, and how the objective is kept when somebody is missing."""
 
     is_settings: ClassVar[bool] = True
-    dataset: Annotated[str, "A name, a path or synthetic:..."] = ""
-    methods: Annotated[tuple[str, ...], "Methods, separated by commas; parameters as name:key=value;key=value."] = (
-        "auto", "fednewton", "fedns", "fedndes",
-    )  # fmt: skip
-    target: Annotated[str | None, "Column of the targets in a CSV or Parquet file."] = None
-    group: Annotated[str | None, "Column of the sites, for --split group."] = None
-    weight: Annotated[str | None, "Column of sample weights."] = None
-    positive: Annotated[str | None, "The label that becomes +1, all others -1."] = None
-    scale: Scaling = "none"
-    clients: Annotated[
-        Count | None, "Clients that the rows are given to; leave out with --split group.", Unset(str(DEFAULT_CLIENTS))
-    ] = None
-    split: Annotated[str, "iid, contiguous, sorted, dirichlet:ALPHA, quantity:ALPHA or group."] = "iid"
-    loss: LossOrAuto = "auto"
-    strength: Strength = 1e-3
-    intercept: Intercept = False
-    sketch: SketchName = "srht"
-    sketch_size: SketchSize = 32  # fedns.sketches.DEFAULT_SIZE, which numpy comes with
-    rounds: Rounds = 30
-    tol: Annotated[NotNegative | None, "Stop when the gap to the pooled optimum is at most this."] = 1e-10
-    trials: Annotated[Count, "Repetitions with seeds SEED, SEED + 1, ..."] = 5
-    seed: Seed = 0
-    wire: Wire = "float64"
-    participation: Annotated[Fraction, "Part of the clients drawn for each round."] = 1.0
-    threads: Annotated[Count | None, "Threads to use.", Unset("all cores")] = None
-    device: Annotated[Device | None, Unset("cpu")] = None
-    out: Annotated[str | None, "Folder of the results.", Unset("runs/DATASET")] = None
-    missing: Missing = "refuse"
+    timeout_seconds: Positive = 60.0  # for one exchange
+    quorum: Count = 1  # fewer sites than this, and the round waits
+    absent: Literal["wait", "renormalise", "reuse"] = "wait"
+    patience_seconds: NotNegative = 600.0  # how long to wait for sites before giving up
+    largest_bytes: int = LARGEST_BYTES
+    largest_rows: Count | dict[str, Count] | None = None  # that a site may state, or each by its name; more ends the run
+    # How gradients are put together; the others keep one site from turning them at will.
+    aggregate: Literal["mean", "median", "trimmed", "geometric"] = "mean"
 
-    def __post_init__(self) -> None:
-        _check_methods(self.methods, self.sketch, self.sketch_size)
-        if not self.dataset:
-            raise ConfigError('no data set was given: set dataset = "..."')
+    def most_rows(self, site: str) -> int | None:
+        """How many rows were agreed on for a site; none where nothing was."""
+        return self.largest_rows.get(site) if isinstance(self.largest_rows, dict) else self.largest_rows
 
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any], where: str = "") -> Compare:
-        """From plain values, as a command line gives them; where: the file that they are from, for what is said of them."""
-        plain = dict(values)
-        if "methods" in plain:
-            plain["methods"] = _as_methods(where, plain["methods"])
-        if isinstance(number := plain.get("positive"), int | float) and not isinstance(number, bool):
-            plain["positive"] = f"{number:g}"  # labels are compared as text or as numbers later
-        return filled(cls, where, plain)
-
-    @classmethod
-    def from_toml(cls, path: str | Path, overrides: Mapping[str, Any] | None = None) -> Compare:
-        """From a file, with these settings in place of the file's."""
-        values = read_toml(path)
-        changed = dict(overrides or {})
-        # Natural sites bring their own number, so the file's would only stand in the way.
-        if changed.get("split") == "group" and "clients" not in changed:
-            values.pop("clients", None)
-        return cls.from_dict(values | changed, str(path))
-
-    @property
-    def num_clients(self) -> int | None:
-        """The number of clients to split over; None where the data's own sites decide."""
-        return self.clients or (None if self.split == "group" else DEFAULT_CLIENTS)
-
-    @property
-    def folder(self) -> Path:
-        """Where the results go."""
-        return Path(self.out or Path("runs") / _file_name(self.dataset))
-
-    def as_dict(self) -> dict[str, Any]:
-        """The settings in order; tuples as lists."""
-        return {key: list(value) if isinstance(value, tuple) else value for key, value in vars(self).items()}
-
-    def to_toml(self) -> str:
-        """A file that `from_toml` reads back to an equal value; a setting that is not set has no line."""
-        return "".join(f"{key} = {as_toml(value)}\n" for key, value in self.as_dict().items() if value is not None)
-
-    def to_command(self) -> str:
-        """The command line that runs this comparison."""
-        words = ["fedns", "compare", self.dataset, "--methods", ",".join(self.methods)]
-        for one in fields(self)[2:]:
-            value = getattr(self, one.name)
-            if value is None or (value == one.default and one.name not in ("strength", "seed", "rounds", "tol")):
-                continue
-            flag = "--" + one.name.replace("_", "-")
-            words += [flag] if isinstance(value, bool) else [flag, str(value)]
-        return shlex.join(words)
-
-
-Spec = Compare  # by this name users of the package have it, as `fedns.Spec`
 
 # The description of a run over sites as it travels, in this order. Its names and values are the wire's: a kind that lacks
 # one of them says what stands in its place in `fixed`.
@@ -238,7 +153,7 @@ class ColumnRun(OverSites):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_methods((self.method,), self.sketch, self.sketch_size)
+        check_methods((self.method,), self.sketch, self.sketch_size)
 
     @classmethod
     def from_toml(cls, path: Path) -> ColumnRun:
@@ -291,7 +206,7 @@ class StudyRun(OverSites):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_methods((self.method,), self.sketch, self.sketch_size)
+        check_methods((self.method,), self.sketch, self.sketch_size)
 
     @property
     def study_digest(self) -> str:
@@ -334,27 +249,6 @@ def read_agreed(data: bytes) -> SiteRun:
         return filled(kind, what, values)
     except ConfigError as error:
         raise MessageError(str(error)) from None
-
-
-def _check_methods(methods: tuple[str, ...], sketch: str, sketch_size: int) -> None:
-    from fedns.runs.methods import parse_methods
-
-    parse_methods(methods, sketch, sketch_size)
-
-
-def _as_methods(where: str, value: Any) -> tuple[str, ...]:
-    texts = value.split(",") if isinstance(value, str) else value
-    if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
-        raise ConfigError(located(where, f"methods must be a list of texts, got {value!r}"))
-    from fedns.runs.methods import alternatives
-
-    return tuple(one for text in texts if text.strip() for one in alternatives(text))
-
-
-def _file_name(dataset: str) -> str:
-    """A folder name for a data set that may be a path or a recipe."""
-    stem = Path(dataset).stem if not dataset.startswith("synthetic:") else dataset
-    return "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in stem) or "data"
 
 
 def _sha256(text: str) -> str:
