@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 import fedns
-from fedns.lab.comparison.measured import MEASURED_FILE
+from fedns.lab.comparison.method_pages import MEASURED_FILE
 
 COMMAND = "fedns run configs/every_method.toml"
 

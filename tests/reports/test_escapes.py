@@ -17,8 +17,8 @@ from fedns.federation.coordinator.session import Result
 from fedns.federation.coordinator.watching import SiteStatus
 from fedns.lab.comparison.compare import Comparison
 from fedns.lab.comparison.report import render
-from fedns.lab.comparison.results import LedgerLine, Run
-from fedns.lab.paper.part import Part, Verdict
+from fedns.lab.comparison.results import LedgerLine, TrialRun
+from fedns.lab.paper.part import ClaimVerdict, Part
 from fedns.lab.paper.report import write_report as write_paper
 from fedns.reports.charts import Chart, Line, Scale
 from fedns.reports.interactive import figure_html
@@ -140,7 +140,7 @@ def test_messages_of_a_kind_that_nobody_knows():
 def test_a_comparison(tmp_path):
     def text(name):
         records = [Record(t, t, 0.25 * t, 4000 * t, 400 * t, gap, gap, gap) for t, gap in enumerate((1.0, 1e-7))]
-        run = Run(name, 0, records, Ending.PLATEAU, name, [LedgerLine("uplink", name, (name,), False, 8, 8000)])
+        run = TrialRun(name, 0, records, Ending.PLATEAU, name, [LedgerLine("uplink", name, (name,), False, 8, 8000)])
         spec = Compare(name, ("fedns",), clients=4, trials=1, positive=name, out=str(tmp_path))
         return render(Comparison(spec, tmp_path, {name: name}, [], 4, [run]), "", [name])
 
@@ -169,7 +169,7 @@ def test_a_run_over_sites(tmp_path):
 
 def test_a_reproduction(tmp_path):
     def text(name):
-        verdict = Verdict(name, name, "holds if", name, name)
+        verdict = ClaimVerdict(name, name, "holds if", name, name)
         words = Part(name, [name], tables=[(name, [name], [[name]])], verdicts=[verdict])
         return write_paper(tmp_path / str(name == EVIL), [words], True, [name], 1).read_text(encoding="utf-8")
 

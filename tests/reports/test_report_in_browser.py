@@ -9,7 +9,7 @@ import pytest
 from tests.browser.visiting import PHONE, corners, figure_of, overflow, values
 
 from fedns.lab.comparison.compare import compare
-from fedns.lab.comparison.outputs import comparison_chart, write_outputs
+from fedns.lab.comparison.report import comparison_chart, write_outputs
 from fedns.reports.charts import Chart, Line, Scale
 from fedns.reports.interactive import figure_html
 from fedns.reports.page import page as whole_page

@@ -87,7 +87,7 @@ def reproduce(
 
     Started again after any end, it goes on where it stopped. Ends in a table of verdicts and a report.
     """
-    from fedns.lab.comparison.board import board_for
+    from fedns.lab.comparison.display import board_for
     from fedns.lab.paper.command import reproduce as run_everything
     from fedns.lab.paper.command import verdict_table
 
@@ -109,7 +109,7 @@ def run_comparison(spec: Compare, quiet: bool, cluster: str | None, overwrite: b
     from fedns.lab.comparison.compare import compare as run_all
     from fedns.lab.comparison.display import display_for
     from fedns.lab.comparison.listings import print_outcome
-    from fedns.lab.comparison.outputs import write_outputs
+    from fedns.lab.comparison.report import write_outputs
 
     comparison = run_all(spec, display_for(make_console(stderr=True), quiet), cluster=cluster, overwrite=overwrite)
     if not comparison.runs:
@@ -125,7 +125,7 @@ def run_comparison(spec: Compare, quiet: bool, cluster: str | None, overwrite: b
 
 def run_sweep(config: Path, overrides: dict[str, Any], quiet: bool, cluster: str | None, overwrite: bool) -> None:
     """Run what is left of a sweep, and show all of it."""
-    from fedns.lab.comparison.board import board_for
+    from fedns.lab.comparison.display import board_for
     from fedns.lab.comparison.sweep import read_sweep, sweep_table
     from fedns.lab.comparison.sweep import run_sweep as run_all
 

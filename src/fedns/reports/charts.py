@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from fedns.core.errors import ConfigError
 
@@ -28,6 +29,14 @@ class Line:
     high: Sequence[float] | None = None
     dashed: bool = False  # a reference, such as a claimed rate
 
+    @classmethod
+    def over(
+        cls, label: str, x: Mapping[str, Sequence[float]], y: Sequence[float], trials: Iterable[Sequence[float]]
+    ) -> Line:
+        """A curve with the range of the values that its trials have at each point."""
+        ends = [(min(values), max(values)) for values in trials]
+        return cls(label, x, y, [low for low, _ in ends], [high for _, high in ends])
+
     def __post_init__(self) -> None:
         for name, positions in [*self.x.items(), ("low", self.low), ("high", self.high)]:
             if positions is not None and len(positions) != len(self.y):
@@ -45,6 +54,13 @@ class Chart:
     y: Scale
     lines: Sequence[Line] = field(default_factory=tuple)
     level: float | None = None  # a horizontal line, such as a tolerance
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Chart:
+        """The chart that `asdict` took apart."""
+        scales = {name: Scale(**scale) for name, scale in values["x"].items()}
+        lines = [Line(**line) for line in values["lines"]]
+        return cls(**values | {"x": scales, "y": Scale(**values["y"]), "lines": lines})
 
     def __post_init__(self) -> None:
         for line in self.lines:

@@ -9,7 +9,18 @@ from typing import Any
 
 from fedns.core.numbers import bytes_text
 from fedns.reports.forest import Estimate, forest
-from fedns.reports.page import Tile, board, folded, html_table, page, pairs, section, versions
+from fedns.reports.page import (
+    Tile,
+    board,
+    bullets,
+    folded,
+    html_table,
+    pairs,
+    paragraph,
+    report_page,
+    traffic_rows,
+    versions,
+)
 from fedns.reports.prediction_part import predictions
 from fedns.studies.design.site_table import HIDDEN
 from fedns.studies.diagnostics.predictions import Diagnostics
@@ -40,10 +51,9 @@ def report(fit: StudyFit, kind: str = "model") -> str:
         ("Versions", folded(pairs(versions().items()))),
     ]
     first = [f"Question: {one}" for one in fit.questions] if fit.converged else [fit.first_line]
-    warned = [f'<p class="lead"><strong>{escape(one)}</strong></p>' for one in first]
     title = title if fit.converged else f"Not converged: {title}"
-    head = [*warned, f"<h1>{escape(title)}</h1>", f'<p class="lead">{escape(_lead(fit))}</p>', _board(fit)]
-    return page(title, "\n".join([*head, *(section(heading, content) for heading, content in parts if content)]))
+    head = [paragraph(_lead(fit), "lead"), _board(fit)]
+    return report_page(title, head, parts, first=[paragraph(one, "lead", strong=True) for one in first])
 
 
 def _board(fit: StudyFit) -> str:
@@ -77,7 +87,7 @@ def _coefficients(fit: StudyFit, kind: str) -> str:
         parts += [f"<h3>{escape(class_title(design, one))}</h3>"] if one else []
         parts.append(_coefficient_table(fit, kind, found))
     compared = reference_pairs(design)
-    note = "<p class='notes'>On the original scale of every column. All digits are in coefficients.csv.</p>"
+    note = paragraph("On the original scale of every column. All digits are in coefficients.csv.")
     return "".join([*parts, pairs(compared) if compared else "", note])
 
 
@@ -130,14 +140,13 @@ def _baseline(fit: StudyFit) -> str:
         for site, told in fit.baseline.items()
         for time, hazard in zip(told.times, told.hazards, strict=True)
     ]
-    note = "<p class='notes'>Of a row with its site's mean margin. Times with few events since the last are left out.</p>"
+    note = paragraph("Of a row with its site's mean margin. Times with few events since the last are left out.")
     return html_table(["site", "time", "cumulative hazard", "without an event"], rows) + note
 
 
 def _notes(fit: StudyFit, kind: str) -> str:
     remarks = fit.remarks if fit.inference is None else tuple(fit.inference.remarks(kind))
-    notes = (*remarks, *fit.caveats, *fit.notes, *fit.prediction_notes)
-    return "<ul>" + "".join(f"<li>{escape(note)}</li>" for note in notes) + "</ul>"
+    return bullets((*remarks, *fit.caveats, *fit.notes, *fit.prediction_notes))
 
 
 def _sites(fit: StudyFit) -> str:
@@ -159,7 +168,7 @@ def _differences(fit: StudyFit) -> str:
         if not fit.agreed.design.is_intercept(one.name)
     ]
     exact = "" if fit.study.family == "gaussian" else " It is one Newton step from the joint estimate, on that site's rows."
-    note = f"<p class='notes'>Cochran's Q and I² over what each site says alone.{exact} Nothing more was asked for it.</p>"
+    note = paragraph(f"Cochran's Q and I² over what each site says alone.{exact} Nothing more was asked for it.")
     table = html_table(["name", "sites", "Q", "p", "I²"], rows) if rows else "<p>No coefficient is known to two sites.</p>"
     return table + note + "".join(_site_forest(fit, name) for name in fit.names if not fit.agreed.design.is_intercept(name))
 
@@ -180,7 +189,7 @@ def _site_forest(fit: StudyFit, name: str) -> str:
         f"{site} {value:.4g}" for site, value in zip(own.sites, own.without[:, place], strict=True) if math.isfinite(value)
     ]
     how = "fitted anew" if fit.without is not None and fit.without.refitted else "one Newton step from the joint estimate"
-    without = f"<p class='notes'>Coefficient without a site, {how}: {escape(', '.join(left))}.</p>" if left else ""
+    without = paragraph(f"Coefficient without a site, {how}: {', '.join(left)}.") if left else ""
     return folded(picture + without, name)
 
 
@@ -199,13 +208,8 @@ def _rounds(fit: StudyFit) -> str:
 
 
 def _ledger(fit: StudyFit) -> str:
-    totals: dict[tuple[str, str], list[int]] = {}
-    for entry in fit.ledger:
-        if entry.direction == "uplink":
-            total = totals.setdefault((entry.kind, ", ".join(entry.fields)), [0, 0])
-            total[0] += entry.messages
-            total[1] += entry.bytes
-    rows = [[*key, str(count), bytes_text(size)] for key, (count, size) in totals.items()]
+    sent = [entry for entry in fit.ledger if entry.direction == "uplink"]
+    rows = traffic_rows(((entry.kind, ", ".join(entry.fields)), entry.messages, entry.bytes) for entry in sent)
     note = '<p class="notes">In plain words, for every site: <a href="what-left.html">what-left.html</a>.</p>'
     return html_table(["message", "fields", "messages", "bytes"], rows, text_columns={0, 1}) + note
 

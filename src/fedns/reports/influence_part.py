@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fedns.core.files import write_csv
 from fedns.federation.coordinator.influence import LEFT_OUT_FILE, SiteInfluence
-from fedns.reports.page import html_table
+from fedns.reports.page import html_table, paragraph
 
 _HEADINGS = ["site", "share", "change without it", "over chance", "distance", "growth", "decides"]
 _NOTES = (
@@ -45,7 +45,7 @@ def influence_table(influences: Sequence[SiteInfluence]) -> str:
         decides = "yes" if site.named else "perhaps" if site.apart else "no"
         rows.append([site.name, f"{100 * site.share:.3g} %", *measures, decides])
     table = html_table(_HEADINGS, rows, text_columns={0, 6})
-    return table + f"<p class='notes'>{_NOTES} The others' coefficients are in {LEFT_OUT_FILE}.</p>"
+    return table + paragraph(f"{_NOTES} The others' coefficients are in {LEFT_OUT_FILE}.")
 
 
 def _number(value: float | None) -> str:

@@ -11,6 +11,7 @@ from importlib.resources import files
 from typing import NamedTuple
 
 import fedns
+from fedns.core.numbers import bytes_text
 from fedns.reports.interactive import page_script
 
 
@@ -37,9 +38,36 @@ _PAGE = """<!doctype html>
 """
 
 
+def report_page(title: str, head_html: Iterable[str], sections: Iterable[tuple[str, str]], first: Iterable[str] = ()) -> str:
+    """A report: `first`, its title, what comes below that, and a section for every heading that has content."""
+    parts = [*first, f"<h1>{escape(title)}</h1>", *head_html]
+    return page(title, "\n".join([*parts, *(section(heading, html) for heading, html in sections if html)]))
+
+
 def section(heading: str, content_html: str) -> str:
     """A part of a page under a heading; the heading is text, the content HTML."""
     return f"<section>\n<h2>{escape(heading)}</h2>\n{content_html}\n</section>"
+
+
+def paragraph(text: str, kind: str = "notes", *, strong: bool = False) -> str:
+    """A paragraph of plain text: `lead` below a title, `notes` below a table, `warning`."""
+    words = f"<strong>{escape(text)}</strong>" if strong else escape(text)
+    return f'<p class="{kind}">{words}</p>'
+
+
+def bullets(texts: Iterable[str]) -> str:
+    """A list of plain texts."""
+    return f"<ul>{''.join(f'<li>{escape(text)}</li>' for text in texts)}</ul>"
+
+
+def traffic_rows(lines: Iterable[tuple[tuple[str, ...], int, int]]) -> list[list[str]]:
+    """Rows of a table of messages: of lines (what they are, messages, bytes), those that are the same added up."""
+    totals: dict[tuple[str, ...], list[int]] = {}
+    for key, messages, size in lines:
+        total = totals.setdefault(key, [0, 0])
+        total[0] += messages
+        total[1] += size
+    return [[*key, str(count), bytes_text(size)] for key, (count, size) in totals.items()]
 
 
 def html_table(headings: Sequence[str], rows: Iterable[Sequence[str]], text_columns: Container[int] = frozenset({0})) -> str:

@@ -7,7 +7,7 @@ from html import escape
 
 from fedns.reports.charts import Chart, Line, Scale
 from fedns.reports.interactive import figure_html
-from fedns.reports.page import folded, html_table
+from fedns.reports.page import folded, html_table, paragraph
 from fedns.studies.diagnostics.by_site import ClassDiagnostics, Diagnosed
 from fedns.studies.diagnostics.curves import Groups, Tenth, calibration
 from fedns.studies.diagnostics.predictions import Diagnostics, Prediction
@@ -40,7 +40,7 @@ def predictions(fit: StudyFit) -> str:
     if any(part.held_out for part in parts):
         words.append(_HELD_OUT + _REFITTED[all(part.refitted for part in parts)])
     figures = "".join(figure_html(chart, _picture(chart)) for chart in charts(found))
-    notes = f"<p class='notes'>{escape(' '.join(words))}</p>"
+    notes = paragraph(" ".join(words))
     numbers = (
         "" if isinstance(found, TimeDiagnostics) else folded(_calibration_table(_totals(found)), "Calibration in numbers")
     )

@@ -15,7 +15,7 @@ from fedns.federation.coordinator.session import COEFFICIENTS_FILE, LEDGER_FILE,
 from fedns.reports.charts import Chart, Line, Scale
 from fedns.reports.influence_part import apart_sentence, deciding_sentence, influence_table, write_left_out
 from fedns.reports.interactive import figure_html
-from fedns.reports.page import html_table, page, pairs, section, versions
+from fedns.reports.page import bullets, html_table, pairs, paragraph, report_page, traffic_rows, versions
 from fedns.runs.coefficients import coefficients_csv
 from fedns.runs.over_sites import WORDS, ColumnRun
 
@@ -31,23 +31,21 @@ def write_report(spec: ColumnRun, result: Result) -> Path:
     write_whole(folder / COEFFICIENTS_FILE, coefficients_csv(lines, converged=history.converged), durable=False)
     write_left_out(folder, dict(zip(names, values, strict=True)), result.influences)
     title = f"{spec.method} over {len(spec.sites)} sites"
-    body = [
-        f"<h1>{escape(title)}</h1>",
-        *(f'<p class="lead"><strong>{escape(deciding_sentence(site))}</strong></p>' for site in result.deciding),
-        *(f'<p class="lead"><strong>{escape(text)}</strong></p>' for text in [apart_sentence(result.influences)] if text),
-        f'<p class="lead">{escape(_lead(spec, history))}</p>',
-        section("What was optimised", f"<p>{escape(_objective(spec, history))}</p>"),
-        section("Progress", figure_html(_chart(history))),
-        section("Rounds", _rounds(history)),
-        section("Sites", _sites(result)),
-        section("What each site does to the model", influence_table(result.influences)),
-        section("What left each site", _ledger(folder)),
-        section("What went wrong", _trouble(folder)),
-        section("Settings", pairs((name, str(value)) for name, value in _settings(spec))),
-        section("Versions", pairs(versions().items())),
+    doubts = [*map(deciding_sentence, result.deciding), apart_sentence(result.influences)]
+    head = [paragraph(text, "lead", strong=True) for text in doubts if text]
+    sections = [
+        ("What was optimised", f"<p>{escape(_objective(spec, history))}</p>"),
+        ("Progress", figure_html(_chart(history))),
+        ("Rounds", _rounds(history)),
+        ("Sites", _sites(result)),
+        ("What each site does to the model", influence_table(result.influences)),
+        ("What left each site", _ledger(folder)),
+        ("What went wrong", _trouble(folder)),
+        ("Settings", pairs((name, str(value)) for name, value in _settings(spec))),
+        ("Versions", pairs(versions().items())),
     ]
     path = folder / REPORT_FILE
-    path.write_text(page(title, "\n".join(body)), encoding="utf-8")
+    path.write_text(report_page(title, [*head, paragraph(_lead(spec, history), "lead")], sections), encoding="utf-8")
     return path
 
 
@@ -103,14 +101,14 @@ def _rounds(history: History) -> str:
         ]
         for r in history.records
     ]
-    note = "<p class='notes'>For watching: objective and gradient after every round, asked of the sites, both ways.</p>"
+    note = paragraph("For watching: objective and gradient after every round, asked of the sites, both ways.")
     return html_table(headings, rows) + note + _choices(history)
 
 
 def _choices(history: History) -> str:
     """What the method chose in each round, and why, where it says so."""
-    chosen = "".join(f"<li>round {r.round}: {escape(r.note)}</li>" for r in history.records if r.note)
-    return f"<p>What {escape(history.method)} chose:</p><ul>{chosen}</ul>" if chosen else ""
+    chosen = [f"round {r.round}: {r.note}" for r in history.records if r.note]
+    return f"<p>What {escape(history.method)} chose:</p>{bullets(chosen)}" if chosen else ""
 
 
 def _sites(result: Result) -> str:
@@ -121,22 +119,17 @@ def _sites(result: Result) -> str:
         + [str(s.blanked_columns), s.runs or "not told"]
         for s in result.statuses
     ]
-    note = "<p class='notes'>Retries are counted here, not under Rounds; so is watching, there in a column of its own.</p>"
+    note = paragraph("Retries are counted here, not under Rounds; so is watching, there in a column of its own.")
     changed = "".join(f"<p>{escape(s.note)}</p>" for s in result.statuses if s.note)
     return changed + html_table(headings, rows, text_columns={0, 7}) + note
 
 
 def _ledger(folder: Path) -> str:
-    totals: dict[tuple[str, ...], list[int]] = {}
-    for line in _lines(folder / LEDGER_FILE):
-        if line["direction"] != "uplink":
-            continue
-        total = totals.setdefault((line["site"], line["purpose"], line["kind"], ", ".join(line["fields"])), [0, 0])
-        total[0] += 1
-        total[1] += line["bytes"]
-    rows = sorted([*key, str(count), bytes_text(size)] for key, (count, size) in totals.items())
+    sent = [line for line in _lines(folder / LEDGER_FILE) if line["direction"] == "uplink"]
+    keyed = (((line["site"], line["purpose"], line["kind"], ", ".join(line["fields"])), 1, line["bytes"]) for line in sent)
+    rows = sorted(traffic_rows(keyed))
     headings = ["site", "asked for", "message", "fields", "times", "bytes"]
-    note = f"<p class='notes'>Every single message, both ways, is a line of {LEDGER_FILE}.</p>"
+    note = paragraph(f"Every single message, both ways, is a line of {LEDGER_FILE}.")
     return html_table(headings, rows, text_columns={0, 1, 2, 3}) + note
 
 
@@ -148,7 +141,7 @@ def _trouble(folder: Path) -> str:
     ]
     if not rows:
         return "<p>Nothing: every request was answered, and every answer was admitted.</p>"
-    more = f"<p class='notes'>{len(rows) - 200} more lines are in {LOG_FILE}.</p>" if len(rows) > 200 else ""
+    more = paragraph(f"{len(rows) - 200} more lines are in {LOG_FILE}.") if len(rows) > 200 else ""
     return html_table(["time", "event", "site", "reason"], rows[:200], text_columns={0, 1, 2, 3}) + more
 
 

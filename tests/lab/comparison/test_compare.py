@@ -11,7 +11,7 @@ from fedns.lab.comparison import compare as compare_module
 from fedns.lab.comparison import prepare
 from fedns.lab.comparison.compare import compare
 from fedns.lab.comparison.display import Display
-from fedns.lab.comparison.outputs import write_outputs
+from fedns.lab.comparison.report import write_outputs
 from fedns.lab.comparison.results import read_runs
 from fedns.lab.data.catalogue import BUILT_IN_SHAPES
 from fedns.runs.compare import Compare

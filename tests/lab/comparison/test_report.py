@@ -7,7 +7,7 @@ from fedns.core.history import Record
 from fedns.core.termination import Ending
 from fedns.lab.comparison.compare import Comparison
 from fedns.lab.comparison.report import render, sentence
-from fedns.lab.comparison.results import LedgerLine, Run
+from fedns.lab.comparison.results import LedgerLine, TrialRun
 from fedns.lab.comparison.summary import summarise
 from fedns.reports.page import html_table, page, pairs, section
 from fedns.runs.compare import Compare
@@ -37,7 +37,7 @@ class Checker(HTMLParser):
 def run(method="fedns", trial=0, gaps=(1.0, 1e-7, 1e-11), ending=Ending.GAP, reason="reached the tolerance"):
     records = [Record(t, t, 0.25 * t, 4000 * t, 400 * t, gap, gap, gap) for t, gap in enumerate(gaps)]
     ledger = [LedgerLine("uplink", "Sketch", ("gradient", "root"), False, 8, 8000)]
-    return Run(method, trial, records, ending, reason, ledger)
+    return TrialRun(method, trial, records, ending, reason, ledger)
 
 
 def comparison(tmp_path, runs, **changes):

@@ -13,8 +13,7 @@ from fedns.core.messages.ledger import LedgerEntry
 from fedns.core.numbers import bytes_text, rounds_text
 from fedns.core.termination import Ending
 from fedns.lab.comparison.results import RoundsWriter, read_runs
-from fedns.lab.comparison.summary import Spread, summarise, traffic, write_summary
-from fedns.lab.comparison.tables import cells, notes
+from fedns.lab.comparison.summary import Spread, cells, notes_on_table, summarise, traffic, write_summary
 
 
 def record(number, gap, *, sent=1000, **diagnostics):
@@ -91,7 +90,7 @@ def test_summary_over_trials(folder):
         "a", "1.5 (1-2)", "2 [1/2]", "750 B", "1 kB [1/2]", "1", "5.0e-08", "converged 1/2, plateau 1/2",
     )  # fmt: skip
     assert cells(pooled)[3:5] == ("-", "-")
-    assert notes([first, pooled], 1e-8) == [
+    assert notes_on_table([first, pooled], 1e-8) == [
         "p: data pooled: nothing is sent",
         "every run stops at a gap of 1e-08 (tol): smaller gaps were not looked for",
         "[3/10] means that 3 of 10 trials got there; the mean is over those",
@@ -110,7 +109,7 @@ def test_never_reached_is_a_dash(folder):
     (summary,) = summarise(read_runs(folder), 2)
     assert cells(summary)[1:5] == ("-", "-", "-", "-")
     assert cells(summary)[-1] == "diverged"
-    assert notes([summary], None) == [f"a: {Ending.DIVERGED.sentence}: ..."]
+    assert notes_on_table([summary], None) == [f"a: {Ending.DIVERGED.sentence}: ..."]
 
 
 def test_what_left_each_site(folder):

@@ -9,7 +9,7 @@ from tests.conftest import make_shards
 import fedns
 from fedns.lab.comparison.sweep import read_sweep
 from fedns.lab.data.catalogue import available
-from fedns.lab.paper import accuracy, dimensions, kept, plan
+from fedns.lab.paper import accuracy, dimensions, plan, theorems
 from fedns.lab.paper.theorems import settings
 
 PRINTED = 1e-3  # of |w|^2: "Experiments" of the paper
@@ -45,7 +45,7 @@ def test_theorems_dimensions_and_accuracies_are_measured_with_it(tmp_path, monke
     dimensions.measure("digits", "none", tmp_path / "digits.json", lambda text: None)
     monkeypatch.setattr(accuracy, "Problem", noting)
     monkeypatch.setattr(accuracy, "METHODS", ())
-    accuracy.measure(accuracy.Setting("breast_cancer", None, 4, "maxabs", ()), 1, tmp_path / "a.json", lambda text: None)
+    accuracy.measure(accuracy.HeldOut("breast_cancer", None, 4, "maxabs", ()), 1, tmp_path / "a.json", lambda text: None)
     assert len(problems) == 3
     for problem in problems:
         assert printed_penalty(problem) == pytest.approx(PRINTED, rel=1e-9)
@@ -54,9 +54,10 @@ def test_theorems_dimensions_and_accuracies_are_measured_with_it(tmp_path, monke
 def test_what_was_measured_with_another_penalty_is_measured_again(tmp_path, monkeypatch):
     """A folder of results outlives a version: rounds with one penalty must not stand beside dimensions with another."""
     monkeypatch.setattr(dimensions, "available", lambda: [info for info in available() if info.name == "digits"])
-    monkeypatch.setattr(kept, "THEOREMS", {"Theorem 1": None})
+    monkeypatch.setattr(theorems, "THEOREMS", {"theorem1": None})
+    monkeypatch.setattr(accuracy, "names_at_hand", lambda: ["phishing"])
     for old in ("digits-none.json", "phishing-2.json", "theorem1_quick.json"):
         (tmp_path / old).write_text(json.dumps([]))
-    assert dimensions.read(tmp_path) == [] and len(dimensions.tasks(tmp_path)) == 1
-    assert accuracy.read(tmp_path, quick=True) == [] and len(accuracy.tasks(tmp_path, True, ["phishing"])) == 1
-    assert kept.read(tmp_path, quick=True) == [] and len(kept.tasks(tmp_path, quick=True)) == 1
+    assert dimensions.read(tmp_path) == [] and len(dimensions.tasks(tmp_path, quick=True)) == 1
+    assert accuracy.read(tmp_path, quick=True) == [] and len(accuracy.tasks(tmp_path, quick=True)) == 1
+    assert theorems.read(tmp_path, quick=True) == [] and len(theorems.tasks(tmp_path, quick=True)) == 1

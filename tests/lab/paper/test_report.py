@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 
-from fedns.lab.paper.part import Part, Verdict
+from fedns.lab.paper.part import ClaimVerdict, Part
 from fedns.lab.paper.report import write_report
 
 SHORT, LONG = "7 rounds <= 9", "; ".join(f"set {number}: 7 rounds" for number in range(40))
 VERDICTS = [
-    Verdict("Table 1, a<b", "<i>x</i>", "does not hold", "", SHORT),
-    Verdict("Fig. 1, claim 1", "it is fast", "holds", "", SHORT),
-    Verdict("Fig. 1, claim 2", "it is small", "holds if", "one looks at digits", LONG),
+    ClaimVerdict("Table 1, a<b", "<i>x</i>", "does not hold", "", SHORT),
+    ClaimVerdict("Fig. 1, claim 1", "it is fast", "holds", "", SHORT),
+    ClaimVerdict("Fig. 1, claim 2", "it is small", "holds if", "one looks at digits", LONG),
 ]
 ROWS = [["digits", "1"]]
 

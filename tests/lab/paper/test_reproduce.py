@@ -11,24 +11,24 @@ from fedns.cli import app as cli
 from fedns.core.history import Record
 from fedns.core.termination import Ending
 from fedns.lab.comparison.compare import compare
-from fedns.lab.comparison.results import Run
+from fedns.lab.comparison.results import TrialRun
 from fedns.lab.comparison.sweep import read_sweep
 from fedns.lab.data.catalogue import available
 from fedns.lab.paper import figure1, plan, report
+from fedns.lab.paper.cases import CaseRuns, MethodRuns
 from fedns.lab.paper.command import reproduce
-from fedns.lab.paper.measured import CaseRuns, Measured
-from fedns.lab.paper.part import Check, Verdict, gathered, in_order, judge
+from fedns.lab.paper.part import Check, ClaimVerdict, gathered, in_order, judge
 from fedns.lab.paper.rates import rate
 from fedns.runs.compare import Compare
 
 
 def run_of(gaps, method="m", trial=0, ending=Ending.GAP):
     records = [Record(t, t, 0.0, 1000 * t, 0, gap, gap, gap) for t, gap in enumerate(gaps)]
-    return Run(method, trial, records, ending, ending.sentence, [])
+    return TrialRun(method, trial, records, ending, ending.sentence, [])
 
 
 def measured(gaps, **named):
-    return Measured("m", 10, [run_of(gaps, **named)])
+    return MethodRuns("m", 10, [run_of(gaps, **named)])
 
 
 def test_rates_of_known_sequences():
@@ -54,7 +54,7 @@ def test_a_run_that_stops_falling_is_a_plateau_and_one_that_rises_diverges():
 
 
 def test_rounds_and_bytes_count_only_where_every_trial_got_there():
-    found = Measured("m", 10, [run_of([1.0, 1e-3, 1e-11]), run_of([1.0, 1e-3], trial=1)])
+    found = MethodRuns("m", 10, [run_of([1.0, 1e-3, 1e-11]), run_of([1.0, 1e-3], trial=1)])
     assert found.rounds_to(1e-2) == 1
     assert found.bytes_to(1e-2) == 100
     assert found.rounds_to(1e-10) is None
@@ -72,7 +72,7 @@ def test_a_claim_is_judged_by_where_it_holds():
 
 def test_verdicts_are_sorted_by_place():
     claims = ["Theorem 1", "Table 1, FedNS", "Table 1, FedAvg", "Fig. 2, claim 1", "Fig. 1, claim 3", "Fig. 1, claim 1"]
-    verdicts = [Verdict(claim, "", "holds", "", "") for claim in claims]
+    verdicts = [ClaimVerdict(claim, "", "holds", "", "") for claim in claims]
     assert [verdict.claim for verdict in in_order(verdicts)] == [
         "Fig. 1, claim 1", "Fig. 1, claim 3", "Fig. 2, claim 1", "Table 1, FedNS", "Table 1, FedAvg", "Theorem 1",
     ]  # fmt: skip
@@ -83,7 +83,7 @@ def invented(rounds):
     methods = {}
     for name, count in rounds.items():
         gaps = [10 ** (-10.01 * t / count) for t in range(count + 1)]
-        methods[name] = Measured(name, 10, [run_of(gaps, name)])
+        methods[name] = MethodRuns(name, 10, [run_of(gaps, name)])
     return CaseRuns("digits none", Compare("digits", sketch_size=2), 10, methods)
 
 
@@ -134,7 +134,7 @@ def test_from_runs_to_a_report_and_nothing_twice(tmp_path, monkeypatch):
     for name in plan.CONFIGS:
         (tmp_path / f"{name}.toml").write_text(f"methods = {sketched if name == 'figure2' else three}\n{SMALL}")
     monkeypatch.setattr(plan, "config", lambda name: tmp_path / name)
-    monkeypatch.setattr(plan.kept, "tasks", lambda folder, quick: [])
+    monkeypatch.setattr(plan.theorems, "tasks", lambda folder, quick: [])
     monkeypatch.setattr(plan.accuracy, "SETTINGS", ())
     monkeypatch.setattr(plan.dimensions, "available", lambda: [info for info in available() if info.name == "digits"])
     whole = report.draw

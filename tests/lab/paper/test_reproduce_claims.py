@@ -4,16 +4,16 @@ import pytest
 
 from fedns.core.history import Record
 from fedns.core.termination import Ending
-from fedns.lab.comparison.results import Run
+from fedns.lab.comparison.results import TrialRun
 from fedns.lab.paper import accuracy, figure2, heterogeneity, table1, table2
+from fedns.lab.paper.cases import CaseRuns, MethodRuns
 from fedns.lab.paper.dimensions import Dimension, find
-from fedns.lab.paper.measured import CaseRuns, Measured
 from fedns.runs.compare import Compare
 
 
 def measured(name, gaps, clients=10, ending=Ending.GAP):
     records = [Record(t, t, 0.0, 1000 * t, 0, gap, gap, gap) for t, gap in enumerate(gaps)]
-    return Measured(name, clients, [Run(name, 0, records, ending, ending.sentence, [])])
+    return MethodRuns(name, clients, [TrialRun(name, 0, records, ending, ending.sentence, [])])
 
 
 def steady(rounds, to=1e-10):
@@ -45,7 +45,7 @@ def test_the_sketch_size():
 
 
 def point(method, size, last, early=0.8):
-    return accuracy.Point("digits", method, size, early, last, 64, 360)
+    return accuracy.Accuracy("digits", method, size, early, last, 64, 360)
 
 
 def test_accuracy():
@@ -110,6 +110,8 @@ def test_clients_that_differ():
 
 
 @pytest.mark.parametrize("quick", [True, False])
-def test_accuracy_is_only_measured_where_the_data_are(tmp_path, quick):
-    assert accuracy.tasks(tmp_path, quick, ["cod_rna"]) == []  # its test rows are missing
-    assert [task.label for task in accuracy.tasks(tmp_path, quick, ["phishing"])] == ["held-out accuracy on phishing"]
+def test_accuracy_is_only_measured_where_the_data_are(tmp_path, quick, monkeypatch):
+    monkeypatch.setattr(accuracy, "names_at_hand", lambda: ["cod_rna"])
+    assert accuracy.tasks(tmp_path, quick) == []  # its test rows are missing
+    monkeypatch.setattr(accuracy, "names_at_hand", lambda: ["phishing"])
+    assert [task.label for task in accuracy.tasks(tmp_path, quick)] == ["held-out accuracy on phishing"]

@@ -7,14 +7,8 @@ import pytest
 
 import fedns
 from fedns.core.errors import ConfigError
-from fedns.lab.paper.theorems import (
-    contraction,
-    contraction_report,
-    excess_risk,
-    excess_risk_report,
-    iterations,
-    iterations_report,
-)
+from fedns.lab.paper.part import verdicts_on
+from fedns.lab.paper.theorems import contraction, excess_risk, iterations
 from fedns.lab.paper.theorems.known_kernel import FEATURES, Cosines, KnownKernel, exact_solution
 from fedns.lab.paper.theorems.measure import Path, fit_power, follow
 from fedns.lab.paper.theorems.settings import RIDGE_STRENGTH, ridge_setting
@@ -158,49 +152,56 @@ def check_result(charts, tables, verdicts):
 
 def test_figures_tables_and_verdicts_are_well_formed(cases, curves, rounds):
     pairs = (
-        (contraction_report, (cases,), contraction.summarise(cases)),
-        (iterations_report, rounds, iterations.summarise(*rounds) | NEWTON_BENDS),
-        (excess_risk_report, (curves,), excess_risk.summarise(curves)),
+        (contraction, (cases,), contraction.summarise(cases)),
+        (iterations, rounds, iterations.summarise(*rounds) | NEWTON_BENDS),
+        (excess_risk, (curves,), excess_risk.summarise(curves)),
     )
-    for report, measured, findings in pairs:
-        check_result(report.charts(*measured), report.tables(*measured), report.verdicts(findings))
+    for theorem, measured, findings in pairs:
+        check_result(
+            theorem.charts(*measured), theorem.tables(*measured), verdicts_on(claims_of(theorem, findings), findings)
+        )
 
 
-def outcome(report, findings, claim, **changes):
-    return {verdict.claim: verdict.outcome for verdict in report.verdicts(findings | changes)}[claim]
+def claims_of(theorem, findings):
+    return theorem.claims(findings) if theorem is excess_risk else theorem.CLAIMS
+
+
+def outcome(theorem, findings, claim, **changes):
+    changed = findings | changes
+    return {verdict.claim: verdict.outcome for verdict in verdicts_on(claims_of(theorem, changed), changed)}[claim]
 
 
 def test_verdicts_on_theorem_1_follow_the_figures(cases):
-    findings, report = contraction.summarise(cases), contraction_report
-    assert outcome(report, findings, "Theorem 1, rate") == "holds if"
-    assert outcome(report, findings, "Theorem 1, rate", trend_full=-0.9) == "holds"
-    assert outcome(report, findings, "Theorem 1, rate", trend_growing=-0.1) == "does not hold"
-    assert outcome(report, findings, "Theorem 1, bound") == "holds"
-    assert outcome(report, findings, "Theorem 1, bound", largest_over_bound=1.5) == "does not hold"
-    assert outcome(report, findings, "Theorem 1, sketch size") == "does not hold"
-    assert outcome(report, findings, "Theorem 1, sketch size", smallest_k_over_features=1.0) == "holds"
-    assert outcome(report, findings, "Theorem 1, proof") == "does not hold"
-    assert outcome(report, findings, "Theorem 1, proof", clients_worth=0.05) == "holds"
+    findings, theorem = contraction.summarise(cases), contraction
+    assert outcome(theorem, findings, "Theorem 1, rate") == "holds if"
+    assert outcome(theorem, findings, "Theorem 1, rate", trend_full=-0.9) == "holds"
+    assert outcome(theorem, findings, "Theorem 1, rate", trend_growing=-0.1) == "does not hold"
+    assert outcome(theorem, findings, "Theorem 1, bound") == "holds"
+    assert outcome(theorem, findings, "Theorem 1, bound", largest_over_bound=1.5) == "does not hold"
+    assert outcome(theorem, findings, "Theorem 1, sketch size") == "does not hold"
+    assert outcome(theorem, findings, "Theorem 1, sketch size", smallest_k_over_features=1.0) == "holds"
+    assert outcome(theorem, findings, "Theorem 1, proof") == "does not hold"
+    assert outcome(theorem, findings, "Theorem 1, proof", clients_worth=0.05) == "holds"
 
 
 def test_verdicts_on_theorem_2_follow_the_figures(rounds):
-    findings, report = iterations.summarise(*rounds), iterations_report
+    findings, theorem = iterations.summarise(*rounds), iterations
     findings |= NEWTON_BENDS
-    assert outcome(report, findings, "Theorem 2, iterations") == "holds if"
-    assert outcome(report, findings, "Theorem 2, iterations", bend_median=0.5) == "holds"
-    assert outcome(report, findings, "Theorem 2, iterations", bend_exact=1.0) == "does not hold"
-    assert outcome(report, findings, "Theorem 2, sketch size", rows_enough=2.0) == "holds"
-    assert outcome(report, findings, "Theorem 2, sketch size", rows_enough=math.inf) == "does not hold"
-    assert outcome(report, findings, "Theorem 2, start", far_reached=0.5) == "does not hold"
-    assert outcome(report, findings, "Theorem 2, Algorithm 2") == "holds if"
-    assert outcome(report, findings, "Theorem 2, Algorithm 2", printed_reached=1.0) == "holds"
+    assert outcome(theorem, findings, "Theorem 2, iterations") == "holds if"
+    assert outcome(theorem, findings, "Theorem 2, iterations", bend_median=0.5) == "holds"
+    assert outcome(theorem, findings, "Theorem 2, iterations", bend_exact=1.0) == "does not hold"
+    assert outcome(theorem, findings, "Theorem 2, sketch size", rows_enough=2.0) == "holds"
+    assert outcome(theorem, findings, "Theorem 2, sketch size", rows_enough=math.inf) == "does not hold"
+    assert outcome(theorem, findings, "Theorem 2, start", far_reached=0.5) == "does not hold"
+    assert outcome(theorem, findings, "Theorem 2, Algorithm 2") == "holds if"
+    assert outcome(theorem, findings, "Theorem 2, Algorithm 2", printed_reached=1.0) == "holds"
 
 
 def test_verdicts_on_theorem_3_follow_the_figures(curves):
-    findings, report = excess_risk.summarise(curves), excess_risk_report
-    assert outcome(report, findings, "Theorem 3, FedNDES") == "holds if"
-    assert outcome(report, findings, "Theorem 3, FedNDES", slower_shared=0.0, over_pooled_shared=1.0) == "holds"
-    assert outcome(report, findings, "Theorem 3, FedNDES", slower_fedndes=0.3) == "does not hold"
-    assert outcome(report, findings, "Theorem 3, FedNDES", over_pooled_fedndes=2.0) == "does not hold"
-    assert outcome(report, findings, "Theorem 3, FedNS", slower_fedns=0.3) == "does not hold"
-    assert outcome(report, findings, "Theorem 3, proof", largest_dimension_ratio=4.0) == "does not hold"
+    findings, theorem = excess_risk.summarise(curves), excess_risk
+    assert outcome(theorem, findings, "Theorem 3, FedNDES") == "holds if"
+    assert outcome(theorem, findings, "Theorem 3, FedNDES", slower_shared=0.0, over_pooled_shared=1.0) == "holds"
+    assert outcome(theorem, findings, "Theorem 3, FedNDES", slower_fedndes=0.3) == "does not hold"
+    assert outcome(theorem, findings, "Theorem 3, FedNDES", over_pooled_fedndes=2.0) == "does not hold"
+    assert outcome(theorem, findings, "Theorem 3, FedNS", slower_fedns=0.3) == "does not hold"
+    assert outcome(theorem, findings, "Theorem 3, proof", largest_dimension_ratio=4.0) == "does not hold"

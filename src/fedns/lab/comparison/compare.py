@@ -12,7 +12,7 @@ from fedns.core.checked import checked
 from fedns.core.shards import Shards
 from fedns.lab.comparison import prepare
 from fedns.lab.comparison.display import Display, Watched
-from fedns.lab.comparison.results import ROUNDS_FILE, RUNS_FILE, RoundsWriter, Run, keep_finished, read_runs
+from fedns.lab.comparison.results import ROUNDS_FILE, RUNS_FILE, RoundsWriter, TrialRun, keep_finished, read_runs
 from fedns.models.problem import Problem
 from fedns.reports.gap_charts import AXES, GAP_CHART
 from fedns.runs.compare import Compare
@@ -38,7 +38,7 @@ class Comparison:
     facts: dict[str, str] = field(default_factory=dict)  # about the data, by name
     notes: list[str] = field(default_factory=list)
     num_clients: int = 0
-    runs: list[Run] = field(default_factory=list)
+    runs: list[TrialRun] = field(default_factory=list)
     interrupted: bool = False
 
 

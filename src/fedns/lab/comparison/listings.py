@@ -12,8 +12,8 @@ from rich.text import Text
 from fedns.core.algorithm import Algorithm
 from fedns.lab.comparison.compare import Comparison
 from fedns.lab.comparison.method_pages import Size, comparison_of_methods, notes_on_methods
-from fedns.lab.comparison.outputs import Outputs
-from fedns.lab.comparison.tables import comparison_table
+from fedns.lab.comparison.report import Outputs
+from fedns.lab.comparison.summary import comparison_table
 from fedns.lab.data.catalogue import FOLDER_VARIABLE, archives, available
 from fedns.methods import METHODS
 from fedns.reports.terminal import say, text_table

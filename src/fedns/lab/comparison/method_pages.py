@@ -3,16 +3,73 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable
-from dataclasses import dataclass
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from importlib import resources
 from typing import ClassVar
+
+import numpy as np
 
 from fedns.core.algorithm import Algorithm
 from fedns.core.checked import Checked, Count
 from fedns.core.numbers import DASH, bytes_text, markdown_table
-from fedns.lab.comparison.measured import Measured, bytes_per_round, read_measured
+from fedns.core.shards import Shards
 from fedns.methods import METHODS
+from fedns.models.problem import Problem
 from fedns.runs.methods import parameters
+from fedns.simulation.simulator import simulate
+from fedns.sketches import Sketch
+
+MEASURED_FILE = "measured.json"
+_ROUNDS = 3
+_CLIENTS = 2
+
+
+@dataclass(frozen=True)
+class StatedRun:
+    """A stated run of every method: its command, its cases, and a cell per method and case."""
+
+    command: str
+    cases: list[str]
+    cells: dict[str, list[str]]  # by method as typed
+
+    def only(self, wanted: Callable[[str], bool]) -> StatedRun:
+        """The same without the other cases."""
+        keep = [i for i, case in enumerate(self.cases) if wanted(case)]
+        cells = {typed: [column[i] for i in keep] for typed, column in self.cells.items()}
+        return StatedRun(self.command, [self.cases[i] for i in keep], cells)
+
+    def of(self, name: str) -> list[str] | None:
+        """The cells of the method of this name with the parameters that come first, if it was run."""
+        return next((cells for typed, cells in self.cells.items() if typed.split(":")[0] == name), None)
+
+
+def read_stated_run() -> StatedRun:
+    """The run whose results are part of this package."""
+    text = resources.files("fedns.lab.comparison").joinpath(MEASURED_FILE).read_text(encoding="utf-8")
+    return StatedRun(**json.loads(text))
+
+
+def bytes_per_round(method: Algorithm, num_features: int, sketch_size: int, wire: str) -> float | None:
+    """Bytes that a client sends in a round after the first, counted by the meter on made-up data of this width."""
+    if method.pooled:
+        return None
+    sketch: Sketch | None = getattr(method, "sketch", None)
+    if sketch is not None:
+        method = replace(method, sketch=replace(sketch, size=sketch_size))  # type: ignore[type-var]
+    shards = _made_up(num_features, 2 * sketch_size)
+    history = simulate(method, Problem(), shards, rounds=_ROUNDS, wire=wire)
+    sent = history.uplink_bytes
+    return float(sent[-1] - sent[1]) / (len(sent) - 2) / _CLIENTS if len(sent) > 2 else None
+
+
+def _made_up(num_features: int, least_rows: int) -> Shards:
+    random = np.random.default_rng(0)
+    rows = max(least_rows, 2 * num_features)
+    features = random.standard_normal((_CLIENTS * rows, num_features))
+    targets = np.where(random.random(len(features)) < 0.5, -1.0, 1.0)
+    return Shards.from_arrays(features, targets, [rows] * _CLIENTS)
 
 
 @dataclass(frozen=True)
@@ -30,7 +87,7 @@ def comparison_of_methods(
     size: Size | None = None, *, short: bool = False, names: Iterable[str] | None = None
 ) -> tuple[list[str], list[list[str]]]:
     """Headings and rows: the paper's comparison table, and what a stated run measured; in short, on two kinds of split."""
-    measured = read_measured()
+    measured = read_stated_run()
     if short:
         measured = measured.only(lambda case: case.endswith((" iid", " sorted")))
     headings = ["method", "unlike clients", "sends per round", "rounds in theory", *measured.cases]
@@ -39,7 +96,7 @@ def comparison_of_methods(
     return headings, [_row(METHODS[name], measured, size) for name in (METHODS if names is None else names)]
 
 
-def _row(kind: type[Algorithm], measured: Measured, size: Size | None) -> list[str]:
+def _row(kind: type[Algorithm], measured: StatedRun, size: Size | None) -> list[str]:
     cells = measured.of(kind.name) or [DASH] * len(measured.cases)
     sent = []
     if size is not None:
@@ -54,7 +111,7 @@ def notes_on_methods(size: Size | None = None) -> list[str]:
         "unlike clients: what the FedNS paper's table says of data that differ between clients",
         "to a biased point: the fixed point is not the optimum where clients differ",
         "measured: rounds / bytes sent per client to a gap of 1e-10, or where the method ended, "
-        f"by `{read_measured().command}`",
+        f"by `{read_stated_run().command}`",
     ]
     if size is not None:
         notes.append(

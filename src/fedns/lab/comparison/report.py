@@ -1,15 +1,78 @@
-"""One HTML file about a comparison, with everything in it: nothing is fetched when it is opened."""
+"""What a comparison leaves in its folder beside the rounds: a summary, figures, and one HTML file with everything in it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from html import escape
+from pathlib import Path
 
+from fedns.core.errors import ConfigError
 from fedns.core.numbers import bytes_text, gap_text, rounds_text, seconds_text
-from fedns.lab.comparison.compare import Comparison
-from fedns.lab.comparison.summary import Summary, Traffic, summarise, traffic
-from fedns.lab.comparison.tables import HEADINGS, cells, ending_text
-from fedns.reports.page import html_table, page, pairs, section, versions
+from fedns.lab.comparison.compare import REPORT_FILE, SUMMARY_FILE, Comparison
+from fedns.lab.comparison.summary import (
+    HEADINGS,
+    Summary,
+    Traffic,
+    cells,
+    ending_text,
+    notes_on_table,
+    summarise,
+    traffic,
+    write_summary,
+)
+from fedns.reports import plots
+from fedns.reports.charts import Chart
+from fedns.reports.gap_charts import gap_chart
+from fedns.reports.grouping import grouped
+from fedns.reports.interactive import figure_html
+from fedns.reports.page import html_table, pairs, paragraph, report_page, versions
+
+
+@dataclass
+class Outputs:
+    """What was written, and what to say about it."""
+
+    summaries: list[Summary]
+    notes: list[str]
+    report: Path
+    warnings: list[str] = field(default_factory=list)
+
+
+def write_outputs(comparison: Comparison) -> Outputs:
+    """The summary, the figures and the report."""
+    folder = comparison.folder
+    summaries = summarise(comparison.runs, comparison.num_clients)
+    notes = notes_on_table(summaries, comparison.spec.tol) + comparison.notes
+    outputs = Outputs(summaries, notes, folder / REPORT_FILE)
+    write_summary(folder / SUMMARY_FILE, summaries)
+    outputs.report.write_text(render(comparison, _figure(comparison, outputs), notes), encoding="utf-8")
+    return outputs
+
+
+def comparison_chart(comparison: Comparison) -> Chart:
+    """The gap of every method against rounds, bytes and seconds."""
+    groups = grouped(comparison.runs, lambda run: run.method)
+    title = f"{comparison.spec.dataset}, {comparison.num_clients} clients"
+    return gap_chart(groups, comparison.num_clients, title, comparison.spec.tol)
+
+
+def _figure(comparison: Comparison, outputs: Outputs) -> str:
+    """Write the figure's files and give it for the page; what cannot be had is said in a warning."""
+    if not comparison.runs:
+        return ""
+    chart, pictures = comparison_chart(comparison), {}
+    try:
+        pictures = plots.save_chart(chart, comparison.folder)
+    except ConfigError as error:  # without matplotlib all else is still worth having
+        outputs.warnings.append(str(error))
+    return figure_html(chart, next(iter(pictures.values()), ""))
+
+
+_EXPLAINED = (
+    "Means over trials, with the range in parentheses where trials differ; seconds are of whole runs. Bytes are the "
+    "summed lengths of the encoded messages that left a site, averaged over clients."
+)
 
 
 def render(comparison: Comparison, figures: str, notes: Sequence[str]) -> str:
@@ -18,21 +81,20 @@ def render(comparison: Comparison, figures: str, notes: Sequence[str]) -> str:
     summaries = summarise(comparison.runs, comparison.num_clients)
     title = f"{spec.dataset}: {_named([summary.method for summary in summaries])}"
     in_force = {"clients": spec.num_clients or "the natural sites", "out": str(spec.folder)}  # where they were left open
-    body = [
-        f"<h1>{escape(title)}</h1>",
-        _lead(comparison),
-        section("In words", _sentences(summaries, comparison)),
-        section(
-            "Rounds, bytes and seconds", html_table(HEADINGS, map(cells, summaries), {0, len(HEADINGS) - 1}) + _notes(notes)
-        ),
-        section("Figures", f'<div class="figures">{figures}</div>') if figures else "",
-        *_traffic_sections(traffic(comparison.runs, comparison.num_clients)),
-        section("Data", pairs(comparison.facts.items())),
-        section("Settings", pairs((key, _shown(value)) for key, value in (spec.as_dict() | in_force).items())),
-        section("To run it again", f"<pre><code>{escape(spec.to_command())}</code></pre>"),
-        section("Versions", pairs(versions().items())),
+    sent = traffic(comparison.runs, comparison.num_clients)
+    table = html_table(HEADINGS, map(cells, summaries), {0, len(HEADINGS) - 1})
+    sections = [
+        ("In words", _sentences(summaries, comparison)),
+        ("Rounds, bytes and seconds", table + "".join(map(paragraph, (_EXPLAINED, *notes)))),
+        ("Figures", f'<div class="figures">{figures}</div>' if figures else ""),
+        ("What left each site", _traffic_table(line for line in sent if line.line.direction == "uplink")),
+        ("What reached each site", _traffic_table(line for line in sent if line.line.direction == "downlink")),
+        ("Data", pairs(comparison.facts.items())),
+        ("Settings", pairs((key, _shown(value)) for key, value in (spec.as_dict() | in_force).items())),
+        ("To run it again", f"<pre><code>{escape(spec.to_command())}</code></pre>"),
+        ("Versions", pairs(versions().items())),
     ]
-    return page(title, "\n".join(filter(None, body)))
+    return report_page(title, _head(comparison), sections)
 
 
 def sentence(summary: Summary, num_clients: int) -> str:
@@ -60,16 +122,14 @@ def _named(methods: Sequence[str]) -> str:
     return listed if len(listed) <= 60 else f"{len(methods)} methods"
 
 
-def _lead(comparison: Comparison) -> str:
+def _head(comparison: Comparison) -> list[str]:
     spec = comparison.spec
     text = (
         f"{comparison.facts.get('rows and columns', '')} (rows x columns), {comparison.num_clients} clients, "
         f"split {spec.split}, ridge strength {spec.strength:g}, {spec.trials} trial{'s' if spec.trials > 1 else ''}."
     )
-    lead = f'<p class="lead">{escape(text)}</p>'
-    if comparison.interrupted:
-        lead += '<p class="warning">This run was interrupted: what follows is what was finished before that.</p>'
-    return lead
+    interrupted = "This run was interrupted: what follows is what was finished before that."
+    return [paragraph(text, "lead"), *([paragraph(interrupted, "warning")] if comparison.interrupted else [])]
 
 
 def _sentences(summaries: Sequence[Summary], comparison: Comparison) -> str:
@@ -80,25 +140,7 @@ def _sentences(summaries: Sequence[Summary], comparison: Comparison) -> str:
     return "<ul>" + "".join(items) + "</ul>"
 
 
-def _notes(notes: Sequence[str]) -> str:
-    explained = (
-        "Means over trials, with the range in parentheses where trials differ; seconds are of whole runs. Bytes are the "
-        "summed lengths of the encoded messages that left a site, averaged over clients."
-    )
-    return "".join(f'<p class="notes">{escape(note)}</p>' for note in (explained, *notes))
-
-
-def _traffic_sections(lines: Sequence[Traffic]) -> list[str]:
-    headings = {"uplink": "What left each site", "downlink": "What reached each site"}
-    return [
-        section(heading, _traffic_table([sent for sent in lines if sent.line.direction == direction]))
-        for direction, heading in headings.items()
-    ]
-
-
-def _traffic_table(lines: Sequence[Traffic]) -> str:
-    if not lines:
-        return "<p>Nothing.</p>"
+def _traffic_table(lines: Iterable[Traffic]) -> str:
     rows = [
         (
             sent.method,
@@ -111,7 +153,7 @@ def _traffic_table(lines: Sequence[Traffic]) -> str:
         for sent in lines
     ]
     headings = ("method", "message", "what it holds", "messages per client", "bytes of each", "bytes per client and run")
-    return html_table(headings, rows, text_columns={0, 1, 2})
+    return html_table(headings, rows, text_columns={0, 1, 2}) if rows else "<p>Nothing.</p>"
 
 
 def _shown(value: object) -> str:

@@ -32,7 +32,7 @@ class LedgerLine:
 
 
 @dataclass(frozen=True)
-class Run:
+class TrialRun:
     """One method in one trial."""
 
     method: str
@@ -80,7 +80,7 @@ def add_up(lines: Iterable[LedgerLine]) -> list[LedgerLine]:
 
 
 @checked
-def read_runs(folder: str | Path) -> list[Run]:
+def read_runs(folder: str | Path) -> list[TrialRun]:
     """Every run in a folder, finished or not, in the order in which they ran.
 
     - folder: where `fedns compare` or `fedns.compare` wrote its results.
@@ -106,11 +106,11 @@ def keep_finished(folder: Path) -> set[tuple[str, int]]:
     return ended
 
 
-def _run(method: str, trial: int, records: list[Record], ending: dict[str, Any] | None) -> Run:
+def _run(method: str, trial: int, records: list[Record], ending: dict[str, Any] | None) -> TrialRun:
     if ending is None:
-        return Run(method, trial, records, Ending.INTERRUPTED, Ending.INTERRUPTED.label, [])
+        return TrialRun(method, trial, records, Ending.INTERRUPTED, Ending.INTERRUPTED.label, [])
     ledger = [LedgerLine(**{**line, "fields": tuple(line["fields"])}) for line in ending["ledger"]]
-    return Run(
+    return TrialRun(
         method, trial, records, Ending.of(ending["ending"]), ending["stop_reason"], ledger, ending.get("coefficients", [])
     )
 

@@ -1,19 +1,24 @@
-"""What the runs of a comparison amount to, method by method."""
+"""What the runs of a comparison amount to, method by method, and the table that shows it."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
+from rich.table import Table
+
 from fedns.core.files import write_csv
 from fedns.core.history import Record
+from fedns.core.numbers import DASH, bytes_text, gap_text, one_parameter_a_line, rounds_text, seconds_text
 from fedns.core.termination import Ending
-from fedns.lab.comparison.results import LedgerLine, Run, add_up
+from fedns.lab.comparison.results import LedgerLine, TrialRun, add_up
 from fedns.reports.grouping import grouped
+from fedns.reports.terminal import text_table
 
 TARGETS = (1e-6, 1e-10)  # the gaps that tables look for
 
@@ -67,12 +72,12 @@ class Summary:
         return self.total["uplink_bytes"].high == 0
 
 
-def summarise(runs: Iterable[Run], num_clients: int) -> list[Summary]:
+def summarise(runs: Iterable[TrialRun], num_clients: int) -> list[Summary]:
     """One summary per method, in the order in which they ran."""
     return [_summary(method, own, num_clients) for method, own in grouped(runs, lambda run: run.method).items()]
 
 
-def _summary(method: str, runs: list[Run], num_clients: int) -> Summary:
+def _summary(method: str, runs: list[TrialRun], num_clients: int) -> Summary:
     gaps = [run.last.suboptimality for run in runs if run.last.suboptimality is not None]
     hits = {gap: [hit for run in runs if (hit := run.first_below(gap)) is not None] for gap in TARGETS}
     return Summary(
@@ -129,13 +134,13 @@ class Traffic:
     bytes_per_client: float  # over a whole run
 
 
-def traffic(runs: Iterable[Run], num_clients: int) -> list[Traffic]:
+def traffic(runs: Iterable[TrialRun], num_clients: int) -> list[Traffic]:
     """What left and reached each site, by method and kind of message."""
     finished = grouped((run for run in runs if run.ledger), lambda run: run.method)
     return [line for method, own in finished.items() for line in _traffic_of(method, own, num_clients)]
 
 
-def _traffic_of(method: str, runs: list[Run], num_clients: int) -> list[Traffic]:
+def _traffic_of(method: str, runs: list[TrialRun], num_clients: int) -> list[Traffic]:
     rounds = max(1, sum(run.last.round for run in runs))
     return [
         Traffic(
@@ -147,3 +152,67 @@ def _traffic_of(method: str, runs: list[Run], num_clients: int) -> list[Traffic]
         )
         for line in add_up(line for run in runs for line in run.ledger)
     ]
+
+
+HEADINGS = (
+    "method",
+    *(f"rounds to {gap_name(gap)}" for gap in TARGETS),
+    *(f"sent per client to {gap_name(gap)}" for gap in TARGETS),
+    "seconds",
+    "final gap",
+    "ended",
+)
+
+
+def target_text(spread: Spread | None, trials: int, show: Callable[[float], str], *, ranged: bool = False) -> str:
+    """The mean, where asked for with its range, and of how many trials where not all reached the target."""
+    if spread is None:
+        return DASH
+    text = show(spread.mean)
+    low, high = show(spread.low), show(spread.high)
+    if ranged and low != high:
+        text += f" ({low}-{high})"
+    return text if spread.count == trials else f"{text} [{spread.count}/{trials}]"
+
+
+def ending_text(summary: Summary) -> str:
+    """How the trials ended: the word alone where all agree."""
+    if len(summary.endings) == 1:
+        return next(iter(summary.endings))
+    return ", ".join(f"{word} {count}/{summary.trials}" for word, count in summary.endings.items())
+
+
+def cells(summary: Summary) -> tuple[str, ...]:
+    """One row of the table, in the order of the headings."""
+    trials = summary.trials
+    sent = [
+        DASH if summary.sends_nothing else target_text(spreads.get("uplink_bytes_per_client"), trials, bytes_text)
+        for spreads in summary.targets.values()
+    ]
+    return (
+        summary.method,
+        *(target_text(spreads.get("rounds"), trials, rounds_text, ranged=True) for spreads in summary.targets.values()),
+        *sent,
+        seconds_text(summary.total["seconds"].mean),
+        gap_text(summary.final_gap),
+        ending_text(summary),
+    )
+
+
+def comparison_table(title: str, summaries: Sequence[Summary]) -> Table:
+    """The table on the screen."""
+    breaks = {" to ": "\nto ", " per client": "\nper client", " gap": "\ngap"}
+    headings = [reduce(lambda text, pair: text.replace(*pair), breaks.items(), heading) for heading in HEADINGS]
+    rows = ([one_parameter_a_line(method), *others] for method, *others in map(cells, summaries))
+    return text_table(headings, rows, left=("method", "ended"), title=title)
+
+
+def notes_on_table(summaries: Sequence[Summary], tol: float | None) -> list[str]:
+    """What the table's dashes and brackets mean where it has any."""
+    sentences = [f"{summary.method}: data pooled: nothing is sent" for summary in summaries if summary.sends_nothing]
+    sentences += [f"{summary.method}: {summary.diverged}" for summary in summaries if summary.diverged]
+    if tol is not None and tol > min(TARGETS):
+        sentences.append(f"every run stops at a gap of {tol:g} (tol): smaller gaps were not looked for")
+    if any(spreads and spreads["rounds"].count < s.trials for s in summaries for spreads in s.targets.values()):
+        sentences.append("[3/10] means that 3 of 10 trials got there; the mean is over those")
+    return sentences

@@ -13,12 +13,11 @@ from rich.table import Table
 from fedns.core.errors import ConfigError
 from fedns.core.files import alone_in, read_toml, write_csv, write_whole
 from fedns.core.numbers import DASH, bytes_text, gap_text, markdown_table, one_parameter_a_line, rounds_text
-from fedns.lab.comparison.board import Board, SayingDisplay
 from fedns.lab.comparison.compare import FINISHED_FILE, compare, has_settings, refuse_results
-from fedns.lab.comparison.outputs import write_outputs
+from fedns.lab.comparison.display import Board, SayingDisplay
+from fedns.lab.comparison.report import write_outputs
 from fedns.lab.comparison.results import read_runs
-from fedns.lab.comparison.summary import TARGETS, Summary, gap_name, summarise
-from fedns.lab.comparison.tables import target_text
+from fedns.lab.comparison.summary import TARGETS, Summary, gap_name, summarise, target_text
 from fedns.lab.comparison.workers import Say, Task, run_tasks
 from fedns.lab.data.catalogue import shape_of
 from fedns.reports.terminal import text_table

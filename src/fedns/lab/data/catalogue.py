@@ -93,6 +93,11 @@ def _archives_in_folder() -> dict[str, Path]:
     return {path.stem: path for path in sorted(Path(folder).glob("*.npz"))}
 
 
+def names_at_hand() -> list[str]:
+    """Data sets that can be loaded by name."""
+    return [*BUILT_IN_SHAPES, *archives()]
+
+
 def available() -> list[DatasetInfo]:
     """Every named data set; of archives only headers and targets are read."""
     built_in = [

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -14,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedns.core.algorithm import Algorithm
-from fedns.core.files import write_whole
 from fedns.core.history import Observer, Record
 from fedns.lab.comparison.workers import Say, Task
+from fedns.lab.data.catalogue import names_at_hand
 from fedns.lab.data.datasets import load
 from fedns.lab.data.partition import split_dataset
-from fedns.lab.paper import STRENGTH
+from fedns.lab.paper import STRENGTH, once
 from fedns.lab.paper.part import Check, Part, claim, judged, table_of
 from fedns.models.penalties import Ridge
 from fedns.models.problem import Problem
@@ -32,13 +31,14 @@ from fedns.studies.tables.dataset import Dataset
 from fedns.studies.tables.scaling import scale
 
 EARLY_ROUNDS, LAST_ROUND = 3, 15
+TRIALS = {False: 10, True: 2}  # by whether it has to be quick
 HELD_OUT = 5  # every so many rows is held out where there is no test set
 METHODS = ("fedns", "fedndes")
 NOTICEABLE = 0.001  # a tenth of a percentage point
 
 
 @dataclass(frozen=True)
-class Setting:
+class HeldOut:
     """A data set with its test rows, clients and sketch sizes."""
 
     dataset: str
@@ -49,14 +49,14 @@ class Setting:
 
 
 SETTINGS = (
-    Setting("phishing", None, 40, "none", (1, 2, 4, 8, 17, 34, 68)),
-    Setting("cod_rna", "cod_rna_t", 60, "maxabs", (1, 2, 4, 8)),
-    Setting("a9a", "a9a_t", 80, "none", (1, 2, 4, 8, 15, 30, 61)),
+    HeldOut("phishing", None, 40, "none", (1, 2, 4, 8, 17, 34, 68)),
+    HeldOut("cod_rna", "cod_rna_t", 60, "maxabs", (1, 2, 4, 8)),
+    HeldOut("a9a", "a9a_t", 80, "none", (1, 2, 4, 8, 15, 30, 61)),
 )
 
 
 @dataclass(frozen=True)
-class Point:
+class Accuracy:
     """The accuracy on rows that no client has, the mean over trials."""
 
     dataset: str
@@ -68,22 +68,17 @@ class Point:
     test_rows: int
 
 
-def tasks(folder: Path, quick: bool, there: Sequence[str]) -> list[Task]:
+def tasks(folder: Path, quick: bool) -> list[Task]:
     """A task for each setting whose data are there and that is not measured yet."""
-    trials = 2 if quick else 10
-    found = []
+    trials, there, found = TRIALS[quick], names_at_hand(), []
     for setting in SETTINGS:
-        path = folder / f"{setting.dataset}-{_mark(trials)}"
-        if setting.dataset in there and (setting.test is None or setting.test in there) and not path.is_file():
+        path = once.file_of(folder, f"{setting.dataset}-{trials}")
+        if setting.dataset in there and setting.test in (None, *there) and not path.is_file():
             found.append(Task(f"held-out accuracy on {setting.dataset}", measure, (setting, trials, path)))
     return found
 
 
-def _mark(trials: int) -> str:
-    return f"{trials}-{STRENGTH:g}.json"
-
-
-def measure(setting: Setting, trials: int, path: Path, say: Say) -> None:
+def measure(setting: HeldOut, trials: int, path: Path, say: Say) -> None:
     """Train with each method and sketch size, and keep the accuracies."""
     train, test = _parts(setting)
     rows = test.num_samples
@@ -105,10 +100,10 @@ def measure(setting: Setting, trials: int, path: Path, say: Say) -> None:
                 )
                 scores.setdefault((name, size), []).append((score.by_round[: EARLY_ROUNDS + 1][-1], score.by_round[-1]))
     points = [
-        Point(setting.dataset, *key, fmean(e for e, _ in pairs), fmean(z for _, z in pairs), train.num_columns, rows)
+        Accuracy(setting.dataset, *key, fmean(e for e, _ in pairs), fmean(z for _, z in pairs), train.num_columns, rows)
         for key, pairs in scores.items()
     ]
-    write_whole(path, json.dumps([asdict(point) for point in points]) + "\n")
+    once.write(path, points)
 
 
 class _Scores(Observer):
@@ -126,7 +121,7 @@ class _Scores(Observer):
         self.by_round.append(self.of(state.coefficients))
 
 
-def _parts(setting: Setting) -> tuple[Dataset, Dataset]:
+def _parts(setting: HeldOut) -> tuple[Dataset, Dataset]:
     """Training and test rows."""
     whole = load(setting.dataset)
     if setting.test is not None:
@@ -139,13 +134,12 @@ def _rows(dataset: Dataset, keep: NDArray[np.bool_]) -> Dataset:
     return replace(dataset, features=dataset.features[keep], targets=dataset.targets[keep])
 
 
-def read(folder: Path, quick: bool) -> list[Point]:
+def read(folder: Path, quick: bool) -> list[Accuracy]:
     """Every accuracy that was measured."""
-    found = sorted(folder.glob(f"*-{_mark(2 if quick else 10)}"))
-    return [Point(**values) for path in found for values in json.loads(path.read_text(encoding="utf-8"))]
+    return [Accuracy(**values) for points in once.read(folder, f"*-{TRIALS[quick]}") for values in points]
 
 
-def build(points: Sequence[Point]) -> Part:
+def build(points: Sequence[Accuracy]) -> Part:
     """Accuracies as charts and a table, and the claims about them."""
     return Part(
         "Predictive accuracy on held-out rows",
@@ -157,7 +151,7 @@ def build(points: Sequence[Point]) -> Part:
     )
 
 
-def _row(p: Point) -> dict[str, str]:
+def _row(p: Accuracy) -> dict[str, str]:
     return {
         "data set": p.dataset,
         "method": p.method,
@@ -173,7 +167,7 @@ def _row(p: Point) -> dict[str, str]:
     "the final predictive accuracies of FedNDES are higher than those of FedNS",
     f"{{told}} (higher: by {NOTICEABLE:.1%} or more)",
 )
-def higher_verdict(points: Sequence[Point]) -> Iterator[Check]:
+def higher_verdict(points: Sequence[Accuracy]) -> Iterator[Check]:
     """Figure 1, claim 3, second half, at the largest sketch."""
     for dataset, found in _by_dataset(points):
         size = max(size for _, size in found)
@@ -186,7 +180,7 @@ def higher_verdict(points: Sequence[Point]) -> Iterator[Check]:
     "small sketches preserve considerable accuracy",
     f"lowest accuracy with k ≤ M/4: {{told}} (preserved: within {NOTICEABLE:.1%})",
 )
-def small_verdict(points: Sequence[Point]) -> Iterator[Check]:
+def small_verdict(points: Sequence[Accuracy]) -> Iterator[Check]:
     """Figure 1, claim 4: sketches of at most a quarter of the columns."""
     for dataset, found in _by_dataset(points):
         best = found["pooled optimum", 0].last
@@ -198,7 +192,7 @@ def small_verdict(points: Sequence[Point]) -> Iterator[Check]:
 
 
 @claim("Fig. 2, claim 1, accuracy", "a larger sketch always generalises better", "held-out accuracy at the end: {told}")
-def monotone_verdict(points: Sequence[Point]) -> Iterator[Check]:
+def monotone_verdict(points: Sequence[Accuracy]) -> Iterator[Check]:
     """Figure 2, claim 1: whether accuracy rises with every step of the sketch size."""
     for dataset, found in _by_dataset(points):
         for name in METHODS:
@@ -215,7 +209,7 @@ def monotone_verdict(points: Sequence[Point]) -> Iterator[Check]:
     "with a small sketch FedNDES generalises better than FedNS",
     f"{{told}} (better: by {NOTICEABLE:.1%} or more)",
 )
-def better_verdict(points: Sequence[Point]) -> Iterator[Check]:
+def better_verdict(points: Sequence[Accuracy]) -> Iterator[Check]:
     """Figure 2, claim 4 in terms of accuracy: the smallest sketch, after few rounds."""
     for dataset, found in _by_dataset(points):
         size = min(size for _, size in found if size)
@@ -227,12 +221,12 @@ def better_verdict(points: Sequence[Point]) -> Iterator[Check]:
         yield Check(dataset, des.early > ns.early + NOTICEABLE or des.last > ns.last + NOTICEABLE, told)
 
 
-def _by_dataset(points: Sequence[Point]) -> Iterator[tuple[str, dict[tuple[str, int], Point]]]:
+def _by_dataset(points: Sequence[Accuracy]) -> Iterator[tuple[str, dict[tuple[str, int], Accuracy]]]:
     for dataset, group in grouped(points, lambda p: p.dataset).items():
         yield dataset, {(p.method, p.size): p for p in group}
 
 
-def _chart(dataset: str, points: Sequence[Point]) -> Chart:
+def _chart(dataset: str, points: Sequence[Accuracy]) -> Chart:
     best = next(p.last for p in points if p.size == 0)
     lines = []
     for name in METHODS:

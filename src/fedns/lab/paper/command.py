@@ -11,11 +11,11 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from fedns.lab.comparison.board import Board
+from fedns.lab.comparison.display import Board
 from fedns.lab.comparison.sweep import run_all
-from fedns.lab.paper import accuracy, dimensions, figure1, figure2, heterogeneity, kept, table1, table2
-from fedns.lab.paper.measured import read_cases
-from fedns.lab.paper.part import Part, Verdict, in_order
+from fedns.lab.paper import accuracy, dimensions, figure1, figure2, heterogeneity, table1, table2, theorems
+from fedns.lab.paper.cases import read_cases
+from fedns.lab.paper.part import ClaimVerdict, Part, in_order
 from fedns.lab.paper.plan import Plan, make_plan
 from fedns.lab.paper.report import write_report
 
@@ -32,7 +32,7 @@ class Reproduction:
     left_out: list[str]
 
     @property
-    def verdicts(self) -> list[Verdict]:
+    def verdicts(self) -> list[ClaimVerdict]:
         return in_order(verdict for part in self.parts for verdict in part.verdicts)
 
 
@@ -73,10 +73,10 @@ def build(plan: Plan) -> list[Part]:
     parts.append(table2.build(cases["figure1"], known))
     if cases["heterogeneity"]:
         parts.append(heterogeneity.build(cases["heterogeneity"]))
-    return [*parts, *kept.read(plan.folder / "theorems", plan.quick)]
+    return [*parts, *theorems.read(plan.folder / "theorems", plan.quick)]
 
 
-def verdict_table(verdicts: Sequence[Verdict]) -> Table:
+def verdict_table(verdicts: Sequence[ClaimVerdict]) -> Table:
     """Claims, outcomes and the figures behind them, for a terminal."""
     table = Table(title="What became of the paper's claims", box=box.SIMPLE_HEAD, title_justify="left", title_style="bold")
     for heading, width in (("claim", 18), ("it says", 30), ("outcome", 13), ("evidence", None)):

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from fedns.core.errors import FednsError
-from fedns.core.files import write_whole
 from fedns.lab.comparison.workers import Say, Task
 from fedns.lab.data.catalogue import available
 from fedns.lab.data.datasets import load
 from fedns.lab.data.partition import split_dataset
-from fedns.lab.paper import STRENGTH
+from fedns.lab.paper import STRENGTH, once
 from fedns.methods.exchanges.effective_dimension import effective_dimension
 from fedns.models.losses import LOSSES
 from fedns.models.penalties import Ridge
@@ -38,10 +36,10 @@ class Dimension:
     value: float
 
 
-def tasks(folder: Path) -> list[Task]:
-    """A task for each large data set whose dimension is not known yet, and one for all small ones."""
+def tasks(folder: Path, quick: bool) -> list[Task]:
+    """A task for each large data set whose dimension is not known yet, and one for all small ones; quick or not."""
     wanted = [
-        (info.name, how, _path(folder, info.name, how), info.rows * info.columns**2)
+        (info.name, how, once.file_of(folder, f"{info.name}-{how}"), info.rows * info.columns**2)
         for info in available()
         if info.task != "unreadable"
         for how in (("maxabs", "none") if info.name in BADLY_SCALED else ("none",))
@@ -74,22 +72,14 @@ def measure(name: str, how: str, path: Path, say: Say) -> None:
     loss = "squared" if dataset.task == "regression" else "logistic"
     say("adding up the Hessian")
     value = effective_dimension(Problem(LOSSES[loss](), Ridge(STRENGTH)), shards)
-    found = Dimension(name, shards.num_samples, shards.num_columns, loss, how, value)
-    write_whole(path, json.dumps(asdict(found)) + "\n")
+    once.write(path, Dimension(name, shards.num_samples, shards.num_columns, loss, how, value))
 
 
 def read(folder: Path) -> list[Dimension]:
-    """Every dimension that was computed with this penalty, in the order of the data sets' names."""
-    return [
-        Dimension(**json.loads(path.read_text(encoding="utf-8"))) for path in sorted(folder.glob(f"*-{STRENGTH:g}.json"))
-    ]
+    """Every dimension that was computed, in the order of the data sets' names."""
+    return [Dimension(**values) for values in once.read(folder, "*")]
 
 
 def find(known: Iterable[Dimension], dataset: str, how: str) -> float | None:
     """d_lambda of a data set with this scaling."""
     return next((one.value for one in known if (one.dataset, one.scale) == (dataset, how)), None)
-
-
-def _path(folder: Path, name: str, how: str) -> Path:
-    stem = "".join(letter if letter.isalnum() else "_" for letter in name)
-    return folder / f"{stem}-{how}-{STRENGTH:g}.json"

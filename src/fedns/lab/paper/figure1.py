@@ -9,8 +9,8 @@ from math import log10
 from fedns.core.numbers import bytes_text, gap_text
 from fedns.lab.data.catalogue import shape_of
 from fedns.lab.paper import PENALTY
-from fedns.lab.paper.measured import GAPS, CaseRuns, Measured, as_in_the_paper, reached_text, rounds_or_more
-from fedns.lab.paper.part import Check, Part, Table, Verdict, claim, judge, judged
+from fedns.lab.paper.cases import GAPS, CaseRuns, MethodRuns, as_in_the_paper, reached_text, rounds_or_more
+from fedns.lab.paper.part import Check, ClaimVerdict, Part, Table, claim, judge, judged
 from fedns.lab.paper.rates import SUPERLINEAR_ORDER, rate
 from fedns.reports.charts import Chart
 from fedns.reports.gap_charts import gap_chart
@@ -67,7 +67,7 @@ def speed_verdict(cases: Sequence[CaseRuns]) -> Iterator[Check]:
         yield Check("", True, f"{case.spec.dataset} {_listed(case, (*OURS, *RIVALS))}")
 
 
-def superlinear_verdict(cases: Sequence[CaseRuns]) -> Verdict | None:
+def superlinear_verdict(cases: Sequence[CaseRuns]) -> ClaimVerdict | None:
     """Claim 1, second half: the order of convergence at the end of the runs."""
     checks, whole = [], []
     for case in cases:
@@ -123,7 +123,7 @@ def slow_rivals_verdict(cases: Sequence[CaseRuns]) -> Iterator[Check]:
         yield Check("", True, f"{case.spec.dataset} after {at} rounds: {', '.join(gaps)}")
 
 
-def faster_verdict(cases: Sequence[CaseRuns]) -> Verdict | None:
+def faster_verdict(cases: Sequence[CaseRuns]) -> ClaimVerdict | None:
     """Claim 3: FedNDES with the line search on the sum of all losses."""
     rounds = {case.label: [_rounds(case, name) for name in OURS] for case in cases}
     known = [(label, ns, des) for label, (ns, des) in rounds.items() if ns is not None and des is not None]
@@ -136,13 +136,13 @@ def faster_verdict(cases: Sequence[CaseRuns]) -> Verdict | None:
     name, says = "Fig. 1, claim 3", "FedNDES converges faster than FedNS"
     evidence = f"rounds to {CLOSE_GAP:g}, FedNDES against FedNS: {'; '.join(told)}"
     if not fewer:
-        return Verdict(name, says, "does not hold", "", evidence)
+        return ClaimVerdict(name, says, "does not hold", "", evidence)
     if not same and not more:
-        return Verdict(name, says, "holds", "", f"{evidence}, with the line search on the sum of losses")
+        return ClaimVerdict(name, says, "holds", "", f"{evidence}, with the line search on the sum of losses")
     condition = f"the line search is on the sum of losses; fewer rounds on {fewer}"
     condition += f", as many on {same}" if same else ""
     condition += f", more on {more}" if more else ""
-    return Verdict(name, says, "holds if", condition, evidence)
+    return ClaimVerdict(name, says, "holds if", condition, evidence)
 
 
 @claim("Fig. 1, claim 3, as printed", f"Algorithm 2 with its local line search converges, to {CLOSE_GAP:g}")
@@ -179,11 +179,11 @@ def _rounds(case: CaseRuns, name: str) -> float | None:
     return found.rounds_to(CLOSE_GAP) if found else None
 
 
-def _rivals(case: CaseRuns) -> Iterable[tuple[str, Measured]]:
+def _rivals(case: CaseRuns) -> Iterable[tuple[str, MethodRuns]]:
     return ((name, found) for name in RIVALS if (found := case.of(name)))
 
 
-def _decades(found: Measured, at: int) -> float:
+def _decades(found: MethodRuns, at: int) -> float:
     return max(0.0, log10(found.gap_after(0) / found.gap_after(at)))
 
 

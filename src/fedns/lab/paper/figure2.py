@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from fedns.core.numbers import gap_text
+from fedns.lab.paper.cases import CaseRuns, MethodRuns, rounds_or_more
 from fedns.lab.paper.dimensions import Dimension, find
-from fedns.lab.paper.measured import CaseRuns, Measured, rounds_or_more
-from fedns.lab.paper.part import Check, Part, Verdict, claim, judge, judged, table_of
+from fedns.lab.paper.part import Check, ClaimVerdict, Part, claim, judge, judged, table_of
 from fedns.reports.charts import Chart, Line, Scale
 from fedns.reports.grouping import grouped
 
@@ -21,14 +21,14 @@ DRAWN_FLOOR = 1e-12  # runs stop there
 
 
 @dataclass(frozen=True)
-class Point:
+class SketchPoint:
     """One method with one sketch of one size on one data set."""
 
     case: CaseRuns
     method: str
     sketch: str
     size: int
-    found: Measured
+    found: MethodRuns
     columns: int
     dimension: float
 
@@ -67,7 +67,7 @@ def build(cases: Sequence[CaseRuns], known: Sequence[Dimension]) -> Part:
     f"a larger sketch always leads to a smaller gap (after {ROUNDS_SHOWN} rounds)",
     f"exceptions (by a factor of {NOISE:g} or more): {{told}}",
 )
-def larger_verdict(points: Sequence[Point]) -> Iterator[Check]:
+def larger_verdict(points: Sequence[SketchPoint]) -> Iterator[Check]:
     """Claim 1, in terms of the gap: no larger sketch does worse than a smaller one."""
     exceptions = False
     for (place, method), group in grouped(points, lambda p: (p.place, p.method)).items():
@@ -83,7 +83,7 @@ def larger_verdict(points: Sequence[Point]) -> Iterator[Check]:
     yield Check("", True, "" if exceptions else "none")
 
 
-def newton_verdict(points: Sequence[Point]) -> Verdict | None:
+def newton_verdict(points: Sequence[SketchPoint]) -> ClaimVerdict | None:
     """Claim 2: the largest sketch of each kind gets to Newton's answer."""
     checks = []
     for (place, method), group in grouped(points, lambda p: (p.place, p.method)).items():
@@ -100,7 +100,7 @@ def newton_verdict(points: Sequence[Point]) -> Verdict | None:
     )
 
 
-def small_verdict(points: Sequence[Point]) -> Verdict | None:
+def small_verdict(points: Sequence[SketchPoint]) -> ClaimVerdict | None:
     """Claim 3: k of at most a quarter of M."""
     few, least = _threshold(points)
     return judge(
@@ -122,7 +122,7 @@ def small_verdict(points: Sequence[Point]) -> Verdict | None:
     "with a small sketch FedNDES does better than FedNS",
     f"gap after {ROUNDS_SHOWN} rounds: {{told}} (by a factor of {NOISE:g} for some sketch, worse for none)",
 )
-def smaller_sketch_verdict(points: Sequence[Point]) -> Iterator[Check]:
+def smaller_sketch_verdict(points: Sequence[SketchPoint]) -> Iterator[Check]:
     """Claim 4, in terms of the gap: the smallest sketch of each data set, sketch by sketch."""
     for place, group in grouped(points, lambda p: p.place).items():
         size = min(p.size for p in group)
@@ -133,13 +133,13 @@ def smaller_sketch_verdict(points: Sequence[Point]) -> Iterator[Check]:
         yield Check(place, better, told)
 
 
-def threshold_text(points: Sequence[Point]) -> str:
+def threshold_text(points: Sequence[SketchPoint]) -> str:
     """Between which m k / d_lambda success begins."""
     few, least = _threshold(points)
     return f"all FedNS runs with m k > {few:.1f} d_λ reach {GOOD_GAP:g}, the smallest m k that does is {least:.1f} d_λ"
 
 
-def _threshold(points: Sequence[Point]) -> tuple[float, float]:
+def _threshold(points: Sequence[SketchPoint]) -> tuple[float, float]:
     """The largest m k / d_lambda of a FedNS run that failed (0 where none did), and the smallest of one that did not."""
     sketched = [p for p in points if p.method == "fedns"]
     failed = [p.rows_per_dimension for p in sketched if p.found.final_gap > GOOD_GAP]
@@ -147,7 +147,7 @@ def _threshold(points: Sequence[Point]) -> tuple[float, float]:
     return max(failed, default=0.0), min(done, default=0.0)
 
 
-def _points(case: CaseRuns, known: Sequence[Dimension]) -> list[Point]:
+def _points(case: CaseRuns, known: Sequence[Dimension]) -> list[SketchPoint]:
     dimension = find(known, case.spec.dataset, case.spec.scale)
     columns = next((d.columns for d in known if d.dataset == case.spec.dataset), 0)
     found = []
@@ -156,14 +156,14 @@ def _points(case: CaseRuns, known: Sequence[Dimension]) -> list[Point]:
         settings = dict(part.split("=") for part in rest.split(";")) if rest else {}
         if "sketch_size" in settings and dimension is not None:
             size = int(settings["sketch_size"])
-            found.append(Point(case, method, settings["sketch"], size, measured, columns, dimension))
+            found.append(SketchPoint(case, method, settings["sketch"], size, measured, columns, dimension))
     return found
 
 
-def _chart(case: CaseRuns, points: Sequence[Point]) -> Chart:
+def _chart(case: CaseRuns, points: Sequence[SketchPoint]) -> Chart:
     lines = []
     for (method, sketch), row in grouped(sorted(points, key=lambda p: p.size), lambda p: (p.method, p.sketch)).items():
-        ends = [[max(DRAWN_FLOOR, g[: ROUNDS_SHOWN + 1][-1]) for g in map(Measured.gaps, p.found.runs)] for p in row]
+        ends = [[max(DRAWN_FLOOR, g[: ROUNDS_SHOWN + 1][-1]) for g in map(MethodRuns.gaps, p.found.runs)] for p in row]
         x = {"k": [float(p.size) for p in row], "rows": [p.rows_per_dimension for p in row]}
         lines.append(Line(f"{method}, {sketch}", x, [p.gap for p in row], [min(e) for e in ends], [max(e) for e in ends]))
     return Chart(
@@ -177,7 +177,7 @@ def _chart(case: CaseRuns, points: Sequence[Point]) -> Chart:
     )
 
 
-def _row(p: Point) -> dict[str, str]:
+def _row(p: SketchPoint) -> dict[str, str]:
     return {
         "data set": p.place,
         "method": p.method,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from fedns.lab.paper.measured import CaseRuns, Measured, reached_text
-from fedns.lab.paper.part import Check, Part, Table, Verdict, claim, judge, judged
+from fedns.lab.paper.cases import CaseRuns, MethodRuns, reached_text
+from fedns.lab.paper.part import Check, ClaimVerdict, Part, Table, claim, judge, judged
 
 CLOSE_GAP = 1e-10
 LOCAL = ("distributednewton", "localnewton")
@@ -33,7 +33,7 @@ def build(cases: Sequence[CaseRuns]) -> Part:
     )
 
 
-def safe_verdict(cases: Sequence[CaseRuns], name: str, shown: str) -> Verdict | None:
+def safe_verdict(cases: Sequence[CaseRuns], name: str, shown: str) -> ClaimVerdict | None:
     """Whether a method gets to the pooled answer however the clients differ, and whether a line search would have helped."""
     checks, helped = [], []
     for case in cases:
@@ -81,5 +81,5 @@ def _table(cases: Sequence[CaseRuns]) -> Table:
     return f"Rounds and bytes per client to {CLOSE_GAP:g}, or the gap at the end", headings, rows
 
 
-def _cell(found: Measured | None) -> str:
+def _cell(found: MethodRuns | None) -> str:
     return reached_text(found, CLOSE_GAP, how_it_ended=True)

@@ -14,7 +14,7 @@ Findings = Mapping[str, float]
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ClaimVerdict:
     """One claim of the paper, what became of it, and the figures that decided."""
 
     claim: str  # number and place, such as "Fig. 1, claim 2"
@@ -35,11 +35,16 @@ class NumberedClaim:
     holds_if: Callable[[Findings], bool] = lambda findings: False
     condition: str = ""
 
-    def verdict(self, findings: Findings) -> Verdict:
+    def verdict(self, findings: Findings) -> ClaimVerdict:
         evidence = self.evidence.format_map(findings)
         if not self.holds(findings) and self.holds_if(findings):
-            return Verdict(self.claim, self.says, "holds if", self.condition.format_map(findings), evidence)
-        return Verdict(self.claim, self.says, "holds" if self.holds(findings) else "does not hold", "", evidence)
+            return ClaimVerdict(self.claim, self.says, "holds if", self.condition.format_map(findings), evidence)
+        return ClaimVerdict(self.claim, self.says, "holds" if self.holds(findings) else "does not hold", "", evidence)
+
+
+def verdicts_on(claims: Iterable[NumberedClaim], findings: Findings) -> list[ClaimVerdict]:
+    """What the numbers say about each claim."""
+    return [claim.verdict(findings) for claim in claims]
 
 
 class Check(NamedTuple):
@@ -53,9 +58,9 @@ class Check(NamedTuple):
 def claim(name: str, says: str, evidence: str = "{told}") -> Callable[[Callable[..., Iterator[Check]]], Any]:
     """A function that looks at a claim place by place, as one that gives the verdict on it, or None without a place."""
 
-    def decorate(look: Callable[..., Iterator[Check]]) -> Callable[..., Verdict | None]:
+    def decorate(look: Callable[..., Iterator[Check]]) -> Callable[..., ClaimVerdict | None]:
         @functools.wraps(look)
-        def decide(*given: Any) -> Verdict | None:
+        def decide(*given: Any) -> ClaimVerdict | None:
             return judge(name, says, look(*given), evidence)
 
         return decide
@@ -63,7 +68,9 @@ def claim(name: str, says: str, evidence: str = "{told}") -> Callable[[Callable[
     return decorate
 
 
-def judge(name: str, says: str, checks: Iterable[Check], evidence: str = "{told}", *, if_some: str = "") -> Verdict | None:
+def judge(
+    name: str, says: str, checks: Iterable[Check], evidence: str = "{told}", *, if_some: str = ""
+) -> ClaimVerdict | None:
     """A claim that should hold in several places: in all, in none, or in those that are named as the condition.
 
     `if_some` says in words what the places where it holds have in common. None where nothing was measured.
@@ -75,12 +82,12 @@ def judge(name: str, says: str, checks: Iterable[Check], evidence: str = "{told}
         return None
     good, bad = ([place for place, holds in places.items() if holds is wanted] for wanted in (True, False))
     if not (good and bad):
-        return Verdict(name, says, "holds" if good else "does not hold", "", text)
+        return ClaimVerdict(name, says, "holds" if good else "does not hold", "", text)
     where = f"one looks at {gathered(good)}; not at {gathered(bad)}"
-    return Verdict(name, says, "holds if", if_some or where, f"{text}; {where}" if if_some else text)
+    return ClaimVerdict(name, says, "holds if", if_some or where, f"{text}; {where}" if if_some else text)
 
 
-def judged(*verdicts: Verdict | None) -> list[Verdict]:
+def judged(*verdicts: ClaimVerdict | None) -> list[ClaimVerdict]:
     """Those that there was something to judge by."""
     return [verdict for verdict in verdicts if verdict is not None]
 
@@ -94,7 +101,7 @@ def gathered(places: Iterable[str]) -> str:
     return ", ".join(f"{who}{' and '.join(found) if who else ', '.join(found)}" for who, found in groups.items())
 
 
-def in_order(verdicts: Iterable[Verdict]) -> list[Verdict]:
+def in_order(verdicts: Iterable[ClaimVerdict]) -> list[ClaimVerdict]:
     """Figures, tables, theorems, each by number."""
     kinds = ("Fig", "Table", "Theorem")
     return sorted(
@@ -102,7 +109,7 @@ def in_order(verdicts: Iterable[Verdict]) -> list[Verdict]:
     )
 
 
-def _place(verdict: Verdict) -> str:
+def _place(verdict: ClaimVerdict) -> str:
     # The rows of a table keep the order of the table.
     return verdict.claim.split(",")[0] if verdict.claim.startswith("Table") else verdict.claim
 
@@ -119,7 +126,17 @@ class Part:
     charts: list[Chart] = field(default_factory=list)
     tables: list[Table] = field(default_factory=list)
     findings: dict[str, float] = field(default_factory=dict)
-    verdicts: list[Verdict] = field(default_factory=list)
+    verdicts: list[ClaimVerdict] = field(default_factory=list)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Part:
+        """The part that `asdict` took apart."""
+        charts, verdicts = (
+            map(Chart.from_dict, values["charts"]),
+            (ClaimVerdict(**verdict) for verdict in values["verdicts"]),
+        )
+        tables = (tuple(table) for table in values["tables"])
+        return cls(**values | {"charts": list(charts), "verdicts": list(verdicts), "tables": list(tables)})
 
 
 def table_of(title: str, rows: Iterable[Mapping[str, str]]) -> Table:

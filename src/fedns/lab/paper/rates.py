@@ -9,7 +9,7 @@ from statistics import median
 from typing import Literal
 
 from fedns.core.termination import Ending
-from fedns.lab.paper.measured import FLOOR, Measured
+from fedns.lab.paper.cases import FLOOR, MethodRuns
 
 Kind = Literal["quadratic", "super-linear", "linear", "sub-linear", "plateau", "diverges", "too few rounds"]
 QUADRATIC_ORDER, SUPERLINEAR_ORDER, SUBLINEAR_ORDER = 1.6, 1.25, 0.8
@@ -31,9 +31,9 @@ class Rate:
         return f"{self.kind}, order {self.order:.1f}" if math.isfinite(self.order) else self.kind
 
 
-def rate(found: Measured) -> Rate:
+def rate(found: MethodRuns) -> Rate:
     """The rate over all trials: medians of order and factor, and the kind that they amount to."""
-    tails = [tail(Measured.gaps(run)) for run in found.runs]
+    tails = [tail(MethodRuns.gaps(run)) for run in found.runs]
     orders = [p for gaps in tails for p in _orders(gaps)]
     factors = [_factor(gaps) for gaps in tails if len(gaps) > 1]
     order = median(orders) if orders else math.nan
@@ -62,7 +62,7 @@ def _factor(gaps: Sequence[float]) -> float:
     return math.exp(math.log(gaps[-1] / gaps[0]) / (len(gaps) - 1))
 
 
-def _kind(found: Measured, order: float, factor: float) -> Kind:
+def _kind(found: MethodRuns, order: float, factor: float) -> Kind:
     endings = {run.ending for run in found.runs}
     if endings & {Ending.DIVERGED, Ending.UNSETTLED}:
         return "diverges"

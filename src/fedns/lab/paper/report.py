@@ -14,11 +14,11 @@ from pathlib import Path
 from fedns.core.errors import ConfigError
 from fedns.core.files import write_csv
 from fedns.lab.comparison.workers import Say, Task, run_tasks
-from fedns.lab.paper.part import Outcome, Part, Table, Verdict, in_order
+from fedns.lab.paper.part import ClaimVerdict, Outcome, Part, Table, in_order
 from fedns.reports import plots
 from fedns.reports.charts import Chart
 from fedns.reports.interactive import figure_html
-from fedns.reports.page import Tile, board, folded, html_table, page, pairs, section, versions
+from fedns.reports.page import Tile, board, folded, html_table, pairs, paragraph, report_page, versions
 
 _SHOWN: dict[Outcome, tuple[str, str, str]] = {  # its colour, of one claim, of several
     "holds": ("good", "\u2713 holds", "hold"),
@@ -35,23 +35,19 @@ def write_report(
     """The page, the figures, the verdicts and the numbers behind them."""
     verdicts = in_order(verdict for part in parts for verdict in part.verdicts)
     pictures = draw([chart for part in parts for chart in part.charts], folder / FIGURES_FOLDER, processes)
-    body = [
-        "<h1>The paper, reproduced</h1>",
-        _lead(verdicts, quick, left_out),
-        _scoreboard(verdicts),
-        *(section(part.title, _content(part, pictures)) for part in parts),
-        section("Versions", folded(pairs(versions().items()))),
-    ]
+    sections = [*((part.title, _content(part, pictures)) for part in parts), ("Versions", folded(pairs(versions().items())))]
+    head = [paragraph(_lead(verdicts, quick), "lead"), *(paragraph(one, "warning") for one in left_out)]
     path = folder / REPORT_FILE
-    path.write_text(page("The paper, reproduced", "\n".join(body)), encoding="utf-8")
-    headings = [part.name for part in fields(Verdict)]
+    text = report_page("The paper, reproduced", [*head, _scoreboard(verdicts)], sections)
+    path.write_text(text, encoding="utf-8")
+    headings = [part.name for part in fields(ClaimVerdict)]
     write_csv(folder / VERDICT_FILE, [headings, *([getattr(v, name) for name in headings] for v in verdicts)])
     findings = {part.title: part.findings for part in parts}
     (folder / FINDINGS_FILE).write_text(json.dumps(findings, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     return path
 
 
-def _scoreboard(verdicts: Sequence[Verdict]) -> str:
+def _scoreboard(verdicts: Sequence[ClaimVerdict]) -> str:
     """How many claims hold, then a line for each that leads to the figures behind it."""
     counts = Counter(verdict.outcome for verdict in verdicts)
     tiles = [Tile(f"{counts[outcome]} of {len(verdicts)}", text, tone) for outcome, (tone, _, text) in _SHOWN.items()]
@@ -61,29 +57,27 @@ def _scoreboard(verdicts: Sequence[Verdict]) -> str:
     return board(tiles) + f'<ul class="claims">{"".join(lines)}</ul>'
 
 
-def verdict_html(verdict: Verdict) -> str:
+def verdict_html(verdict: ClaimVerdict) -> str:
     """A claim, what became of it, and the figures behind it."""
     said = f"<p>{_mark(verdict)} <b>{escape(verdict.claim)}</b>: {escape(verdict.says)}</p>"
     condition = f"<p>It holds if {escape(verdict.condition)}.</p>" if verdict.condition else ""
-    evidence = f'<p class="notes">{escape(verdict.evidence)}</p>'
+    evidence = paragraph(verdict.evidence)
     figures = folded(evidence, "figures behind it") if len(verdict.evidence) > _LONG_TEXT else evidence
     return f'<div class="verdict" id="{_anchor(verdict)}">{said}{condition}{figures}</div>'
 
 
-def _mark(verdict: Verdict) -> str:
+def _mark(verdict: ClaimVerdict) -> str:
     tone, text, _ = _SHOWN[verdict.outcome]
     return f'<span class="mark {tone}">{text}</span>'
 
 
-def _anchor(verdict: Verdict) -> str:
+def _anchor(verdict: ClaimVerdict) -> str:
     return re.sub(r"[^a-z0-9]+", "-", verdict.claim.lower()).strip("-")
 
 
-def _lead(verdicts: Sequence[Verdict], quick: bool, left_out: Sequence[str]) -> str:
+def _lead(verdicts: Sequence[ClaimVerdict], quick: bool) -> str:
     size = "Few trials and rounds (--quick)." if quick else "All trials and rounds."
-    text = f"{len(verdicts)} claims. {size} Every outcome is computed from the runs."
-    lead = f'<p class="lead">{escape(text)}</p>'
-    return lead + "".join(f'<p class="warning">{escape(sentence)}</p>' for sentence in left_out)
+    return f"{len(verdicts)} claims. {size} Every outcome is computed from the runs."
 
 
 def draw(charts: Sequence[Chart], folder: Path, processes: int | None = None) -> dict[str, str]:

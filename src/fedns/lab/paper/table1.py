@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from fedns.core.numbers import bytes_text, gap_text
 from fedns.lab.comparison.summary import gap_name
-from fedns.lab.paper.measured import GAPS, CaseRuns, Measured, rounds_or_more
-from fedns.lab.paper.part import Check, Part, Table, Verdict, judge, judged, table_of
+from fedns.lab.paper.cases import GAPS, CaseRuns, MethodRuns, rounds_or_more
+from fedns.lab.paper.part import Check, ClaimVerdict, Part, Table, judge, judged, table_of
 from fedns.lab.paper.rates import Kind, Rate, rate
 from fedns.methods import METHODS
 from fedns.reports.charts import Chart
@@ -58,7 +58,7 @@ def build(cases: Sequence[CaseRuns]) -> Part:
     )
 
 
-def verdict(claim: Claim, cases: Sequence[CaseRuns]) -> Verdict | None:
+def verdict(claim: Claim, cases: Sequence[CaseRuns]) -> ClaimVerdict | None:
     """Whether the gap falls as fast as the claimed number of iterations needs, for each loss."""
     checks = []
     for case in cases:
@@ -70,7 +70,7 @@ def verdict(claim: Claim, cases: Sequence[CaseRuns]) -> Verdict | None:
     return judge(f"Table 1, {claim.row}", f"{claim.iterations} iterations to a gap of δ", checks)
 
 
-def fast_enough(found: Measured, fitted: Rate, needs: Kind) -> bool:
+def fast_enough(found: MethodRuns, fitted: Rate, needs: Kind) -> bool:
     """One step of Newton's method solves least squares: a run that is done in two rounds has no rate, and needs none."""
     if found.rounds_to(GAPS[-1]) is not None and found.last_round <= 2:
         return True

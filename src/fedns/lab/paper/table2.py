@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from fedns.lab.paper import PENALTY, STRENGTH
+from fedns.lab.paper.cases import CaseRuns, as_in_the_paper
 from fedns.lab.paper.dimensions import Dimension, find
-from fedns.lab.paper.measured import CaseRuns, as_in_the_paper
-from fedns.lab.paper.part import Check, Part, Verdict, claim, judge, judged, table_of
+from fedns.lab.paper.part import Check, ClaimVerdict, Part, claim, judge, judged, table_of
 
 ENOUGH = 4.0  # sketched rows of all clients together per effective dimension
 
@@ -30,7 +30,7 @@ def build(cases: Sequence[CaseRuns], known: Sequence[Dimension]) -> Part:
     )
 
 
-def cheaper_verdict(cases: Sequence[CaseRuns], known: Sequence[Dimension]) -> Verdict | None:
+def cheaper_verdict(cases: Sequence[CaseRuns], known: Sequence[Dimension]) -> ClaimVerdict | None:
     """Whether kM is less than what FedNewton has to send."""
     checks = []
     for case in cases:

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from fedns.core.algorithm import Algorithm
-from fedns.lab.paper.part import Part
-from fedns.lab.paper.theorems.iterations_report import charts, tables, verdicts
-from fedns.lab.paper.theorems.measure import Path, follow
-from fedns.lab.paper.theorems.settings import FloatArray, Setting, has_phishing, logistic_setting, ridge_setting
+from fedns.core.types import FloatArray
+from fedns.lab.paper.part import NumberedClaim, Part, Table, table_of, verdicts_on
+from fedns.lab.paper.theorems.measure import Path, follow, follow_seeds
+from fedns.lab.paper.theorems.settings import Setting, has_phishing, logistic_setting, ridge_setting
 from fedns.methods.fedndes import FedNDES
 from fedns.methods.fedns import FedNS
 from fedns.methods.newton import FedNewton
 from fedns.methods.searches import ArmijoSearch, LocalSearch
 from fedns.numerics.rng import generator
+from fedns.reports.charts import Chart, Line, Scale
+from fedns.reports.grouping import grouped
 from fedns.sketches import SRHT
 
 MULTIPLES = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)  # of d_lambda
@@ -26,10 +29,51 @@ FAR = (10.0, 100.0, 1000.0)  # starts, in units of |w*|
 SAFE_MULTIPLE = 4.0  # of d_lambda in rows, for far starts
 ROUNDS = 80
 EXACT, PRINTED, NEWTON = "second size d_λ/δ", "as printed", "exact Newton"
+SHOWN_DIGITS = (2, 4, 6, 8, 10)
+# Rounds from 6 to 10 digits over rounds from 2 to 6: 1 if they grow like log(1/delta), less if like its logarithm.
+LOG_LOG_BEND = math.log(10 / 6) / math.log(6 / 2)
+BENT_BELOW = (1 + LOG_LOG_BEND) / 2
+CLAIMS = (
+    NumberedClaim(
+        "Theorem 2, iterations",
+        "with k = Ω(d_λ) FedNDES takes T = O(log log 1/δ) rounds to |w - w*| <= δ",
+        lambda f: f["bend_median"] < BENT_BELOW,
+        f"rounds for digits 6 to 10 over rounds for digits 2 to 6 (log(1/δ): 1, log log: {LOG_LOG_BEND:.2f}): "
+        "{bend_median:.2f} with d_λ to 8 d_λ (smallest {bend_smallest:.2f}), {bend_exact:.2f} with an exact second sketch, "
+        "{bend_newton:.2f} for Newton's method; {rounds_per_digit_mk:.1f} rounds per digit at m k = {first_multiple_mk:.2g} "
+        "d_λ and {rounds_per_digit_k:.1f} at k = {first_multiple_k:.2g} d_λ",
+        lambda f: f["bend_exact"] < BENT_BELOW,
+        "the second sketch has d_λ/δ rows, as in the proof, which is exact for every client",
+    ),
+    NumberedClaim(
+        "Theorem 2, sketch size",
+        "k = Ω(d_λ) rows are enough for FedNDES",
+        # k = d_lambda at each of m clients is m k = m d_lambda: no constant has to be chosen.
+        lambda f: f["rows_enough"] <= f["fewest_clients"],
+        "with a line search on the sum of the losses every seed reaches 1e-10 within 80 rounds from m k = "
+        "{rows_enough:.2g} d_λ on, far less than d_λ at each of many clients; every unit step is accepted from m k = "
+        "{rows_unit_step:.2g} d_λ on",
+    ),
+    NumberedClaim(
+        "Theorem 2, start",
+        "FedNDES needs no condition on the start",
+        lambda f: f["far_reached"] == 1.0,
+        "from up to 1000 |w*| away {far_reached:.0%} of the seeds reach 1e-10 with a line search on the sum of the losses, "
+        "{far_reached_without_search:.0%} without one",
+    ),
+    NumberedClaim(
+        "Theorem 2, Algorithm 2",
+        "Algorithm 2 as printed, with the smallest of the clients' own steps, reaches any δ",
+        lambda f: f["printed_reached"] == 1.0,
+        "{printed_reached:.0%} of the seeds reach 1e-10 as printed on the worst problem",
+        lambda f: f["rows_enough"] < math.inf,
+        "clients search along the step on the sum of their losses",
+    ),
+)
 
 
 @dataclass(frozen=True, eq=False)
-class Case:
+class RoundsCase:
     """One method on one setting, over seeds."""
 
     label: str
@@ -74,7 +118,7 @@ def theorem2(quick: bool, say: Callable[[str], None]) -> Part:
     """Rounds to delta from 1e-2 to 1e-10 at multiples of the effective dimension, near and far starts."""
     seeds = 2 if quick else 10
     few, many = (4, 40) if has_phishing() else (4, 10)
-    cases: list[Case] = []
+    cases: list[RoundsCase] = []
     for setting, scale in _settings(quick, few, many):
         say(
             f"theorem 2: {setting.name}, {setting.clients} clients, {scale} at multiples of d_lambda {setting.dimension:.1f}"
@@ -83,7 +127,7 @@ def theorem2(quick: bool, say: Callable[[str], None]) -> Part:
     say("theorem 2: starts far away")
     far = far_starts(logistic_setting(many), seeds)
     findings = summarise(cases, far)
-    return Part("Theorem 2", [], charts(cases, far), tables(cases, far), findings, verdicts(findings))
+    return Part("Theorem 2", [], charts(cases, far), tables(cases, far), findings, verdicts_on(CLAIMS, findings))
 
 
 def _settings(quick: bool, few: int, many: int) -> list[tuple[Setting, str]]:
@@ -91,7 +135,7 @@ def _settings(quick: bool, few: int, many: int) -> list[tuple[Setting, str]]:
     return chosen if quick else [*chosen, (ridge_setting(few), "m k"), (ridge_setting(many), "k")]
 
 
-def measure(setting: Setting, scale: str, seeds: int) -> list[Case]:
+def measure(setting: Setting, scale: str, seeds: int) -> list[RoundsCase]:
     """FedNDES with each sketch size, with a second size as large as the proof's, as printed, and Newton's method."""
     per_client = setting.clients if scale == "m k" else 1
     sizes = sorted({max(1, round(multiple * setting.dimension / per_client)) for multiple in MULTIPLES})
@@ -116,18 +160,20 @@ def _ndes(k: int) -> FedNDES:
     return FedNDES(sketch=SRHT(k), second_size=k, decrement_tolerance=0.0)
 
 
-def _case(label: str, setting: Setting, scale: str, k: int, method: Algorithm, seeds: int, rounds: int = ROUNDS) -> Case:
-    return Case(label, setting, scale, k, [follow(setting, method, rounds, seed) for seed in range(seeds)])
+def _case(
+    label: str, setting: Setting, scale: str, k: int, method: Algorithm, seeds: int, rounds: int = ROUNDS
+) -> RoundsCase:
+    return RoundsCase(label, setting, scale, k, follow_seeds(setting, method, rounds, seeds))
 
 
-def far_starts(setting: Setting, seeds: int) -> list[tuple[float, Case]]:
+def far_starts(setting: Setting, seeds: int) -> list[tuple[float, RoundsCase]]:
     """(distance in units of |w*|, case) for FedNDES and, without its line search, FedNS."""
     k = max(1, round(SAFE_MULTIPLE * setting.dimension / setting.clients))
     found = []
     for away in FAR:
         for label, method in (("FedNDES", _ndes(k)), ("FedNS", FedNS(sketch=SRHT(k)))):
             paths = [follow(setting, method, ROUNDS, seed, _start(setting, away, seed)) for seed in range(seeds)]
-            found.append((away, Case(label, setting, "m k", k, paths)))
+            found.append((away, RoundsCase(label, setting, "m k", k, paths)))
     return found
 
 
@@ -137,7 +183,7 @@ def _start(setting: Setting, away: float, seed: int) -> FloatArray:
     return np.asarray(best + away * np.linalg.norm(best) * direction / np.linalg.norm(direction))
 
 
-def summarise(cases: list[Case], far: list[tuple[float, Case]]) -> dict[str, float]:
+def summarise(cases: list[RoundsCase], far: list[tuple[float, RoundsCase]]) -> dict[str, float]:
     """The numbers that decide."""
     sized = [case for case in cases if case.scale]
     enough = [case for case in sized if case.reached == 1.0 and _multiple(case) >= 0.9]
@@ -162,19 +208,122 @@ def summarise(cases: list[Case], far: list[tuple[float, Case]]) -> dict[str, flo
     return findings
 
 
-def _largest_bend(cases: list[Case], label: str) -> float:
+def _largest_bend(cases: list[RoundsCase], label: str) -> float:
     """Over the problems that an exact step does not solve at once: there, rounds say nothing of how they grow."""
     bends = [case.bend for case in cases if case.label == label and not case.setting.quadratic]
     return max(bends, default=float("nan"))
 
 
-def _multiple(case: Case) -> float:
+def _multiple(case: RoundsCase) -> float:
     return case.rows if case.scale == "m k" else case.rows / case.setting.clients
 
 
-def _from_where(cases: list[Case], good: Callable[[Case], bool]) -> float:
+def _from_where(cases: list[RoundsCase], good: Callable[[RoundsCase], bool]) -> float:
     """The fewest rows, in units of d_lambda, from which on every case is good; infinite where the largest is not."""
     ordered = sorted(cases, key=lambda case: case.rows)
     bad = [index for index, case in enumerate(ordered) if not good(case)]
     first = bad[-1] + 1 if bad else 0
     return ordered[first].rows if first < len(ordered) else float("inf")
+
+
+def tables(cases: Sequence[RoundsCase], far: Sequence[tuple[float, RoundsCase]]) -> list[Table]:
+    """A row for every method, and one for every start far away."""
+    return [
+        table_of("Theorem 2: mean rounds to |w - w*| <= δ", map(_rounds_row, cases)),
+        table_of("Theorem 2: starts far from the optimum", (_far_row(away, case) for away, case in far)),
+    ]
+
+
+def _rounds_row(case: RoundsCase) -> dict[str, str]:
+    rounds = {digits: case.rounds[digits - 2] for digits in SHOWN_DIGITS}
+    return {
+        "problem": case.setting.name,
+        "m": str(case.setting.clients),
+        "method": case.label,
+        "k": str(case.k) if case.k else "-",
+        "m k / d_λ": f"{case.rows:.2g}" if case.k else "-",
+        **{f"to 1e-{digits}": _rounds_text(value) for digits, value in rounds.items()},
+        "late / early": f"{case.bend:.2f}" if np.isfinite(rounds[SHOWN_DIGITS[-1]]) else "-",
+        "whole steps": f"{case.unit_steps:.0%}",
+    }
+
+
+def _far_row(away: float, case: RoundsCase) -> dict[str, str]:
+    return {
+        "start": f"{away:g} |w*| away",
+        "method": case.label,
+        "reached 1e-10": f"{case.reached:.0%}",
+        "rounds to 1e-2": _rounds_text(case.rounds[0]),
+        "rounds to 1e-10": _rounds_text(case.rounds[-1]),
+    }
+
+
+def _rounds_text(rounds: float) -> str:
+    return f"{rounds:.1f}" if math.isfinite(rounds) else "never"
+
+
+def charts(cases: Sequence[RoundsCase], far: Sequence[tuple[float, RoundsCase]]) -> list[Chart]:
+    """Rounds by accuracy for every setting, and by sketch size for all; and where the unit step is taken."""
+    by_setting = list(grouped(cases, lambda case: case.setting).values())
+    rounds = [_accuracy(number, own) for number, own in enumerate(by_setting, start=1)]
+    return [*rounds, _rows(by_setting), _steps(by_setting)]
+
+
+def _accuracy(number: int, cases: Sequence[RoundsCase]) -> Chart:
+    digits = [float(d) for d in range(2, 2 + len(cases[0].rounds))]
+    lines = [Line(case.label, {"digits": digits}, case.rounds.tolist()) for case in cases if np.isfinite(case.rounds).all()]
+    largest = max((case for case in cases if case.scale and case.reached == 1.0), key=lambda case: case.k, default=None)
+    if largest is not None:
+        # Both shapes go through the measured rounds to two and six digits, and part from there.
+        first, middle = largest.rounds[0], largest.rounds[4]
+        straight = [first + (middle - first) * (d - 2) / 4 for d in digits]
+        bent = [first + (middle - first) * math.log(d / 2) / math.log(3) for d in digits]
+        lines.append(Line("log 1/δ", {"digits": digits}, straight, dashed=True))
+        lines.append(Line("log log 1/δ", {"digits": digits}, bent, dashed=True))
+    return Chart(
+        f"theorem2_rounds_{number}",
+        f"Rounds to an accuracy: {cases[0].setting.label}",
+        "FedNDES with one sketch size; dashed lines start as the largest size does and go on like log 1/δ and log log 1/δ.",
+        {"digits": Scale("digits: δ = 10^-digits")},
+        Scale("rounds to |w - w*| <= δ"),
+        lines,
+    )
+
+
+def _positions(cases: Sequence[RoundsCase]) -> dict[str, list[float]]:
+    return {"rows": [case.rows for case in cases], "k": [case.rows / case.setting.clients for case in cases]}
+
+
+_SIZES = {"rows": Scale("m k / d_λ", logarithmic=True), "k": Scale("k / d_λ", logarithmic=True)}
+
+
+def _rows(by_setting: Sequence[Sequence[RoundsCase]]) -> Chart:
+    lines = []
+    for cases in by_setting:
+        own = [case for case in cases if case.scale and case.reached == 1.0]
+        if own:
+            spread = [[path.rounds_to(1e-10) for path in case.paths] for case in own]
+            lines.append(Line.over(own[0].setting.label, _positions(own), [float(case.rounds[-1]) for case in own], spread))
+    return Chart(
+        "theorem2_sizes",
+        "Rounds to 1e-10 by sketch size",
+        "FedNDES where every seed gets there within 80 rounds, with the spread over seeds.",
+        _SIZES,
+        Scale("rounds to |w - w*| <= 1e-10", logarithmic=True),
+        lines,
+    )
+
+
+def _steps(by_setting: Sequence[Sequence[RoundsCase]]) -> Chart:
+    lines = []
+    for cases in by_setting:
+        own = [case for case in cases if case.scale]
+        lines.append(Line(own[0].setting.label, _positions(own), [case.unit_steps for case in own]))
+    return Chart(
+        "theorem2_steps",
+        "Steps that the line search takes whole",
+        "The share of rounds of FedNDES, over all seeds, in which the unit step decreases the loss enough.",
+        _SIZES,
+        Scale("share of unit steps"),
+        lines,
+    )

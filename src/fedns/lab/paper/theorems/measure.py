@@ -11,7 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedns.core.algorithm import Algorithm
 from fedns.core.history import Observer, Record
-from fedns.lab.paper.theorems.settings import ROUNDING, FloatArray, Setting
+from fedns.core.types import FloatArray
+from fedns.lab.paper.theorems.settings import ROUNDING, Setting
 from fedns.simulation.simulator import simulate
 
 
@@ -45,7 +46,7 @@ class Path:
         return float(t - 1 + (before - np.log(distance)) / (before - after))
 
 
-class Watcher(Observer):
+class StepsObserver(Observer):
     """Keeps the coefficients and the step length of every round."""
 
     def __init__(self) -> None:
@@ -59,7 +60,7 @@ class Watcher(Observer):
 
 def follow(setting: Setting, algorithm: Algorithm, rounds: int, seed: int, start: FloatArray | None = None) -> Path:
     """Run a method and keep how far from the optimum it was after every round."""
-    watcher = Watcher()
+    watcher = StepsObserver()
     # Rounds are of a few milliseconds: a second thread would wait for longer than it works.
     simulate(
         algorithm,
@@ -79,6 +80,7 @@ def follow(setting: Setting, algorithm: Algorithm, rounds: int, seed: int, start
 
 
 def follow_seeds(setting: Setting, algorithm: Algorithm, rounds: int, seeds: int) -> list[Path]:
+    """A run for every seed."""
     return [follow(setting, algorithm, rounds, seed) for seed in range(seeds)]
 
 
@@ -107,4 +109,5 @@ def fit_power(x: Sequence[float] | FloatArray, y: Sequence[float] | FloatArray) 
 
 
 def geometric_mean(values: Sequence[float] | FloatArray) -> float:
+    """The exponential of the mean logarithm."""
     return float(np.exp(np.log(np.asarray(values)).mean()))

@@ -7,9 +7,9 @@ from functools import cached_property
 
 import numpy as np
 import scipy.sparse
-from numpy.typing import NDArray
 
 from fedns.core.shards import Shards
+from fedns.core.types import FloatArray
 from fedns.lab.data.catalogue import archives
 from fedns.lab.data.datasets import load
 from fedns.lab.data.partition import split
@@ -22,7 +22,6 @@ from fedns.models.reference import Optimum, pooled_optimum
 from fedns.numerics.rng import generator
 from fedns.sketches.srht import next_power_of_two
 
-FloatArray = NDArray[np.float64]
 ROUNDING = 1e-12  # of the first distance: nearer to the optimum than that, factors measure rounding
 RIDGE_STRENGTH = 1e-2
 _LARGEST_THIRD_DERIVATIVE = 1 / (6 * np.sqrt(3))  # of log(1 + exp(-z))
@@ -37,6 +36,10 @@ class Setting:
     shards: Shards
     optimum: Optimum
     largest_row: float  # the norm of the longest row
+
+    @property
+    def label(self) -> str:
+        return f"{self.name}, m = {self.clients}"
 
     @property
     def clients(self) -> int:

@@ -8,7 +8,7 @@ from statistics import fmean, median
 
 from fedns.core.numbers import DASH, bytes_text, gap_text, rounds_text
 from fedns.core.termination import Ending
-from fedns.lab.comparison.results import Run, read_runs
+from fedns.lab.comparison.results import TrialRun, read_runs
 from fedns.lab.comparison.sweep import Sweep, clients_of, is_finished
 from fedns.reports.grouping import grouped
 from fedns.runs.compare import Compare
@@ -18,12 +18,12 @@ FLOOR = 1e-14  # differences of objectives below are rounding errors
 
 
 @dataclass(frozen=True)
-class Measured:
+class MethodRuns:
     """Several trials of one method."""
 
     method: str
     clients: int
-    runs: Sequence[Run]
+    runs: Sequence[TrialRun]
 
     def rounds_to(self, gap: float) -> float | None:
         """The mean over trials, or None where not every trial got there."""
@@ -53,7 +53,7 @@ class Measured:
         return next((run.ending for run in self.runs if not run.converged), self.runs[0].ending)
 
     @staticmethod
-    def gaps(run: Run) -> list[float]:
+    def gaps(run: TrialRun) -> list[float]:
         return [max(FLOOR, record.suboptimality or 0.0) for record in run.records]
 
 
@@ -64,9 +64,9 @@ class CaseRuns:
     label: str
     spec: Compare
     clients: int
-    methods: dict[str, Measured]
+    methods: dict[str, MethodRuns]
 
-    def of(self, name: str) -> Measured | None:
+    def of(self, name: str) -> MethodRuns | None:
         """The method that was typed so, or else the first of that name."""
         if name in self.methods:
             return self.methods[name]
@@ -80,7 +80,7 @@ def read_cases(sweep: Sweep) -> list[CaseRuns]:
         if is_finished(case.spec):
             clients = clients_of(case.spec.folder)
             groups = grouped(read_runs(case.spec.folder), lambda run: run.method)
-            methods = {name: Measured(name, clients, runs) for name, runs in groups.items()}
+            methods = {name: MethodRuns(name, clients, runs) for name, runs in groups.items()}
             found.append(CaseRuns(case.label, case.spec, clients, methods))
     return found
 
@@ -91,13 +91,13 @@ def as_in_the_paper(cases: Sequence[CaseRuns]) -> list[CaseRuns]:
     return [case for case in cases if case.spec.scale != "none" or case.spec.dataset not in scaled]
 
 
-def rounds_or_more(found: Measured, gap: float) -> str:
+def rounds_or_more(found: MethodRuns, gap: float) -> str:
     """Rounds to a gap in words, with a lower bound where the run was over before."""
     rounds = found.rounds_to(gap)
     return f"> {found.last_round}" if rounds is None else rounds_text(rounds)
 
 
-def reached_text(found: Measured | None, gap: float, *, how_it_ended: bool = False) -> str:
+def reached_text(found: MethodRuns | None, gap: float, *, how_it_ended: bool = False) -> str:
     """Rounds and bytes to a gap, or the gap at the end with how it ended or after how many rounds."""
     if found is None:
         return DASH

@@ -5,7 +5,7 @@ import io
 from rich.console import Console
 
 from fedns.core.history import Record
-from fedns.lab.comparison.board import Board, LineBoard, LiveBoard, SayingDisplay, board_for
+from fedns.lab.comparison.display import Board, LineBoard, LiveBoard, SayingDisplay, board_for
 
 
 def console(terminal):
