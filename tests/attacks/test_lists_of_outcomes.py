@@ -10,7 +10,7 @@ from tests.attacks.study_site import ROWS, StudySite, binomial
 from fedns.core.messages.encoding import WIRE_PRECISIONS, Envelope, decode, encode
 from fedns.federation.protocol.packets import ASK
 from fedns.studies.design.site_table import HIDDEN
-from fedns.studies.handshake.tables import TableDescription, TableQuestion
+from fedns.studies.handshake.description import TableDescription, TableQuestion
 from fedns.studies.study import Study
 
 SENTENCE = r"^R2: a group of its rows is too small for sums over it, by outcome, level or study; its log has which$"

@@ -16,11 +16,10 @@ from fedns.studies.design.columns import Design
 from fedns.studies.design.rows import design_shards
 from fedns.studies.design.site_table import SiteTable
 from fedns.studies.fitting.estimate import method_text
-from fedns.studies.handshake.agreeing import first_agreement
 from fedns.studies.handshake.conflicts import conflicts
-from fedns.studies.handshake.description import describe
+from fedns.studies.handshake.description import describe, message_of
+from fedns.studies.handshake.handshake import first_agreement
 from fedns.studies.handshake.table_summary import summary_of
-from fedns.studies.handshake.tables import message_of
 from fedns.studies.handshake.terms import asks_more, learn
 from fedns.studies.study import Study
 from fedns.studies.tables.files.frames import Frame

@@ -12,11 +12,11 @@ from fedns.core.errors import ConfigError, MessageError
 from fedns.studies.checking import check_table
 from fedns.studies.design.site_table import HIDDEN, SiteTable, numeric_expressions
 from fedns.studies.fit import fit_study
-from fedns.studies.handshake.agreeing import first_agreement
 from fedns.studies.handshake.conflicts import StudyConflict, conflicts, remarks
-from fedns.studies.handshake.description import Description, describe
+from fedns.studies.handshake.description import Description, describe, json_bytes
+from fedns.studies.handshake.handshake import first_agreement
 from fedns.studies.handshake.spread import FACTORS
-from fedns.studies.handshake.table_summary import LONGEST_SCHEMA, json_bytes, read_json, summary_of
+from fedns.studies.handshake.table_summary import LONGEST_SCHEMA, read_json, summary_of
 from fedns.studies.study import Study
 from fedns.studies.tables.column_rule import ColumnRule
 from fedns.studies.tables.files.frames import read_frame

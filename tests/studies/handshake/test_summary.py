@@ -16,8 +16,8 @@ from fedns.core.errors import MessageError
 from fedns.studies.design.agreement import Agreement
 from fedns.studies.design.site_table import HIDDEN, SiteTable
 from fedns.studies.handshake.conflicts import conflicts, remarks
-from fedns.studies.handshake.description import Description, describe
-from fedns.studies.handshake.table_summary import json_bytes, read_json, summary_of
+from fedns.studies.handshake.description import Description, describe, json_bytes
+from fedns.studies.handshake.table_summary import read_json, summary_of
 from fedns.studies.study import Study
 from fedns.studies.tables.files.frames import read_frame
 

@@ -6,7 +6,7 @@ import pytest
 
 from fedns.core.errors import ConfigError
 from fedns.studies.tables.formula import Factor, parse_formula, quoted, term_text
-from fedns.studies.tables.transforms.functions import Log
+from fedns.studies.tables.transforms import TRANSFORMS
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def test_functions():
     assert [term_text(term) for term in found.terms] == [
         "C(sex)", "bs(chol, df=4)", "poly(age, 2)", "log(t)", "bs(x, knots=[1, 3], degree=2)",
     ]  # fmt: skip
-    assert found.offset == Factor("n", Log()) and found.columns == ("sex", "chol", "age", "t", "x", "n")
+    assert found.offset == Factor("n", TRANSFORMS["log"]()) and found.columns == ("sex", "chol", "age", "t", "x", "n")
 
 
 def test_names_that_are_no_words():

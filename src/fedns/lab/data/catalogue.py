@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from fedns.core.errors import DataError
 from fedns.lab.data import synthetic
 from fedns.lab.data.collection.cache import cached_archives, is_cached
+from fedns.studies.tables.files.file_rows import FileRows
 from fedns.studies.tables.files.npz import peek_member, peek_shape
-from fedns.studies.tables.files.table import Table
 from fedns.studies.tables.labels import Task, infer_task
 
 FOLDER_VARIABLE = "FEDNS_DATA"
@@ -68,13 +68,13 @@ RULES = {
 BUILT_IN_SHAPES = {"breast_cancer": (569, 30), "digits": (1797, 64), "diabetes": (442, 10)}
 
 
-def read_built_in(name: str) -> Table:
+def read_built_in(name: str) -> FileRows:
     """One of scikit-learn's own data sets, which need no download."""
     import sklearn.datasets
 
     bunch = getattr(sklearn.datasets, f"load_{name}")()
     columns = tuple(str(column) for column in bunch.feature_names)
-    return Table(bunch.data, np.asarray(bunch.target), columns, source=f"scikit-learn {name}")
+    return FileRows(bunch.data, np.asarray(bunch.target), columns, source=f"scikit-learn {name}")
 
 
 def archives() -> dict[str, Path]:

@@ -12,9 +12,9 @@ from fedns.lab.data import synthetic
 from fedns.lab.data.catalogue import BUILT_IN_SHAPES, FOLDER_VARIABLE, RULES, Rule, archives, read_built_in
 from fedns.lab.data.collection import fetch
 from fedns.lab.data.collection.cache import is_cached, verify
-from fedns.studies.tables.dataset import DTYPES, Dataset, check_dtype, read_path
+from fedns.studies.tables.dataset import DTYPES, Dataset, check_dtype
 from fedns.studies.tables.files import sources
-from fedns.studies.tables.files.table import Table
+from fedns.studies.tables.files.file_rows import FileRows
 from fedns.studies.tables.labels import Task
 
 
@@ -64,11 +64,11 @@ def _load_synthetic(name: str, dtype: str) -> Dataset:
 
 def _read(
     name: str | Path, target: str | None, group: str | None, weight: str | None, folder: Path | None
-) -> tuple[Table, Rule]:
+) -> tuple[FileRows, Rule]:
     """The table behind a name or a path, and the rule of that name."""
     text = str(name)
     if isinstance(name, Path) or _looks_like_path(text):
-        return read_path(Path(name), target, group, weight, folder), Rule()
+        return sources.read(Path(name), target=target, group=group, weight=weight, folder=folder), Rule()
     rule = RULES.get(text, Rule()) if target is None else Rule()  # a rule is about the usual target
     if text in BUILT_IN_SHAPES:
         _refuse_settings(target=target, group=group, weight=weight)
@@ -77,9 +77,9 @@ def _read(
     if text in found:
         if is_cached(found[text]):
             verify(found[text])
-        return read_path(found[text], target, group, weight, folder), rule
+        return sources.read(found[text], target=target, group=group, weight=weight, folder=folder), rule
     if Path(text).is_file():  # a LIBSVM file without a suffix
-        return read_path(Path(text), target, group, weight, folder), Rule()
+        return sources.read(Path(text), target=target, group=group, weight=weight, folder=folder), Rule()
     raise DataError(_unknown(text, [*BUILT_IN_SHAPES, *found]))
 
 

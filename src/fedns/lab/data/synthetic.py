@@ -17,7 +17,7 @@ from numpy.typing import DTypeLike, NDArray
 from fedns.core.checked import Checked, Count, CountOrZero, NotNegative, parsed
 from fedns.core.errors import ConfigError, DataError
 from fedns.numerics.rng import generator
-from fedns.studies.tables.files.table import Table
+from fedns.studies.tables.files.file_rows import FileRows
 
 PREFIX = "synthetic:"
 CHUNK_ROWS = 65536  # part of what a seed means: changing it changes the data
@@ -82,7 +82,7 @@ def parse(name: str) -> SyntheticSpec:
     return spec
 
 
-def generate(spec: SyntheticSpec, dtype: DTypeLike = np.float64) -> Table:
+def generate(spec: SyntheticSpec, dtype: DTypeLike = np.float64) -> FileRows:
     """Draw the rows chunk by chunk, each from a generator of its own; beside the result, one chunk is held."""
     model = _draw_model(spec)
     features = np.empty((spec.rows, spec.columns), dtype=dtype)
@@ -97,7 +97,7 @@ def generate(spec: SyntheticSpec, dtype: DTypeLike = np.float64) -> Table:
         margins = np.einsum("ij,ij->i", rows, model.coefficients[owned])
         features[start:stop] = rows if model.rotation is None else rows @ model.rotation.T
         targets[start:stop] = _targets(spec, margins, generator(spec.seed, "synthetic noise", client=chunk))
-    return Table(features, targets, groups=site, source=f"synthetic, made by fedns ({spec.description})")
+    return FileRows(features, targets, groups=site, source=f"synthetic, made by fedns ({spec.description})")
 
 
 def _draw_model(spec: SyntheticSpec) -> _Model:

@@ -1,19 +1,58 @@
-"""What a site says of its table in the handshake. Counts below its owner's limit are hidden, and so are their names."""
+"""The first exchange of the handshake, the site's half. Counts below its owner's limit are hidden, and their names."""
 
 from __future__ import annotations
 
 import difflib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedns.core.types import FloatArray
+from fedns.core.clients import Clients, on_client
+from fedns.core.errors import MessageError
+from fedns.core.messages import Message, Payload, as_batch, wire
+from fedns.core.types import FloatArray, IntArray
 from fedns.studies.design.site_table import HIDDEN, SiteTable, numeric_expressions
+from fedns.studies.handshake.table_shards import letters_of, tables_of, text_of
 from fedns.studies.tables.files.frames import Column
 from fedns.studies.tables.recognition import are_counts, looks_like, sentinel_in
+
+
+class TableQuestion(Message):
+    """The server asks what a table looks like to this study."""
+
+    study: Payload = wire("letters", dtype="uint8")  # its digest
+
+
+class TableDescription(Message):
+    """Kinds, units and names of levels as JSON; numbers of rows; means and standard deviations."""
+
+    schema: Payload = wire("letters", dtype="uint8", ragged=True, discloses="schema")
+    counts: Payload = wire("counts", dtype="int64", ragged=True, discloses="count")
+    moments: Payload = wire("expressions", "moments", dtype="float64", discloses="moments")
+
+
+@on_client(TableQuestion, TableDescription)
+def describe_table(problem: Any, clients: Clients, request: TableQuestion) -> TableDescription:
+    """Describe the tables of these clients."""
+    problem.before_rows_are_read()
+    tables = tables_of(clients).values()
+    if any(text_of(request.study) != table.study.digest for table in tables):
+        raise MessageError("the question is about another study than the one that was opened")
+    return as_batch([message_of(table) for table in tables])
+
+
+def message_of(table: SiteTable) -> TableDescription:
+    """The description of one table as it travels."""
+    told = describe(table)
+    return TableDescription(schema=json_bytes(told.schema), counts=told.counts, moments=told.moments)
+
+
+def json_bytes(schema: Mapping[str, Any]) -> Any:
+    """Plain values as JSON that a message can carry."""
+    return letters_of(json.dumps(schema, ensure_ascii=False, separators=(",", ":")))
 
 
 @dataclass(frozen=True)
@@ -21,7 +60,7 @@ class Description:
     """A site's table, in numbers and plain values."""
 
     schema: Mapping[str, Any]  # kinds, units, names of levels, what columns look like
-    counts: NDArray[np.int64]
+    counts: IntArray
     moments: FloatArray  # (expressions, 3): values, their mean and their standard deviation
 
 

@@ -1,25 +1,26 @@
-"""A site's table as the server knows it. A description is checked, since it comes from somebody else."""
+"""The first exchange of the handshake, the server's half: a description is checked, since it comes from somebody else."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedns.core.cohort import Cohort
 from fedns.core.errors import MessageError
 from fedns.studies.design.site_table import HIDDEN, numeric_expressions
-from fedns.studies.handshake.description import Description
+from fedns.studies.handshake.description import Description, TableQuestion, describe_table
+from fedns.studies.handshake.table_shards import each_reply, letters_of
 from fedns.studies.study import Study
 from fedns.studies.tables.formula import Factor
 from fedns.studies.tables.recognition import SENTENCES
 
 LONGEST_SCHEMA = 2**20  # bytes
 _LONGEST_TEXT, _MOST_TEXTS = 200, 1000
-Bytes = NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
@@ -66,12 +67,7 @@ class TableSummary:
     moments: Mapping[Factor, Moments] = field(default_factory=dict)
 
 
-def json_bytes(schema: Mapping[str, Any]) -> Bytes:
-    """Plain values as JSON that a message can carry."""
-    return np.frombuffer(json.dumps(schema, ensure_ascii=False, separators=(",", ":")).encode(), dtype=np.uint8)
-
-
-def read_json(letters: Bytes) -> Any:
+def read_json(letters: NDArray[np.uint8]) -> Any:
     """The plain values of a message; a MessageError where it is too long or no JSON."""
     if letters.size > LONGEST_SCHEMA:
         raise MessageError(f"a description of {letters.size} bytes is too long: at most {LONGEST_SCHEMA} are read")
@@ -79,6 +75,13 @@ def read_json(letters: Bytes) -> Any:
         return json.loads(letters.tobytes())
     except (ValueError, RecursionError):
         raise MessageError("a description is not JSON") from None
+
+
+def ask_descriptions(study: Study, cohort: Cohort, sites: Sequence[str]) -> tuple[TableSummary, ...]:
+    """Ask every site for its table, and check what it says."""
+    replies = each_reply(cohort.ask(describe_table, TableQuestion(study=letters_of(study.digest))))
+    described = [Description(read_json(told.schema), told.counts, told.moments) for told in replies]
+    return tuple(summary_of(study, site, told) for site, told in zip(sites, described, strict=True))
 
 
 def summary_of(study: Study, site: str, description: Description) -> TableSummary:

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import chdtrc, fdtrc, ndtr, ndtri, stdtr, stdtrit
 
-FloatArray = NDArray[np.float64]
+from fedns.core.types import FloatArray
 
 
 @dataclass(frozen=True)

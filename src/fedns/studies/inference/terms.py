@@ -8,14 +8,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedns.core.errors import ConfigError
+from fedns.core.types import FloatArray
 from fedns.studies.inference.distributions import chi2_sf, f_sf
 from fedns.studies.inference.estimates import ROUNDING, Inference
 from fedns.studies.tables.formula import INTERCEPT
-
-FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

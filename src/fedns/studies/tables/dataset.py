@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,15 +12,14 @@ from numpy.typing import NDArray
 
 from fedns.core.errors import DataError
 from fedns.numerics.streaming import file_of
-from fedns.studies.tables.files import sources, unpacked
-from fedns.studies.tables.files.table import Table
+from fedns.studies.tables.files.file_rows import FileRows
 from fedns.studies.tables.labels import Task, encode_targets
 
 DTYPES = {"float64": np.float64, "float32": np.float32}
 
 
 @dataclass(frozen=True, eq=False)
-class Dataset(Table):
+class Dataset(FileRows):
     """Rows and targets, not yet given to clients; iterates as `features, targets`.
 
     - features: (rows, columns), an array or a scipy.sparse matrix.
@@ -57,7 +55,7 @@ class Dataset(Table):
     @classmethod
     def of(
         cls,
-        table: Table,
+        table: FileRows,
         name: str,
         *,
         positive: float | str | None = None,
@@ -71,20 +69,6 @@ class Dataset(Table):
         described = f"{rows} rows, {columns} columns, {decided}{f'; {note}' if note else ''}"
         ready = replace(table, features=_cast(table.features, dtype), targets=encoded)
         return cls(**vars(ready), name=name, task=decided, description=described)
-
-
-def read_path(
-    path: Path, target: str | None = None, group: str | None = None, weight: str | None = None, folder: Path | None = None
-) -> Table:
-    """Read a file whatever its format and size, or a folder that an .npz was unpacked into.
-
-    folder: where a file that is larger than memory is taken apart; the cache unless given.
-    """
-    if path.is_dir():
-        return unpacked.read_folder(path, target, group, weight)
-    if unpacked.too_large(path):
-        return unpacked.read_large(path, target, group, weight, folder)
-    return sources.read(path, target=target, group=group, weight=weight)
 
 
 def check_dtype(dtype: str) -> None:

@@ -7,6 +7,7 @@ import pytest
 import scipy.sparse
 
 from fedns.core.errors import DataError
+from fedns.studies.tables.files.frames import read_frame
 from fedns.studies.tables.files.npz import peek_member, peek_shape
 from fedns.studies.tables.files.sources import read
 
@@ -114,8 +115,10 @@ def test_damaged_archives(save, tmp_path):
 def test_files_that_cannot_be_read(tmp_path):
     with pytest.raises(DataError, match=r"nowhere.csv does not exist: check the path"):
         read(tmp_path / "nowhere.csv")
-    with pytest.raises(DataError, match="is a folder: name a file in it"):
+    with pytest.raises(DataError, match=r"is a folder without X.npy: name a file, or a folder"):
         read(tmp_path)
+    with pytest.raises(DataError, match="is a folder: name a file in it"):
+        read_frame(tmp_path)
     for name in ("empty.npz", "empty.csv", "empty.parquet", "empty.svm"):
         (tmp_path / name).touch()
         with pytest.raises(DataError, match=f"{name} is empty"):

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedns.studies.tables.files.libsvm import Chunk, parse_chunks, refuse_empty
+from fedns.studies.tables.files.npz import write_npy
 from fedns.studies.tables.files.opening import open_bytes
 
 CHUNK_BYTES = 1 << 20  # of text; the parser needs some 30 times this
@@ -122,10 +123,7 @@ def _write_member(
 ) -> None:
     # A ZipInfo without a date: the same text gives the same archive, bit by bit.
     with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
-        header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
-        np.lib.format.write_array_header_1_0(member, header)
-        for block in blocks:
-            member.write(block.astype(dtype, copy=False).tobytes())
+        write_npy(member, shape, dtype, blocks)
 
 
 def _pointers(spool: _Spool) -> Iterator[NDArray[np.int64]]:

@@ -13,10 +13,12 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from fedns.core.errors import DataError
+from fedns.studies.tables.files.file_rows import FileRows
 from fedns.studies.tables.files.opening import open_bytes
-from fedns.studies.tables.files.table import Table
 
 CHUNK_BYTES = 4 << 20  # the parser needs some 30 times this; larger chunks are not faster
+# The last ones are how the LIBSVM site names its test, training, validation and scaled files (a9a.t, ijcnn1.tr).
+LIBSVM_SUFFIXES = frozenset({"", ".libsvm", ".svm", ".svmlight", ".txt", ".t", ".tr", ".val", ".scale", ".binary"})
 _LARGEST_INDEX = 2**31 - 1  # kernels hold column indices in 32 bits
 _COMMENT = re.compile(rb"#[^\n]*")
 _FOREIGN = re.compile(rb"_|qid")  # 1_000 for a number, and the queries of rankings
@@ -29,7 +31,7 @@ class Chunk(NamedTuple):
     values: NDArray[np.float64]  # (nonzeros,)
 
 
-def read_libsvm(path: Path, chunk_bytes: int = CHUNK_BYTES) -> Table:
+def read_libsvm(path: Path, chunk_bytes: int = CHUNK_BYTES) -> FileRows:
     """The rows as float64 CSR, as wide as the largest index."""
     with open_bytes(path) as stream:
         chunks = [chunk for chunk in parse_chunks(stream, path.name, chunk_bytes) if chunk.labels.size]
@@ -37,7 +39,7 @@ def read_libsvm(path: Path, chunk_bytes: int = CHUNK_BYTES) -> Table:
     labels, counts, indices, values = (np.concatenate(pieces) for pieces in zip(*chunks, strict=True))
     indptr = np.concatenate([[0], np.cumsum(counts)])
     shape = (labels.size, int(indices.max()) + 1)
-    return Table(scipy.sparse.csr_matrix((values, indices, indptr), shape=shape), labels, source=path.name)
+    return FileRows(scipy.sparse.csr_matrix((values, indices, indptr), shape=shape), labels, source=path.name)
 
 
 def refuse_empty(name: str, rows: int, nonzeros: int) -> None:

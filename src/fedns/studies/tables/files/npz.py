@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
 from fedns.core.errors import DataError
-from fedns.studies.tables.files.table import Table
+from fedns.studies.tables.files.file_rows import FileRows
 
 GROUP_MEMBERS = ("site", "client")  # what a natural site is called, unless the caller names another member
 _SPARSE_MEMBERS = ("indptr", "indices", "data", "shape")
 
 
-def read_npz(path: Path, target: str | None = None, group: str | None = None, weight: str | None = None) -> Table:
+def read_npz(path: Path, target: str | None = None, group: str | None = None, weight: str | None = None) -> FileRows:
     """One archive; `target`, `group` and `weight` name members other than `y` and `site` or `client`."""
     with _members(path) as members:
         return table_of(members, path.name, target, group, weight)
@@ -32,14 +32,14 @@ def table_of(
     target: str | None = None,
     group: str | None = None,
     weight: str | None = None,
-) -> Table:
+) -> FileRows:
     """The members of an archive of this name as a table."""
     features = _features(members, name)
     rows = features.shape[0]
     group = group or next((member for member in GROUP_MEMBERS if member in members), None)
     groups = _labels(members, group, rows, name) if group is not None else None
     weights = _labels(members, weight, rows, name).astype(np.float64) if weight is not None else None
-    return Table(
+    return FileRows(
         features,
         _labels(members, target or "y", rows, name),
         tuple(str(column) for column in members["columns"]) if "columns" in members else None,
@@ -68,6 +68,14 @@ def peek_member(path: Path, name: str) -> NDArray[Any] | None:
     """One member of an archive without reading the others."""
     with _members(path) as members:
         return members.get(name)
+
+
+def write_npy(stream: IO[bytes], shape: tuple[int, ...], dtype: np.dtype[Any], blocks: Iterable[NDArray[Any]]) -> None:
+    """An array as numpy saves it, block by block."""
+    header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(stream, header)
+    for block in blocks:
+        stream.write(block.astype(dtype, copy=False).tobytes())
 
 
 @contextmanager

@@ -5,23 +5,37 @@ from __future__ import annotations
 from pathlib import Path
 
 from fedns.core.errors import DataError
+from fedns.studies.tables.files.file_rows import FileRows
 from fedns.studies.tables.files.frames import SUFFIXES
-from fedns.studies.tables.files.libsvm import read_libsvm
+from fedns.studies.tables.files.libsvm import LIBSVM_SUFFIXES, read_libsvm
 from fedns.studies.tables.files.npz import read_npz
 from fedns.studies.tables.files.opening import COMPRESSED, check_file, format_suffix
-from fedns.studies.tables.files.table import Table
 from fedns.studies.tables.files.tabular import read_table
+from fedns.studies.tables.files.unpacked import read_folder, read_large, too_large
 
-# The last ones are how the LIBSVM site names its test, training, validation and scaled files (a9a.t, ijcnn1.tr).
-LIBSVM_SUFFIXES = frozenset({"", ".libsvm", ".svm", ".svmlight", ".txt", ".t", ".tr", ".val", ".scale", ".binary"})
 BINARY_SUFFIXES = frozenset({".npz", ".parquet", ".arrow", ".feather"})
 KNOWN_SUFFIXES = LIBSVM_SUFFIXES - {""} | SUFFIXES | {".npz"} | COMPRESSED
 
 
-def read(path: str | Path, *, target: str | None = None, group: str | None = None, weight: str | None = None) -> Table:
-    """Read a file by its suffix; `target`, `group` and `weight` name columns, or members of an archive."""
+def read(
+    path: str | Path,
+    *,
+    target: str | None = None,
+    group: str | None = None,
+    weight: str | None = None,
+    folder: Path | None = None,
+) -> FileRows:
+    """Read a file by its suffix, whatever its size, or a folder that an .npz was unpacked into.
+
+    target, group, weight: names of columns, or of members of an archive.
+    folder: where a file that is larger than memory is taken apart; the cache unless given.
+    """
     path = Path(path)
+    if path.is_dir():
+        return read_folder(path, target, group, weight)
     check_file(path)
+    if too_large(path):
+        return read_large(path, target, group, weight, folder)
     suffix = format_suffix(path)
     if suffix in LIBSVM_SUFFIXES:
         _refuse_names(path, target=target, group=group, weight=weight)

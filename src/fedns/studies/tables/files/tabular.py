@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedns.core.errors import DataError
+from fedns.studies.tables.files.file_rows import FileRows
 from fedns.studies.tables.files.frames import NUMBER, UNNAMED, Column, Frame, read_frame
-from fedns.studies.tables.files.table import Table
 
 TARGET_NAMES = ("y", "label", "target")
 _INTEGER = re.compile(r"-?[1-9][0-9]{0,17}|0")  # 007 stays text, as it may differ from 7
@@ -28,14 +28,14 @@ class Roles:
     features: tuple[str, ...]
 
 
-def read_table(path: Path, target: str | None = None, group: str | None = None, weight: str | None = None) -> Table:
+def read_table(path: Path, target: str | None = None, group: str | None = None, weight: str | None = None) -> FileRows:
     """A file with named columns, as a study reads it."""
     frame = read_frame(path)
     roles = assign_roles(list(frame.columns), frame.source, target, group, weight)
     features = np.column_stack([_numbers(frame, name) for name in roles.features])
     groups = None if roles.group is None else _group_labels(frame, roles.group)
     weights = None if roles.weight is None else _numbers(frame, roles.weight)
-    return Table(features, _targets(frame, roles.target), roles.features, groups, None, weights, frame.source)
+    return FileRows(features, _targets(frame, roles.target), roles.features, groups, None, weights, frame.source)
 
 
 def assign_roles(header: Sequence[str], file_name: str, target: str | None, group: str | None, weight: str | None) -> Roles:

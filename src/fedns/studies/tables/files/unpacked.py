@@ -20,10 +20,10 @@ from fedns.numerics import memory
 from fedns.numerics.rows import NARROW_TYPES
 from fedns.studies.tables.files.cache import CACHE_VARIABLE, cache_folder, storing
 from fedns.studies.tables.files.compact import compact
-from fedns.studies.tables.files.npz import peek_shape, table_of
+from fedns.studies.tables.files.file_rows import FileRows
+from fedns.studies.tables.files.libsvm import LIBSVM_SUFFIXES
+from fedns.studies.tables.files.npz import peek_shape, table_of, write_npy
 from fedns.studies.tables.files.opening import format_suffix
-from fedns.studies.tables.files.sources import LIBSVM_SUFFIXES
-from fedns.studies.tables.files.table import Table
 from fedns.studies.tables.files.tabular import Roles, assign_roles
 
 _ROWS_AT_ONCE = 1 << 14
@@ -44,7 +44,9 @@ def too_large(path: Path) -> bool:
     return suffix in LIBSVM_SUFFIXES and path.stat().st_size > memory.room()
 
 
-def read_large(path: Path, target: str | None, group: str | None, weight: str | None, folder: Path | None = None) -> Table:
+def read_large(
+    path: Path, target: str | None, group: str | None, weight: str | None, folder: Path | None = None
+) -> FileRows:
     """The table with its rows mapped; taken apart in `folder`, or in the cache, unless it was before."""
     room = folder or cache_folder()
     if room is None:
@@ -60,7 +62,7 @@ def read_large(path: Path, target: str | None, group: str | None, weight: str | 
     return read_folder(place, target, group, weight)
 
 
-def read_folder(place: Path, target: str | None = None, group: str | None = None, weight: str | None = None) -> Table:
+def read_folder(place: Path, target: str | None = None, group: str | None = None, weight: str | None = None) -> FileRows:
     """An archive that was taken apart: X.npy and y.npy, or whatever else its members are."""
     if not any((place / f"{name}.npy").is_file() for name in ("X", "data")):
         raise DataError(f"{place} is a folder without X.npy: name a file, or a folder that an .npz was unpacked into")
@@ -102,16 +104,9 @@ def _extract(archive: Path, place: Path) -> None:
     indices = place / "indices.npy"
     if indices.is_file() and (small := np.load(indices, mmap_mode="r")).dtype != np.int32:
         wide = place / "wide.npy"
-        _write(wide, small.shape, np.dtype(np.int32), np.array_split(small, -(-small.size // (1 << 20)) or 1))
+        with wide.open("wb") as stream:
+            write_npy(stream, small.shape, np.dtype(np.int32), np.array_split(small, -(-small.size // (1 << 20)) or 1))
         wide.replace(indices)
-
-
-def _write(file: Path, shape: tuple[int, ...], kind: np.dtype[Any], blocks: Any) -> None:
-    with file.open("wb") as stream:
-        header = {"descr": np.lib.format.dtype_to_descr(kind), "fortran_order": False, "shape": shape}
-        np.lib.format.write_array_header_1_0(stream, header)
-        for block in blocks:
-            np.ascontiguousarray(block, dtype=kind).tofile(stream)
 
 
 def _convert(path: Path, place: Path, target: str | None, group: str | None, weight: str | None) -> None:
@@ -123,7 +118,8 @@ def _convert(path: Path, place: Path, target: str | None, group: str | None, wei
         with np.errstate(invalid="ignore", over="ignore"):
             kinds = [kind for kind in kinds if np.array_equal(block.astype(kind), block, equal_nan=True)]
     shape = file.metadata.num_rows, len(roles.features)
-    _write(place / "X.npy", shape, kinds[0], _blocks(file, roles, path.name))
+    with (place / "X.npy").open("wb") as stream:
+        write_npy(stream, shape, kinds[0], _blocks(file, roles, path.name))
     named = {"y": roles.target, "site": roles.group, "weight": roles.weight}
     for name, column in named.items():
         if column is not None:

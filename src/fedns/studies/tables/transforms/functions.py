@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import ClassVar
 
 import numpy as np
@@ -28,48 +29,16 @@ class Category(Transform):
     makes_levels: ClassVar[bool] = True
 
 
-class Log(Transform):
-    name: ClassVar[str] = "log"
-    defined: ClassVar[str] = "above 0"
-
-    def of(self, values: FloatArray) -> FloatArray:
-        return np.log(values)
+def _function(name: str, of: Callable[[FloatArray], FloatArray], defined: str = "") -> type[Transform]:
+    """A function of single values, written like this in formulas; defined: for which values, in words."""
+    return type(name, (Transform,), {"name": name, "of": staticmethod(of), "defined": defined})
 
 
-class Log2(Transform):
-    name: ClassVar[str] = "log2"
-    defined: ClassVar[str] = "above 0"
-
-    def of(self, values: FloatArray) -> FloatArray:
-        return np.log2(values)
-
-
-class Log10(Transform):
-    name: ClassVar[str] = "log10"
-    defined: ClassVar[str] = "above 0"
-
-    def of(self, values: FloatArray) -> FloatArray:
-        return np.log10(values)
-
-
-class Log1p(Transform):
-    name: ClassVar[str] = "log1p"
-    defined: ClassVar[str] = "above -1"
-
-    def of(self, values: FloatArray) -> FloatArray:
-        return np.log1p(values)
-
-
-class SquareRoot(Transform):
-    name: ClassVar[str] = "sqrt"
-    defined: ClassVar[str] = "at least 0"
-
-    def of(self, values: FloatArray) -> FloatArray:
-        return np.sqrt(values)
-
-
-class Square(Transform):
-    name: ClassVar[str] = "square"
-
-    def of(self, values: FloatArray) -> FloatArray:
-        return np.square(values)
+FUNCTIONS = (
+    _function("log", np.log, "above 0"),
+    _function("log2", np.log2, "above 0"),
+    _function("log10", np.log10, "above 0"),
+    _function("log1p", np.log1p, "above -1"),
+    _function("sqrt", np.sqrt, "at least 0"),
+    _function("square", np.square),
+)

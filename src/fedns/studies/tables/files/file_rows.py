@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
+class FileRows:
     """Rows as they stand in a file, before labels are mapped and values cast."""
 
     features: Any  # (rows, columns), ndarray or scipy csr_matrix, the dtype of the file
