@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import fedns
-from fedns.core.run import Evaluation
+from fedns.core.problem import Evaluation
 from fedns.core.shards import Shards
 from fedns.federation.coordinator.cohort import NetworkedCohort
 from fedns.federation.coordinator.link import Link

@@ -12,7 +12,7 @@ from tests.federation.in_process import OPEN_HANDED, Federation, one_client, run
 import fedns
 from fedns.core.cohort import Session
 from fedns.core.errors import ConfigError
-from fedns.core.run import refuse_too_large
+from fedns.core.refusals import refuse_too_large
 from fedns.core.shards import Shards
 from fedns.federation.protocol.packets import OPEN, REFUSAL, Packet
 from fedns.federation.site.serve import prepare

@@ -25,6 +25,7 @@ from fedns.core.messages import (
 from fedns.core.messages.encoding import Envelope, encode, total_bytes
 from fedns.core.messages.ledger import LedgerEntry, Meter
 from fedns.core.messages.reducers import Reducer, mean, mean_gram
+from fedns.core.problem import Objective
 from fedns.core.types import FloatArray
 from fedns.numerics.linalg import triangle_size
 from fedns.numerics.rng import generator
@@ -54,7 +55,7 @@ class Registration(Message):
 
 
 @on_client(Hello, Registration)
-def register(problem: Any, clients: Clients, request: Hello) -> Registration:
+def register(problem: Objective, clients: Clients, request: Hello) -> Registration:
     shards = clients.shards
     columns = np.full(shards.num_clients, shards.num_columns)
     return Registration(num_rows=shards.sizes, total_weight=shards.total_weights, num_columns=columns)
@@ -84,7 +85,7 @@ class Holder(Protocol):
 class Session:
     """What a cohort and the samples drawn from it share."""
 
-    problem: Any
+    problem: Any  # an Objective; whoever makes a session knows which class it is
     seed: int
     wire: str = "float64"
     meter: Meter = field(default_factory=Meter)
@@ -191,7 +192,7 @@ class Cohort(ABC):
         part.rows = self.rows[positions]
         return part
 
-    def with_problem(self, problem: Any, start: FloatArray | None = None) -> Self:
+    def with_problem(self, problem: Objective, start: FloatArray | None = None) -> Self:
         """The same clients under another objective, and where its run starts; what is sent goes on being counted."""
         other = copy.copy(self)
         other.session = replace(self.session, problem=problem, start=start)

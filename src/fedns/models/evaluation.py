@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from fedns.core.clients import Clients, on_client
 from fedns.core.cohort import Cohort
 from fedns.core.messages import Message, Payload, wire
-from fedns.core.run import Evaluation
+from fedns.core.problem import Evaluation
 from fedns.models.problem import Problem
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
 from fedns.core.clients import ClientMemory, Clients, Handler, Ids, messages_of
 from fedns.core.messages import Message, Ragged
 from fedns.core.messages.encoding import decode
+from fedns.core.problem import Objective
 from fedns.core.shards import Shards
 from fedns.numerics import parallel
 
@@ -33,7 +33,9 @@ class LocalClients:
         self._reply_bytes: dict[str, int] = {}  # the largest reply of one client seen so far, per handler
         self._ragged: set[str] = set()  # the handlers whose replies have rows, as many as a client has or wants
 
-    def answer(self, problem: Any, seed: int, handler: Handler, frame: bytes, ids: Ids) -> Iterator[tuple[Ids, Message]]:
+    def answer(
+        self, problem: Objective, seed: int, handler: Handler, frame: bytes, ids: Ids
+    ) -> Iterator[tuple[Ids, Message]]:
         """The replies of these clients to an encoded request, a chunk at a time."""
         request, envelope = decode(messages_of(handler)[0], frame)
         start = 0
@@ -49,7 +51,7 @@ class LocalClients:
             del batch
             start += chunk.size
 
-    def _most_at_once(self, handler: Handler, problem: Any) -> int:
+    def _most_at_once(self, handler: Handler, problem: Objective) -> int:
         if self._chunk_clients is not None:
             return self._chunk_clients
         known = self._reply_bytes.get(handler.__name__)

@@ -22,7 +22,7 @@ from fedns.core.cohort import Cohort, Session
 from fedns.core.errors import ConfigError, FednsError
 from fedns.core.messages import Message
 from fedns.core.messages.encoding import Envelope, encode
-from fedns.core.run import Evaluation
+from fedns.core.problem import Evaluation
 from fedns.core.shards import Shards
 from fedns.models.evaluation import EvaluationPoint, evaluate_locally
 from fedns.numerics import parallel

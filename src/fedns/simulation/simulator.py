@@ -17,7 +17,9 @@ from fedns.core.cohort import Cohort, Holder, Session
 from fedns.core.errors import ConfigError
 from fedns.core.history import History, Observer
 from fedns.core.messages import Message
-from fedns.core.run import Evaluation, Stop, refuse_too_large, run
+from fedns.core.problem import Evaluation
+from fedns.core.refusals import refuse_too_large
+from fedns.core.run import Stop, run
 from fedns.core.shards import Shards
 from fedns.models.problem import Problem
 from fedns.models.reference import Optimum, pooled_optimum

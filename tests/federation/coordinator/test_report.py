@@ -17,7 +17,7 @@ from fedns.core.cohort import Registration
 from fedns.core.errors import NonFiniteError
 from fedns.core.history import History, Record
 from fedns.core.messages.ledger import Meter
-from fedns.core.run import Evaluation
+from fedns.core.problem import Evaluation
 from fedns.core.termination import Ending
 from fedns.federation.coordinator import cohort as networked
 from fedns.federation.coordinator import link

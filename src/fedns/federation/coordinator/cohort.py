@@ -16,7 +16,7 @@ from fedns.core.cohort import Cohort, Registration
 from fedns.core.errors import NonFiniteError
 from fedns.core.messages import Message, as_batch, nothing_changed
 from fedns.core.messages.ledger import Meter
-from fedns.core.run import Evaluation
+from fedns.core.problem import Evaluation
 from fedns.federation.coordinator.influence import Evidence, SiteInfluence
 from fedns.federation.coordinator.link import PAUSE_SECONDS, Link
 from fedns.federation.coordinator.replies import combined

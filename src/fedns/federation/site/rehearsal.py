@@ -16,7 +16,8 @@ from fedns.core.clients import ClientMemory, Clients, Handler, Ids, messages_of
 from fedns.core.cohort import Cohort, Session
 from fedns.core.messages import Message
 from fedns.core.messages.encoding import decode
-from fedns.core.run import Stop, refuse_too_large, run
+from fedns.core.refusals import refuse_too_large
+from fedns.core.run import Stop, run
 from fedns.core.shards import Shards
 from fedns.federation.site.guard import Guard
 from fedns.federation.site.permissions import Refusal

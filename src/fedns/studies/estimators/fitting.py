@@ -15,7 +15,8 @@ from fedns.core.cohort import Cohort, Session
 from fedns.core.errors import DataError
 from fedns.core.history import History
 from fedns.core.messages.ledger import Meter
-from fedns.core.run import Evaluation, run
+from fedns.core.problem import Evaluation
+from fedns.core.run import run
 from fedns.core.shards import Shards
 from fedns.core.termination import Ending, Verdict
 from fedns.models.family import Family, Outcomes

@@ -14,7 +14,8 @@ from fedns.core.cohort import Cohort
 from fedns.core.errors import ConfigError, DataError, FednsError
 from fedns.core.history import History, Observer
 from fedns.core.messages.ledger import Meter
-from fedns.core.run import Evaluation, Progress, run
+from fedns.core.problem import Evaluation
+from fedns.core.run import Progress, run
 from fedns.core.termination import Verdict
 from fedns.methods.auto.rules import FEW_COLUMNS
 from fedns.models.family import Outcomes
