@@ -19,7 +19,7 @@ from auto import CASES, shards_of
 
 import fedns
 from fedns.core.messages import encoding
-from fedns.methods.auto import exchanges, metric, rules, turn
+from fedns.methods.auto import exchanges, sources, thresholds, turn
 
 ROUNDS, GAP = 150, 1e-10
 SETTINGS = ((4, "iid"), (40, "iid"), (40, "dirichlet:0.1"))
@@ -48,7 +48,7 @@ def forgetful(move: Callable[..., Any]) -> Callable[..., Any]:
     """The server takes what arrives for the gradient and not for its change."""
 
     def moved(self: Any, *arguments: Any) -> None:
-        self.gradient = np.zeros_like(self.gradient)
+        self.state = self.state.after(gradient=np.zeros_like(self.state.gradient))
         move(self, *arguments)
 
     return moved
@@ -59,7 +59,7 @@ def ablations() -> dict[str, list[Any]]:
     turn_class, half = turn.Turn, exchanges.ClientHalf
     flat = patch.object(exchanges, "exponents_of", lambda squares: np.zeros(squares.shape, np.int16))
     flat_here = patch.object(turn, "exponents_of", lambda squares: np.zeros(squares.shape, np.int16))
-    sketches = patch.object(rules, "FEWEST_ROWS_OF_SENDERS", np.inf)
+    sketches = patch.object(thresholds, "FEWEST_ROWS_OF_SENDERS", np.inf)
     return {
         "nothing": [],
         "changes of gradients": [
@@ -70,17 +70,19 @@ def ablations() -> dict[str, list[Any]]:
         "the entropy coder": [patch.object(encoding, "small_ints_sizes", fixed_length_bytes)],
         "scaled columns": [flat, flat_here],
         "BFGS pairs": [patch.object(turn_class, "remember_pair", lambda self: None)],
-        "averaging over rounds": [patch.object(metric, "FORGETTING", 0.0)],
-        "asking again": [patch.object(rules, "MEAGRE", np.inf), patch.object(rules, "STALLED", np.inf)],
-        "clients' own Hessians": [patch.object(rules, "FEW_SITES", 0)],
-        "only half of them": [patch.object(rules, "SOLVERS", 1.0)],
+        "averaging over rounds": [patch.object(thresholds, "FORGETTING", 0.0)],
+        "asking again": [patch.object(thresholds, "MEAGRE", np.inf), patch.object(thresholds, "STALLED", np.inf)],
+        "clients' own Hessians": [patch.object(thresholds, "FEW_SITES", 0)],
+        "only half of them": [patch.object(thresholds, "SOLVERS", 1.0)],
         "roots of some (sketches)": [sketches],
         "the bound on a step": [patch.object(turn_class, "_within_reason", lambda self, step: step)],
-        "steps in 12 bits (8)": [patch.object(turn, "STEP_BITS", 8)],
+        "steps in 12 bits (8)": [patch.object(thresholds, "STEP_BITS", 8)],
         "nothing, `balanced`": [],
         "roots of some (sketches), `balanced`": [sketches],
-        "asking again by what is left, `balanced`": [patch.object(rules, f"LEFT_BY_{n}", np.inf) for n in ("FEW", "MANY")],
-        "products, `balanced`": [patch.object(rules.Rules, "looks", lambda self, state: 0)],
+        "asking again by what is left, `balanced`": [
+            patch.object(thresholds, f"LEFT_BY_{n}", np.inf) for n in ("FEW", "MANY")
+        ],
+        "products, `balanced`": [patch.object(sources.Source, "looks", lambda self, rules, state: 0)],
     }
 
 

@@ -17,7 +17,7 @@ from fedns.core.shards import Shards
 from fedns.federation.protocol.packets import OPEN, REFUSAL, Packet
 from fedns.federation.site.serve import prepare
 from fedns.federation.site.service import SiteService
-from fedns.methods.auto import folding, rules
+from fedns.methods.auto import thresholds
 from fedns.methods.auto.metric import Metric
 from fedns.models import reference
 from fedns.numerics import memory
@@ -131,19 +131,18 @@ def test_a_metric_of_few_rows_solves_as_the_matrix_does():
     whole = Metric().averaged_with(matrices[0]).averaged_with(matrices[1])
     assert not low.packed.size and low.weight == whole.weight == 1.5
     vector = random.normal(size=30)
-    solved = low.solver(scales, penalty, sketched=True)(vector)
-    np.testing.assert_allclose(solved, whole.solver(scales, penalty, sketched=True)(vector), rtol=1e-7)
+    solved = low.solver(scales, penalty, definite=True)(vector)
+    np.testing.assert_allclose(solved, whole.solver(scales, penalty, definite=True)(vector), rtol=1e-7)
     for _ in range(9):
         low = low.averaged_with(LowRank(first))
     assert len(low.rows) == 6 * 3
-    free = low.solver(scales, np.zeros(30), sketched=True)(vector)  # nothing tells of most directions
+    free = low.solver(scales, np.zeros(30), definite=True)(vector)  # nothing tells of most directions
     assert np.isfinite(free).all() and free @ vector > 0
 
 
 @pytest.mark.parametrize("prefer", ["bytes", "balanced"])
 def test_auto_makes_no_matrix_where_there_are_many_columns(prefer, monkeypatch):
-    monkeypatch.setattr(rules, "WIDE", 40)
-    monkeypatch.setattr(folding, "WIDE", 40)
+    monkeypatch.setattr(thresholds, "WIDE", 40)
     shards = make_shards(rows=400, columns=200, sizes=(100,) * 4)
     history = fedns.simulate(fedns.Auto(prefer), PROBLEM, shards, rounds=120, tol=1e-9, wire="float64")
     assert history.converged, history.stop_reason

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
 
 from fedns.core.checked import Checked
 from fedns.core.clients import Handler, messages_of
@@ -18,6 +20,23 @@ class State(Message):
     """The server's state between rounds. It is a message so that it can be written to disk and read back."""
 
     coefficients: Payload = wire("features", dtype="float64")
+
+    @classmethod
+    def first(cls, cohort: Cohort, **known: Any) -> Self:
+        """The state before the first round: what is known, and zeros, with no entry along axes that only rounds give."""
+        lengths = {"features": cohort.num_features, "clients": cohort.num_clients}
+        zeros = {name: np.zeros([lengths.get(axis, 0) for axis in spec.dimensions]) for name, spec in cls.specs().items()}
+        return cls(**_as_declared(cls, zeros | {"coefficients": cohort.start} | known))
+
+    def after(self, **changes: Any) -> Self:
+        """The state with other values in some fields."""
+        return replace(self, **_as_declared(type(self), changes))
+
+
+def _as_declared(kind: type[State], values: dict[str, Any]) -> dict[str, Any]:
+    """Arrays and numbers of the types that the fields of a state have."""
+    specs = kind.specs()
+    return {name: np.asarray(value, dtype=specs[name].kind)[()] for name, value in values.items()}
 
 
 @dataclass(frozen=True)

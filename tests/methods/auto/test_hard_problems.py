@@ -1,7 +1,5 @@
 """auto where methods fail: it has to reach the optimum of every one of these, whatever it is told to save."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from sklearn.datasets import load_wine
@@ -148,7 +146,7 @@ def test_on_counts_a_promise_far_above_the_last_one_shortens_the_step():
     shards = Shards.from_arrays(features, random.poisson(np.exp(features[:, 0])).astype(float), [100] * 3)
     problem = fedns.Problem(fedns.Poisson(), fedns.Ridge(1e-3))
     method, cohort = fedns.Auto(), SimulatedCohort(shards, Session(problem, 0))
-    state = replace(method.init(problem, cohort), decrement=np.float64(1e-12))
+    state = method.init(problem, cohort).after(decrement=1e-12)
     outcome = method.round(problem, state, cohort)
     assert "promised more than 100 times the last one" in outcome.note
     assert outcome.state.decrement == pytest.approx(1e-10, rel=0.01)

@@ -16,7 +16,7 @@ from fedns.methods.auto import rounding
 from fedns.methods.auto.exchanges import sketch_plan
 from fedns.methods.auto.rounding import eighths, exponents_of, round_at_random, round_to_nearest
 from fedns.methods.auto.rules import Rules
-from fedns.methods.auto.state import Source
+from fedns.methods.auto.sources import EXACT_HESSIANS, HESSIANS, OWN_HESSIANS, SOME_ROOTS
 from fedns.methods.auto.turn import Turn
 from fedns.models.losses import LOSSES
 from fedns.numerics.rng import stream_keys
@@ -45,11 +45,11 @@ def test_it_reaches_the_optimum_of_badly_scaled_columns(prefer, clients):
 
 @pytest.mark.parametrize(
     ("clients", "prefer", "source"),
-    [(4, "bytes", Source.LOCAL), (40, "bytes", Source.SOME), (4, "rounds", Source.HESSIAN)],
+    [(4, "bytes", OWN_HESSIANS), (40, "bytes", SOME_ROOTS), (4, "rounds", HESSIANS)],
 )
 def test_where_the_metric_comes_from(clients, prefer, source):
     history = fedns.simulate(fedns.Auto(prefer=prefer), PROBLEM, many_columns(clients), rounds=3)
-    assert {record.diagnostics["source"] for record in history.records[1:]} == {float(source)}
+    assert {record.diagnostics["source"] for record in history.records[1:]} == {float(source.number)}
 
 
 def test_it_agrees_with_scikit_learn():
@@ -168,7 +168,7 @@ def test_a_run_that_gives_up_has_the_same_bits_at_sites_and_in_the_simulator(los
     simulated = fedns.simulate(fedns.Auto(), problem, shards, rounds=12, seed=federation.spec.seed, optimum="find")
     changed = [record.round for record in simulated.records if "bytes a client are spent" in record.note]
     sources = [record.diagnostics["source"] for record in simulated.records[changed[0] + 1 :]]
-    assert len(changed) == 1 and set(sources) == {float(Source.EXACT if loss == "squared" else Source.HESSIAN)}
+    assert len(changed) == 1 and set(sources) == {float((EXACT_HESSIANS if loss == "squared" else HESSIANS).number)}
     assert simulated.records[-1].suboptimality < 1e-10
     assert at_sites.coefficients.tobytes() == simulated.coefficients.tobytes()
     assert at_sites.uplink_bytes.tolist() == simulated.uplink_bytes.tolist()
@@ -177,7 +177,7 @@ def test_a_run_that_gives_up_has_the_same_bits_at_sites_and_in_the_simulator(los
 def test_a_product_is_the_hessian_times_the_vector_as_it_was_heard():
     shards, method = many_columns(40), fedns.Auto(prefer="balanced")
     cohort = SimulatedCohort(shards, Session(PROBLEM, 0))
-    turn = Turn(method.client, method.rules, PROBLEM, cohort, method.init(PROBLEM, cohort))
+    turn = Turn(method.client, method, PROBLEM, cohort, method.init(PROBLEM, cohort))
     turn.learn_scales()
     turn.take_the_last_step()
     heard, product = turn.product(np.ones(70) / turn.scales)
@@ -235,5 +235,5 @@ def test_units_and_exponents():
 def test_settings_are_checked():
     with pytest.raises(fedns.ConfigError, match="prefer of Auto must be"):
         fedns.Auto(prefer="speed")
-    with pytest.raises(fedns.ConfigError, match="gradient_bits must be"):
+    with pytest.raises(fedns.ConfigError, match="gradient_bits of Auto must be a whole number from 2 to 16 or None, got 1"):
         fedns.Auto(gradient_bits=1)

@@ -37,8 +37,12 @@ class _Total:
 class mean(_Total):
     """sum_j p_j value_j."""
 
+    def values(self, batch: Message) -> FloatArray:
+        """What is averaged of these replies: a field of theirs, unless a derived class makes it of one."""
+        return np.asarray(getattr(batch, self.field))
+
     def add(self, batch: Message, weights: FloatArray) -> None:
-        values = np.ascontiguousarray(getattr(batch, self.field), dtype=np.float64)
+        values = np.ascontiguousarray(self.values(batch), dtype=np.float64)
         if self._total is None:
             self._total = np.zeros(values.shape[1:])
         add_weighted_rows(self._total.reshape(-1), values.reshape(len(values), -1), weights)

@@ -16,7 +16,8 @@ from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.errors import MessageError
 from fedns.core.messages import Ragged
 from fedns.core.shards import Shards
-from fedns.core.types import FloatArray
+from fedns.core.types import FloatArray, Keys
+from fedns.methods.auto import thresholds
 from fedns.methods.auto.messages import (
     BackRequest,
     Change,
@@ -53,9 +54,6 @@ from fedns.numerics.linalg import symmetric_of
 from fedns.numerics.rng import uniforms
 from fedns.sketches import SRHT
 from fedns.sketches.srht import next_power_of_two
-
-MOST_SHARES = 8  # rows of a sketch of one client, in those of a client of mean weight
-FEWEST_COLUMNS = 64  # a client of mean weight sends no more rows than it has columns, or than this
 
 
 @dataclass(frozen=True)
@@ -95,15 +93,8 @@ class ClientHalf:
     def change_and_hessian(self, problem: Problem, clients: Clients, request: Move) -> ChangeAndHessian:
         w, scales = _moved(clients, request)
         _, packed = problem.gradient_and_hessian(w, clients.shards)
-        believed, products = clients.recall("auto_hessian", packed.shape[1]), products_of(scales[0])
-        difference = packed - believed
-        difference /= products
         keys = clients.keys(f"auto Hessian {request.attempt}")
-        rounded, unit = round_at_random(difference, int(request.detail), keys)
-        told = _times(rounded, unit)
-        told *= products
-        told += believed
-        clients.remember("auto_hessian", told)
+        rounded, unit = _rounded_change(clients, "auto_hessian", packed, products_of(scales[0]), int(request.detail), keys)
         change = self._change(problem, clients, request, w, scales)
         return ChangeAndHessian(**change, hessian_unit=unit, packed_hessian=rounded)
 
@@ -126,20 +117,14 @@ class ClientHalf:
     @on_client(Move, ExactChange)
     def change_exactly(self, problem: Problem, clients: Clients, request: Move) -> ExactChange:
         w, scales = _moved(clients, request)
-        products = products_of(scales[0])
         _, packed = problem.gradient_and_hessian(w, clients.shards)
         value, gradient = problem.value_and_gradient(w, clients.shards)
-        with np.errstate(over="ignore"):  # what is not finite is refused when it is sent
-            told = {
-                "loss": (value - clients.recall("auto_loss")).astype(np.float32),
-                "gradient": ((gradient - clients.recall("auto_gradient", w.shape[-1])) / scales).astype(np.float32),
-                "hessian": ((packed - clients.recall("auto_hessian", packed.shape[1])) / products).astype(np.float32),
-            }
-        for name, unit in (("loss", 1.0), ("gradient", scales), ("hessian", products)):
-            before = clients.recall(f"auto_{name}", *told[name].shape[1:])
-            clients.remember(f"auto_{name}", before + told[name] * unit)
-        answered = np.ones(clients.ids.size, np.uint8)
-        return ExactChange(answered, told["loss"], told["gradient"], packed_hessian=told["hessian"])
+        return ExactChange(
+            answered=np.ones(clients.ids.size, np.uint8),
+            loss=_exact_change(clients, "auto_loss", value),
+            gradient=_exact_change(clients, "auto_gradient", gradient, scales),
+            packed_hessian=_exact_change(clients, "auto_hessian", packed, products_of(scales[0])),
+        )
 
     @on_client(Vector, Solved)
     def solve(self, problem: Problem, clients: Clients, request: Vector) -> Solved:
@@ -165,13 +150,9 @@ class ClientHalf:
         self, problem: Problem, clients: Clients, request: Move, w: FloatArray, scales: FloatArray
     ) -> dict[str, NDArray[Any]]:
         value, gradient = problem.value_and_gradient(w, clients.shards)
-        believed, believed_loss = clients.recall("auto_gradient", w.shape[-1]), clients.recall("auto_loss")
         keys = clients.keys(f"auto gradient {request.attempt}")
-        rounded, unit = round_at_random((gradient - believed) / scales, int(request.bits), keys)
-        clients.remember("auto_gradient", believed + _times(rounded, unit) * scales)
-        with np.errstate(over="ignore"):  # a diverging loss is refused as not finite when it is sent
-            loss = (value - believed_loss).astype(np.float32)
-        clients.remember("auto_loss", believed_loss + loss)
+        rounded, unit = _rounded_change(clients, "auto_gradient", gradient, scales, int(request.bits), keys)
+        loss = _exact_change(clients, "auto_loss", value)
         return {"answered": np.ones(clients.ids.size, np.uint8), "loss": loss, "unit": unit, "gradient": rounded}
 
 
@@ -197,18 +178,38 @@ def losses_back(problem: Problem, clients: Clients, request: BackRequest) -> Los
 
 def sketch_plan(problem: Problem, shards: Shards, rows: int, weight: float) -> SketchPlan:
     """Rows by the clients' weights, `rows` for one of this weight, so that every row of all sketches stands for as much."""
-    largest = max(FEWEST_COLUMNS, int(problem.num_features(shards.num_columns)))
+    largest = max(thresholds.FEWEST_COLUMNS, int(problem.num_features(shards.num_columns)))
     if not (1 <= rows <= largest and 0.0 < weight < np.inf):
         raise MessageError(f"a sketch of {rows} rows for a weight of {weight:g} was asked for: 1 to {largest} can be had")
-    most = MOST_SHARES * rows
+    most = thresholds.MOST_SHARES * rows
     plan = SRHT(most).plan(problem.root_sizes(shards))
     wanted = np.clip(np.rint(rows * shards.total_weights / weight), 1, most).astype(np.int64)
     # Blocks as long as for the most rows, whoever else is in the batch: the same bits for one client as for many.
     return replace(plan, sizes=np.minimum(plan.sizes, wanted), block_length=max(16, next_power_of_two(most) // 2))
 
 
-def _times(rounded: Integers, unit: NDArray[np.float32]) -> FloatArray:
-    return rounded * unit.astype(np.float64)[:, None]
+def _rounded_change(
+    clients: Clients, name: str, values: FloatArray, units: FloatArray, bits: int, keys: Keys
+) -> tuple[Integers, NDArray[np.float32]]:
+    """What is sent of values that the server believes to be other ones; from now on it believes what it then has."""
+    believed = clients.recall(name, values.shape[1])
+    change = values - believed
+    change /= units
+    rounded, unit = round_at_random(change, bits, keys)
+    heard = rounded * unit.astype(np.float64)[:, None]
+    heard *= units
+    heard += believed
+    clients.remember(name, heard)
+    return rounded, unit
+
+
+def _exact_change(clients: Clients, name: str, values: FloatArray, units: Any = 1.0) -> NDArray[np.float32]:
+    """The same for values that are sent in single precision."""
+    believed = clients.recall(name, *values.shape[1:])
+    with np.errstate(over="ignore"):  # what is not finite, as a diverging loss, is refused when it is sent
+        change = ((values - believed) / units).astype(np.float32)
+    clients.remember(name, believed + change * units)
+    return np.asarray(change)
 
 
 def _scales(clients: Clients, features: int) -> FloatArray:

@@ -7,74 +7,55 @@ from typing import Any
 import numpy as np
 
 from fedns.core.messages import Ragged
-from fedns.core.messages.reducers import GramSum
+from fedns.core.messages.reducers import GramSum, mean
 from fedns.core.types import FloatArray
-from fedns.methods.auto.rounding import eighths
-from fedns.methods.auto.rules import WIDE
-from fedns.numerics.linalg import LowRank, add_weighted_rows, triangle_of
+from fedns.methods.auto import thresholds
+from fedns.methods.auto.rounding import Integers, eighths
+from fedns.numerics.linalg import LowRank, triangle_of
 
 
-class mean_of_coded:
+class mean_of_coded(mean):
     """sum_j p_j unit_j value_j."""
 
-    def __init__(self, field: str, unit: str) -> None:
-        self._field, self._unit = field, unit
-        self._total: FloatArray | None = None
+    def __init__(self, field: str, unit: str = "unit") -> None:
+        super().__init__(field)
+        self._unit = unit
 
     def add(self, batch: Any, weights: FloatArray) -> None:
-        values = np.ascontiguousarray(getattr(batch, self._field))
-        if self._total is None:
-            self._total = np.zeros(values.shape[1])
-        add_weighted_rows(self._total, values, weights * getattr(batch, self._unit))
-
-    def result(self) -> FloatArray:
-        assert self._total is not None
-        return self._total
+        super().add(batch, weights * getattr(batch, self._unit))
 
 
-class rounding_noise:
+class rounding_noise(mean):
     """sum_j (p_j unit_j)^2: four times the largest variance of an entry of the mean of rounded values."""
 
-    def __init__(self, unit: str) -> None:
-        self._unit, self._total = unit, np.zeros(1)
+    def values(self, batch: Any) -> FloatArray:
+        return np.asarray(getattr(batch, self.field) ** 2)
 
     def add(self, batch: Any, weights: FloatArray) -> None:
-        add_weighted_rows(self._total, (getattr(batch, self._unit) ** 2)[:, None], weights**2)
-
-    def result(self) -> float:
-        return float(self._total[0])
+        super().add(batch, weights**2)
 
 
-class answers:
+class mean_of_squares(mean):
+    """sum_j p_j 4^exponent_j: the mean square of each column from the exponents of the clients' roots."""
+
+    def values(self, batch: Any) -> FloatArray:
+        exponents: Integers = getattr(batch, self.field)
+        return np.ldexp(1.0, 2 * exponents.astype(np.int64))
+
+
+class answers(mean):
     """How many clients have answered themselves, and their weight."""
 
     def __init__(self) -> None:
-        self._total = np.zeros(2)
+        super().__init__("answered")
+        self._count = 0
 
     def add(self, batch: Any, weights: FloatArray) -> None:
-        self._total[0] += batch.answered.sum()
-        add_weighted_rows(self._total[1:], batch.answered.astype(np.float64)[:, None], weights)
+        super().add(batch, weights)
+        self._count += int(batch.answered.sum())
 
-    def result(self) -> tuple[int, float]:
-        return int(self._total[0]), float(self._total[1])
-
-
-class mean_of_squares:
-    """sum_j p_j 4^exponent_j: the mean square of each column from the exponents of the clients' roots."""
-
-    def __init__(self, field: str) -> None:
-        self._field = field
-        self._total: FloatArray | None = None
-
-    def add(self, batch: Any, weights: FloatArray) -> None:
-        squares = np.ldexp(1.0, 2 * getattr(batch, self._field).astype(np.int64))
-        if self._total is None:
-            self._total = np.zeros(squares.shape[1])
-        add_weighted_rows(self._total, squares, weights)
-
-    def result(self) -> FloatArray:
-        assert self._total is not None
-        return self._total
+    def result(self) -> Any:
+        return self._count, float(super().result())
 
 
 class sketched_gram:
@@ -93,5 +74,5 @@ class sketched_gram:
     def result(self) -> FloatArray | LowRank:
         gram = self._gram.result()
         if isinstance(gram, LowRank):
-            return gram if self._scales.size > WIDE else triangle_of(gram.dense())
+            return gram if self._scales.size > thresholds.WIDE else triangle_of(gram.dense())
         return triangle_of(gram)

@@ -16,18 +16,21 @@ from fedns.core.messages import Message, Payload, wire
 LARGEST_POWER = 300  # of two, in a reply: squares of numbers in such units can still be added up
 
 
-class ScalesRequest(Message):
-    """The server asks how large the columns are."""
+class Compact(Message):
+    """A message that names neither itself nor its fields: whole rounds take a few hundred bytes."""
 
     compact: ClassVar[bool] = True
+
+
+class ScalesRequest(Compact):
+    """The server asks how large the columns are."""
 
     whole_powers: Payload = wire(dtype="uint8")
 
 
-class ColumnScales(Message):
+class ColumnScales(Compact):
     """The root mean square of every column, as the exponent of the nearest power of two."""
 
-    compact: ClassVar[bool] = True
     fallback: ClassVar[str] = "others"
 
     exponents: Payload = wire("features", dtype="coded", discloses="moments")
@@ -36,10 +39,8 @@ class ColumnScales(Message):
         _refuse_large(self.kind, "exponents", self.exponents)
 
 
-class Move(Message):
+class Move(Compact):
     """A step from the point where the clients are, and what to send from there."""
-
-    compact: ClassVar[bool] = True
 
     step: Payload = wire("features", dtype="coded")
     unit: Payload = wire(dtype="float32")
@@ -51,10 +52,9 @@ class Move(Message):
     point: Payload = wire("whole", dtype="float64")  # the whole point, where somebody has missed a move
 
 
-class Change(Message):
+class Change(Compact):
     """How a client's gradient and mean loss have changed since it was last asked."""
 
-    compact: ClassVar[bool] = True
     fallback: ClassVar[str] = "unchanged"
 
     answered: Payload = wire(dtype="uint8", discloses="nothing")  # 1; 0 where a client was away and nothing changed
@@ -80,18 +80,14 @@ class ChangeAndHessian(Change):
     packed_hessian: Payload = wire("entries", dtype="coded", discloses="hessian")
 
 
-class RootRequest(Message):
+class RootRequest(Compact):
     """The server asks for the root of the Hessian where a client is."""
-
-    compact: ClassVar[bool] = True
 
     bits: Payload = wire(dtype="uint8")  # of the diagonal, below its leading one
 
 
-class HessianRoot(Message):
+class HessianRoot(Compact):
     """The triangular root of a client's Hessian, penalty included."""
-
-    compact: ClassVar[bool] = True
 
     order: Payload = wire("features", dtype="coded", discloses="hessian")
     exponents: Payload = wire("features", dtype="coded", discloses="hessian")
@@ -103,10 +99,9 @@ class HessianRoot(Message):
         _refuse_large(self.kind, "exponents", self.exponents)
 
 
-class ExactChange(Message):
+class ExactChange(Compact):
     """How gradient, mean loss and Hessian have changed, unrounded: for Hessians that are asked for once."""
 
-    compact: ClassVar[bool] = True
     fallback: ClassVar[str] = "unchanged"
 
     answered: Payload = wire(dtype="uint8", discloses="nothing")
@@ -115,10 +110,8 @@ class ExactChange(Message):
     packed_hessian: Payload = wire("entries", dtype="float32", discloses="hessian")
 
 
-class Vector(Message):
+class Vector(Compact):
     """A vector for the clients to multiply by their own Hessians or the inverses of these."""
-
-    compact: ClassVar[bool] = True
 
     vector: Payload = wire("features", dtype="coded")
     unit: Payload = wire(dtype="float32")
@@ -126,38 +119,33 @@ class Vector(Message):
     attempt: Payload = wire(dtype="uint8")  # counts the vectors of a round: each draws random numbers of its own
 
 
-class Solved(Message):
+class Solved(Compact):
     """That vector times the inverse of a client's Hessian, penalty included."""
 
-    compact: ClassVar[bool] = True
     fallback: ClassVar[str] = "others"
 
     unit: Payload = wire(dtype="float32", discloses="direction")
     solution: Payload = wire("features", dtype="coded", discloses="direction")
 
 
-class Product(Message):
+class Product(Compact):
     """That vector times a client's Hessian, without the penalty."""
 
-    compact: ClassVar[bool] = True
     fallback: ClassVar[str] = "others"
 
     unit: Payload = wire(dtype="float32", discloses="direction")
     product: Payload = wire("features", dtype="coded", discloses="direction")
 
 
-class BackRequest(Message):
+class BackRequest(Compact):
     """The last move went too far: the clients are to look at points on the way back."""
-
-    compact: ClassVar[bool] = True
 
     fractions: Payload = wire("fractions", dtype="float64")
 
 
-class LossesBack(Message):
+class LossesBack(Compact):
     """How much lower a client's mean loss was on the way, point by point."""
 
-    compact: ClassVar[bool] = True
     fallback: ClassVar[str] = "others"
 
     losses: Payload = wire("fractions", dtype="float32", discloses="loss")

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
-from fedns.core.algorithm import Algorithm, Needs, Outcome
+from fedns.core.algorithm import Algorithm, Outcome
 from fedns.core.clients import Handler
 from fedns.core.cohort import Cohort
-from fedns.core.errors import ConfigError
 from fedns.methods.auto.exchanges import ClientHalf
 from fedns.methods.auto.rules import Rules
-from fedns.methods.auto.state import AutoState, first_state
+from fedns.methods.auto.sources import first_source
+from fedns.methods.auto.state import AutoState
 from fedns.methods.auto.turn import Turn
 from fedns.models.problem import Problem
 
-BITS = {"bytes": (6, 8), "balanced": (7, 8), "rounds": (8, 12)}  # of a sketch, a direction
-
 
 @dataclass(frozen=True)
-class Auto(Algorithm):
+class Auto(Rules, Algorithm):
     """w <- w - B g, where everything is sent in a few bits and B is learnt as cheaply as the run allows.
 
     Clients send the change of their gradient since they last sent it, in `gradient_bits` bits a number rounded at random,
@@ -49,12 +47,6 @@ class Auto(Algorithm):
     - direction_bits: of each number of a direction.
     """
 
-    prefer: Literal["bytes", "balanced", "rounds"] = "bytes"
-    gradient_bits: int | None = None  # of each number; None: as `prefer` has it
-    sketch_bits: int | None = None
-    hessian_bits: int | None = None
-    direction_bits: int | None = None
-
     name: ClassVar[str] = "auto"
     summary: ClassVar[str] = "chooses everything itself: rounded changes of gradients, the cheapest curvature that serves"
     paper: ClassVar[str] = "this library, docs/auto.md"
@@ -67,40 +59,27 @@ class Auto(Algorithm):
     takes_any_width: ClassVar[bool] = True
     draws_random_numbers: ClassVar[bool] = True
 
-    def __post_init__(self) -> None:
-        if self.prefer not in ("bytes", "balanced", "rounds"):
-            raise ConfigError(f"prefer must be bytes, balanced or rounds, got {self.prefer!r}")
-        for name in ("gradient_bits", "sketch_bits", "hessian_bits", "direction_bits"):
-            if getattr(self, name) is not None and not 2 <= getattr(self, name) <= 16:
-                raise ConfigError(f"{name} must be from 2 to 16, got {getattr(self, name)}")
-
-    @property
-    def bits(self) -> tuple[int, int]:
-        """Of a sketch and a direction."""
-        sketch, direction = BITS[self.prefer]
-        return self.sketch_bits or sketch, self.direction_bits or direction
-
     @property
     def client(self) -> ClientHalf:
-        return ClientHalf(self.bits[0])
-
-    @property
-    def rules(self) -> Rules:
-        return Rules(self.prefer, self.gradient_bits, self.hessian_bits, *self.bits)
-
-    def needs(self, features: int, clients: int, rows: int) -> Needs:
-        return self.rules.needs(features, clients)
+        return ClientHalf(self.bits_of_sketches)
 
     def handlers(self) -> tuple[Handler, ...]:
         return self.client.handlers()
 
     def init(self, problem: Problem, cohort: Cohort) -> AutoState:
-        rules, clients = self.rules, cohort.num_clients
-        source = rules.source(cohort.num_features, cohort.total_weights, problem.loss.curvature_is_constant)
-        return first_state(cohort, source, rules.rows(clients))
+        clients, weights = cohort.num_clients, cohort.total_weights
+        source = first_source(self, cohort.num_features, weights, problem.loss.curvature_is_constant)
+        return AutoState.first(
+            cohort,
+            source=source.number,
+            rows=self.rows_of_sketches(clients),
+            contraction=1.0,
+            clients=clients,
+            total_weight=weights.sum(),
+        )
 
     def round(self, problem: Problem, state: AutoState, cohort: Cohort) -> Outcome:
-        turn = Turn(self.client, self.rules, problem, cohort, state)
+        turn = Turn(self.client, self, problem, cohort, state)
         turn.learn_scales()
         turn.take_the_last_step()
         turn.step_back_if_needed()

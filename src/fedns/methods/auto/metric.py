@@ -10,13 +10,11 @@ import numpy as np
 import scipy.linalg
 
 from fedns.core.types import FloatArray
-from fedns.methods.auto.roots import SINGULAR
+from fedns.methods.auto import thresholds
 from fedns.methods.auto.rounding import products_of
+from fedns.methods.auto.state import AutoState
 from fedns.numerics.linalg import LowRank, solve_shifted, symmetric_of, triangle_of
 
-FORGETTING = 0.5  # the weight of the last sketch beside a new one
-OLDER = 2  # sketches beside the newest that a root holds: what is older has an eighth of its weight
-UNKNOWN = 1e-3  # of the mean curvature, where neither penalty nor sketch tells of a direction
 Solver = Callable[[FloatArray], FloatArray]
 
 
@@ -34,23 +32,30 @@ class Metric(NamedTuple):
     noise: float = 0.0  # curvature below this, in scaled columns, may be rounding
     rows: FloatArray = np.zeros((0, 0))  # the root of the Hessian, where there are too many columns for the matrix
 
+    @classmethod
+    def of(cls, state: AutoState) -> Metric:
+        return cls(state.metric, float(state.metric_weight), float(state.metric_noise), state.metric_rows)
+
+    def kept_in(self, state: AutoState) -> AutoState:
+        rows = self.rows.reshape(-1, state.coefficients.size)  # also of none
+        return state.after(metric=self.packed, metric_rows=rows, metric_weight=self.weight, metric_noise=self.noise)
+
     @property
     def known(self) -> bool:
         return bool(self.packed.size or self.rows.size)
 
     def averaged_with(self, sketched: FloatArray | LowRank) -> Metric:
-        weight = FORGETTING * self.weight + 1.0
+        forgetting, older = thresholds.FORGETTING, thresholds.OLDER
+        weight = forgetting * self.weight + 1.0
         if isinstance(sketched, LowRank):
-            older = [np.sqrt(FORGETTING) * self.rows[-OLDER * len(sketched.rows) :]] if self.rows.size else []
-            rows = np.concatenate([*older, sketched.rows])
-            return Metric(self.packed, weight, self.noise, rows)
-        kept = FORGETTING * self.packed if self.packed.size else 0.0
-        return Metric(kept + sketched, weight, self.noise)
+            before = [np.sqrt(forgetting) * self.rows[-older * len(sketched.rows) :]] if self.rows.size else []
+            return Metric(self.packed, weight, self.noise, np.concatenate([*before, sketched.rows]))
+        return Metric((forgetting * self.packed if self.packed.size else 0.0) + sketched, weight, self.noise)
 
     @classmethod
     def of_roots(cls, gram: FloatArray, penalty: FloatArray, scales: FloatArray) -> Metric:
         """Roots have the penalty in them."""
-        noise = max(SINGULAR, float(np.min(penalty / scales**2)))
+        noise = max(thresholds.SINGULAR, float(np.min(penalty / scales**2)))
         return cls(gram - triangle_of(np.diag(penalty)), 1.0, noise)
 
     def moved_by(self, change: FloatArray, variance: float, scales: FloatArray) -> Metric:
@@ -59,16 +64,16 @@ class Metric(NamedTuple):
         # A symmetric matrix of rounding errors of variance up to unit^2 / 4 has eigenvalues up to unit sqrt(M).
         return Metric(packed, 1.0, float(np.sqrt(variance * scales.size)))
 
-    def solver(self, scales: FloatArray, penalty: FloatArray, sketched: bool) -> Solver:
-        """The inverse of the Hessian, penalty included."""
+    def solver(self, scales: FloatArray, penalty: FloatArray, definite: bool) -> Solver:
+        """The inverse of the Hessian, penalty included. definite: whether rounding has left no direction without it."""
         if self.rows.size:
             low_rank, diagonal = LowRank(self.rows / np.sqrt(self.weight) / scales), penalty / scales**2
             if np.count_nonzero(diagonal == 0) > len(self.rows) // 2:  # more than the rows can tell apart
-                diagonal = np.maximum(diagonal, UNKNOWN * float((low_rank.rows**2).sum()) / scales.size)
+                diagonal = np.maximum(diagonal, thresholds.UNKNOWN * float((low_rank.rows**2).sum()) / scales.size)
             return lambda vector: solve_shifted(low_rank, diagonal, vector / scales) / scales
         hessian = symmetric_of(self.packed / self.weight, scales.size) / np.outer(scales, scales)
         hessian[np.diag_indices(scales.size)] += penalty / scales**2
-        if not sketched:  # no direction is believed to have less curvature than rounding may have left
+        if not definite:  # no direction is believed to have less curvature than rounding may have left
             values, vectors = _eigenpairs(hessian.tobytes(), scales.size)
             values = np.maximum(values, min(self.noise, values[-1]))
             return lambda vector: vectors @ ((vectors.T @ (vector / scales)) / values) / scales

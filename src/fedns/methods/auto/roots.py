@@ -17,11 +17,8 @@ from fedns.core.messages import Ragged
 from fedns.core.messages.reducers import GramSum
 from fedns.core.types import FloatArray
 from fedns.methods.auto.rounding import Integers
+from fedns.methods.auto.thresholds import ROOT_BITS, SINGULAR, SPAN
 from fedns.numerics.linalg import LowRank, triangle_of
-
-ROOT_BITS = 4  # of the diagonal, below its leading one
-SPAN = 12  # bits of the largest entry of a column, at most
-SINGULAR = 1e-12  # in scaled columns: curvature that is none
 
 
 class Root(NamedTuple):

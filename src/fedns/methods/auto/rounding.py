@@ -14,7 +14,7 @@ from fedns.numerics.rng import round_rows, uniforms
 
 Integers = NDArray[np.int16]
 MOST_EXPONENT = 40
-FINE_BITS, MOST_BITS = 14, 16
+MOST_BITS = 16
 _EIGHTHS = 2.0 ** (np.arange(8) / 8.0)
 
 

@@ -1,30 +1,14 @@
-"""What the server of `auto` knows between rounds."""
+"""What the server of `auto` knows between rounds, declared once: it is saved, and a round changes it field by field."""
 
 from __future__ import annotations
 
-from enum import IntEnum
-
-import numpy as np
-
-from fedns.core.cohort import Cohort
-from fedns.core.messages import Message, Payload, wire
+from fedns.core.algorithm import State
+from fedns.core.messages import Payload, wire
 
 
-class Source(IntEnum):
-    """Where the metric comes from."""
-
-    HESSIAN = 1  # rounded changes of the clients' Hessians
-    LOCAL = 2  # the clients' own Hessians, which they solve with
-    SKETCH = 3
-    EXACT = 4  # Hessians that no move changes, sent once in full
-    ROOT = 5  # the triangular roots of the clients' Hessians, rounded
-    SOME = 6  # those of a few clients, drawn by weight
-
-
-class AutoState(Message):
+class AutoState(State):
     """Where the run is, and what the server believes of the clients."""
 
-    coefficients: Payload = wire("features", dtype="float64")
     exponents: Payload = wire("scales", dtype="int32")  # of the columns; none before the first round
     step: Payload = wire("features", dtype="int32")  # the move that the clients have not heard of yet
     unit: Payload = wire(dtype="float64")
@@ -40,7 +24,7 @@ class AutoState(Message):
     metric_rows: Payload = wire("rank", "features", dtype="float64")  # its root, where there are too many columns for it
     metric_weight: Payload = wire(dtype="float64")
     metric_noise: Payload = wire(dtype="float64")  # curvature below this, in scaled columns, may be rounding
-    source: Payload = wire(dtype="int32")
+    source: Payload = wire(dtype="int32")  # the number of the metric's source
     rows: Payload = wire(dtype="int32")  # of the next sketch, at a client of mean weight
     curvatures: Payload = wire(dtype="int32")  # sketches or Hessians so far
     age: Payload = wire(dtype="int32")  # rounds since the last of them
@@ -54,41 +38,3 @@ class AutoState(Message):
     missed: Payload = wire(dtype="uint8")  # 1 where somebody has not heard the last move, or cannot hear it as a step
     clients: Payload = wire(dtype="int32")  # all of them, and their weight: who is not asked has not changed
     total_weight: Payload = wire(dtype="float64")
-
-
-def first_state(cohort: Cohort, source: Source, rows: int) -> AutoState:
-    """The state before the first round."""
-    features = cohort.num_features
-    none, zero, count = np.zeros((0, features)), np.float64(0.0), np.int32(0)
-    return AutoState(
-        coefficients=cohort.start,
-        exponents=np.zeros(0, np.int32),
-        step=np.zeros(features, np.int32),
-        unit=zero,
-        gradient=np.zeros(features),
-        loss=zero,
-        last_point=none,
-        last_gradient=none,
-        last_value=zero,
-        slope=zero,
-        moves=none,
-        changes=none,
-        metric=np.zeros(0),
-        metric_rows=none,
-        metric_weight=zero,
-        metric_noise=zero,
-        source=np.int32(source),
-        rows=np.int32(rows),
-        curvatures=count,
-        age=count,
-        decrement=zero,
-        contraction=np.float64(1.0),
-        slow_rounds=count,
-        rounds=count,
-        left=zero,
-        spent=zero,
-        gave_up=np.uint8(0),
-        missed=np.uint8(0),
-        clients=np.int32(cohort.num_clients),
-        total_weight=np.float64(cohort.total_weights.sum()),
-    )

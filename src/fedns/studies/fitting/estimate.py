@@ -17,7 +17,7 @@ from fedns.core.messages.ledger import Meter
 from fedns.core.problem import Evaluation
 from fedns.core.run import Progress, run
 from fedns.core.termination import Verdict
-from fedns.methods.auto.rules import FEW_COLUMNS
+from fedns.methods.auto.thresholds import FEW_COLUMNS
 from fedns.models.family import Outcomes
 from fedns.models.losses import Squared
 from fedns.models.penalties import Ridge
