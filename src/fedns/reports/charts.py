@@ -1,4 +1,4 @@
-"""What a figure shows, as plain values: drawn on paper by `plots` and on the page by `interactive`."""
+"""A figure as plain values: drawn on paper by `plots` and on the page by `interactive`."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def report(fit: StudyFit, kind: str = "model") -> str:
 
 
 def _board(fit: StudyFit) -> str:
-    """What is to be known at a glance."""
+    """Tiles with what is to be known at a glance."""
     ending = ("converged", "good") if fit.converged else ("not converged", "bad")
     tiles = [Tile(ending[0], f"in {fit.history.records[-1].round} rounds", ending[1])]
     tiles.append(Tile(f"{fit.num_rows}", f"rows of {len(fit.sites)} sites"))

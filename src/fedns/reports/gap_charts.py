@@ -33,7 +33,7 @@ class HasRecords(Protocol):
 
 @dataclass(frozen=True)
 class Axis:
-    """What a figure has on its horizontal axis."""
+    """The horizontal axis of a figure."""
 
     label: str
     value: Callable[[Record, int], float]  # of a record, with this many clients
@@ -105,6 +105,6 @@ def _positions(runs: Sequence[HasRecords], axis: Axis, clients: int, length: int
 
 
 def _is_wide(positions: Sequence[Sequence[float]]) -> bool:
-    """Whether the first round of one method and the last of another are far apart."""
+    """Say whether the first round of one method and the last of another are far apart."""
     positive = [x for found in positions for x in found[1:] if x > 0]
     return bool(positive) and max(positive) / min(positive) > WIDE_RANGE

@@ -1,4 +1,4 @@
-"""What each site does to the model, in the words and tables of the report."""
+"""The influence of each site on the model, in the words and tables of the report."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _NOTES = (
 
 
 def deciding_sentence(site: SiteInfluence) -> str:
-    """What the first lines of a report say of a site that decides the model."""
+    """The sentence at the top of a report about a site that decides the model."""
     return f"Site '{site.name}' decides this model: it {site.named}. Ask it why before the model is used."
 
 
 def apart_sentence(influences: Sequence[SiteInfluence]) -> str:
-    """What they say where sites differ so much that none of them stands out; nothing where they do not."""
+    """The sentence where sites differ so much that none of them stands out; nothing where they do not."""
     farthest_first = sorted(influences, key=lambda site: -(site.distance or 0.0))
     apart = [f"'{site.name}' ({site.change:.3g})" for site in farthest_first if site.apart]
     if not apart:

@@ -59,7 +59,7 @@ def _json(chart: Chart) -> str:
 
 
 def _line(line: Line, number: int) -> dict[str, Any]:
-    style = plots.look(line, number)
+    style = plots.line_style(line, number)
     return {
         "label": line.label,
         "colour": "currentColor" if style.colour == plots.INK else style.colour,

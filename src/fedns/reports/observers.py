@@ -12,7 +12,7 @@ from fedns.core.history import History, Observer, Record
 
 
 def _numbers(record: Record) -> Iterator[tuple[str, float]]:
-    """What a round measured, by name; not what is unknown."""
+    """The numbers of a round by name, without those that are unknown."""
     for name, value in record.as_dict().items():
         if name not in ("round", "note") and isinstance(value, int | float) and math.isfinite(value):
             yield name, float(value)

@@ -100,7 +100,7 @@ class Tile(NamedTuple):
 
 
 def board(tiles: Iterable[Tile]) -> str:
-    """What is to be known at a glance."""
+    """Tiles with what is to be known at a glance."""
     fields = [f'<li class="{one.tone}"><b>{escape(one.figure)}</b><span>{escape(one.what)}</span></li>' for one in tiles]
     return f'<ul class="board">{"".join(fields)}</ul>'
 
@@ -111,7 +111,7 @@ def folded(content_html: str, summary: str = "show") -> str:
 
 
 def versions() -> dict[str, str]:
-    """What a result was computed with: interpreter, libraries and machine."""
+    """Interpreter, libraries and machine that a result was computed with."""
     libraries = {name: version(name) for name in ("numpy", "scipy", "numba")}
     machine = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
     return {"fedns": fedns.__version__, "Python": platform.python_version(), **libraries, "machine": machine}

@@ -31,21 +31,21 @@ _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 @dataclass(frozen=True)
-class Look:
-    """How a line is told apart, on paper and on the page; dash and marker are matplotlib's names."""
+class LineStyle:
+    """The look of a line on paper and on the page; dash and marker are matplotlib's names."""
 
     colour: str
     dash: str
     marker: str
 
 
-def look(line: Line, number: int) -> Look:
+def line_style(line: Line, number: int) -> LineStyle:
     """The look of a chart's line of this number: a reference has no markers."""
     colour = COLOURS[number % len(COLOURS)]
     if line.dashed:
-        return Look(colour, "--", "")
+        return LineStyle(colour, "--", "")
     # Shifted by one with every turn of the colours, or both would come round together.
-    return Look(colour, LINES[number % len(LINES)], MARKERS[(number + number // len(COLOURS)) % len(MARKERS)])
+    return LineStyle(colour, LINES[number % len(LINES)], MARKERS[(number + number // len(COLOURS)) % len(MARKERS)])
 
 
 def marked_points(number: int, size: int) -> tuple[int, int]:
@@ -161,7 +161,7 @@ def _grouped(runs: Mapping[str, HasRecords | Sequence[HasRecords]] | Sequence[Hi
 
 
 def _draw(axes: Axes, line: Line, x: Sequence[float], number: int) -> None:
-    style = look(line, number)
+    style = line_style(line, number)
     axes.plot(
         x,
         line.y,

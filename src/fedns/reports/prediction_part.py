@@ -127,7 +127,7 @@ def _roc_chart(lines: list[Line]) -> Chart:
 
 
 def _roc_lines(parts: Mapping[str, Prediction], word: str = "") -> list[Line]:
-    """Of those whose groups can tell."""
+    """The curves of those whose groups can tell."""
     found = []
     for name, one in parts.items():
         if one.roc is not None:

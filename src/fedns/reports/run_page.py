@@ -106,7 +106,7 @@ def _rounds(history: History) -> str:
 
 
 def _choices(history: History) -> str:
-    """What the method chose in each round, and why, where it says so."""
+    """The choices of the method in each round, with the reason, where it states them."""
     chosen = [f"round {r.round}: {r.note}" for r in history.records if r.note]
     return f"<p>What {escape(history.method)} chose:</p>{bullets(chosen)}" if chosen else ""
 

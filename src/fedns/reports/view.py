@@ -1,4 +1,4 @@
-"""What a coordinator shows while it runs: every site, and how far the training is."""
+"""The view of a coordinator while it runs: every site, and how far the training is."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def round_text(record: Record) -> str:
 
 
 def site_table(statuses: Sequence[SiteStatus]) -> Table:
-    """How every site is doing, and what has left it."""
+    """The state of every site, and what has left it."""
     headings = ("site", "state", "last heard", "answers", "rejected", "round trip", "sent", "received", "engine's own")
     return text_table(headings, map(_row, statuses), left=headings[:2])
 

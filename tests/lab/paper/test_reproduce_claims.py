@@ -7,7 +7,7 @@ from fedns.core.termination import Ending
 from fedns.lab.comparison.results import TrialRun
 from fedns.lab.paper import accuracy, figure2, heterogeneity, table1, table2
 from fedns.lab.paper.cases import CaseRuns, MethodRuns
-from fedns.lab.paper.dimensions import Dimension, find
+from fedns.lab.paper.dimensions import Dimension, dimension_of
 from fedns.runs.compare import Compare
 
 
@@ -91,7 +91,7 @@ def test_what_a_sketch_costs():
     assert (cheaper.outcome, dimension.outcome) == ("holds", "holds")
     cases = [CaseRuns("d", Compare("digits", sketch_size=33), 10, {})]
     assert table2.build(cases, KNOWN).verdicts[0].outcome == "does not hold"
-    assert find(KNOWN, "digits", "maxabs") is None
+    assert dimension_of(KNOWN, "digits", "maxabs") is None
 
 
 def test_clients_that_differ():

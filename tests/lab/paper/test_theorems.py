@@ -66,7 +66,7 @@ def test_the_factor_falls_like_the_root_of_all_rows(cases):
 
 
 def test_a_row_per_client_is_worth_m_rows_of_one_sketch(cases):
-    assert contraction.summarise(cases)["clients_worth"] == pytest.approx(1.0, abs=0.35)
+    assert contraction.findings_of(cases)["clients_worth"] == pytest.approx(1.0, abs=0.35)
 
 
 def test_sketch_sizes_grow_with_the_round_and_so_do_the_bytes():
@@ -102,7 +102,7 @@ def test_a_power_law_is_found():
 
 
 def test_rounds_grow_like_the_digits_and_not_like_their_logarithm(rounds):
-    findings = iterations.summarise(*rounds)
+    findings = iterations.findings_of(*rounds)
     assert math.isnan(findings["bend_exact"])
     assert findings["bend_median"] == pytest.approx(1.0, abs=0.15)
     assert findings["rows_enough"] < 6 and findings["rows_unit_step"] < 10
@@ -152,9 +152,9 @@ def check_result(charts, tables, verdicts):
 
 def test_figures_tables_and_verdicts_are_well_formed(cases, curves, rounds):
     pairs = (
-        (contraction, (cases,), contraction.summarise(cases)),
-        (iterations, rounds, iterations.summarise(*rounds) | NEWTON_BENDS),
-        (excess_risk, (curves,), excess_risk.summarise(curves)),
+        (contraction, (cases,), contraction.findings_of(cases)),
+        (iterations, rounds, iterations.findings_of(*rounds) | NEWTON_BENDS),
+        (excess_risk, (curves,), excess_risk.findings_of(curves)),
     )
     for theorem, measured, findings in pairs:
         check_result(
@@ -172,7 +172,7 @@ def outcome(theorem, findings, claim, **changes):
 
 
 def test_verdicts_on_theorem_1_follow_the_figures(cases):
-    findings, theorem = contraction.summarise(cases), contraction
+    findings, theorem = contraction.findings_of(cases), contraction
     assert outcome(theorem, findings, "Theorem 1, rate") == "holds if"
     assert outcome(theorem, findings, "Theorem 1, rate", trend_full=-0.9) == "holds"
     assert outcome(theorem, findings, "Theorem 1, rate", trend_growing=-0.1) == "does not hold"
@@ -185,7 +185,7 @@ def test_verdicts_on_theorem_1_follow_the_figures(cases):
 
 
 def test_verdicts_on_theorem_2_follow_the_figures(rounds):
-    findings, theorem = iterations.summarise(*rounds), iterations
+    findings, theorem = iterations.findings_of(*rounds), iterations
     findings |= NEWTON_BENDS
     assert outcome(theorem, findings, "Theorem 2, iterations") == "holds if"
     assert outcome(theorem, findings, "Theorem 2, iterations", bend_median=0.5) == "holds"
@@ -198,7 +198,7 @@ def test_verdicts_on_theorem_2_follow_the_figures(rounds):
 
 
 def test_verdicts_on_theorem_3_follow_the_figures(curves):
-    findings, theorem = excess_risk.summarise(curves), excess_risk
+    findings, theorem = excess_risk.findings_of(curves), excess_risk
     assert outcome(theorem, findings, "Theorem 3, FedNDES") == "holds if"
     assert outcome(theorem, findings, "Theorem 3, FedNDES", slower_shared=0.0, over_pooled_shared=1.0) == "holds"
     assert outcome(theorem, findings, "Theorem 3, FedNDES", slower_fedndes=0.3) == "does not hold"

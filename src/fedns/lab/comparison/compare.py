@@ -31,7 +31,7 @@ WARM_UP_ROWS = 64
 
 @dataclass
 class Comparison:
-    """What was asked for, what the data are, and every run that was made."""
+    """A comparison: its settings, facts about its data, and every run that was made."""
 
     spec: Compare
     folder: Path
@@ -81,7 +81,7 @@ def _run_all(comparison: Comparison, methods: list[Method], display: Display, re
     display.stage("giving rows to clients")
     shards = prepare.split_and_scale(spec, dataset, 0)
     problem.loss.check(shards)
-    comparison.facts = prepare.describe(spec, dataset, problem, shards)
+    comparison.facts = prepare.describe_data(spec, dataset, problem, shards)
     comparison.notes = prepare.notes_on_sketches(methods, shards, problem.num_features(shards.num_columns))
     finished: set[tuple[str, int]] = set()
     if resume and has_settings(spec):
@@ -158,6 +158,6 @@ def prepare_folder(spec: Compare) -> None:
 
 
 def has_settings(spec: Compare) -> bool:
-    """Whether the folder holds results of exactly these settings, complete or not."""
+    """Say whether the folder has results of exactly these settings, complete or not."""
     settings = spec.folder / SETTINGS_FILE
     return settings.is_file() and settings.read_text(encoding="utf-8") == spec.to_toml()

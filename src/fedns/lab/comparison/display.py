@@ -1,4 +1,4 @@
-"""What a comparison shows while it runs, and what many tasks at once do."""
+"""The display of a comparison while it runs, and the board of many tasks at once."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Display:
         yield
 
     def stage(self, text: str) -> None:
-        """What is being done outside the rounds."""
+        """Something is done outside the rounds."""
 
     def moved(self, method: str, trial: int, record: Record) -> None:
         """A round of a run is over."""
@@ -156,7 +156,7 @@ class Board:
         """A line that stays."""
 
     def working(self, label: str, text: str) -> None:
-        """How far a task is."""
+        """A task has come so far."""
 
     def finished(self, label: str) -> None:
         """A task is done."""

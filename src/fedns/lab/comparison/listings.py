@@ -1,4 +1,4 @@
-"""What the command line prints: data sets, methods and the outcome of a comparison."""
+"""Tables for the command line: data sets, methods and the outcome of a comparison."""
 
 from __future__ import annotations
 

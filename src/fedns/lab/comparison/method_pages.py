@@ -74,7 +74,7 @@ def _made_up(num_features: int, least_rows: int) -> Shards:
 
 @dataclass(frozen=True)
 class Size(Checked):
-    """What bytes are counted for."""
+    """The size of problem that bytes are counted for."""
 
     is_settings: ClassVar[bool] = True
     features: Count  # M
@@ -106,7 +106,7 @@ def _row(kind: type[Algorithm], measured: StatedRun, size: Size | None) -> list[
 
 
 def notes_on_methods(size: Size | None = None) -> list[str]:
-    """What the columns mean."""
+    """Sentences on what the columns mean."""
     notes = [
         "unlike clients: what the FedNS paper's table says of data that differ between clients",
         "to a biased point: the fixed point is not the optimum where clients differ",

@@ -60,8 +60,8 @@ def prepare_trial(spec: Compare, problem: Problem, shards: Shards, trial: int) -
         return Trial(trial, spec.seed + trial, shards, pooled_optimum(problem, shards))
 
 
-def describe(spec: Compare, dataset: Dataset, problem: Problem, shards: Shards) -> dict[str, str]:
-    """What a reader needs to know about the data, of the first trial where the split is drawn."""
+def describe_data(spec: Compare, dataset: Dataset, problem: Problem, shards: Shards) -> dict[str, str]:
+    """Facts about the data that a reader needs, of the first trial where the split is drawn."""
     sizes = shards.sizes
     facts = {
         "data set": dataset.name,
@@ -82,7 +82,7 @@ def describe(spec: Compare, dataset: Dataset, problem: Problem, shards: Shards) 
 
 
 def scaling_cost(how: str, num_columns: int) -> str:
-    """What each site sends for the scaling, once and before the first round: a count and three numbers per column."""
+    """Say what each site sends for the scaling, once and before the first round: a count and three numbers per column."""
     if how == "none":
         return "no site sends anything for it"
     numbers = 1 + 3 * num_columns

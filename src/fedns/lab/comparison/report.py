@@ -1,4 +1,4 @@
-"""What a comparison leaves in its folder beside the rounds: a summary, figures, and one HTML file with everything in it."""
+"""The files of a comparison beside its rounds: a summary, figures, and one HTML page with everything in it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from fedns.reports.page import html_table, pairs, paragraph, report_page, versio
 
 @dataclass
 class Outputs:
-    """What was written, and what to say about it."""
+    """The files that were written, and what to say about them."""
 
     summaries: list[Summary]
     notes: list[str]
@@ -98,7 +98,7 @@ def render(comparison: Comparison, figures: str, notes: Sequence[str]) -> str:
 
 
 def sentence(summary: Summary, num_clients: int) -> str:
-    """What a method did, in one plain sentence."""
+    """Say in one plain sentence what a method did."""
     of = f"all {summary.trials} trials" if summary.trials > 1 else "its one trial"
     if summary.converged == summary.trials:
         total = summary.total

@@ -1,4 +1,4 @@
-"""What the runs of a comparison amount to, method by method, and the table that shows it."""
+"""The sums of a comparison's runs, method by method, and the table that shows them."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ class Traffic:
 
 
 def traffic(runs: Iterable[TrialRun], num_clients: int) -> list[Traffic]:
-    """What left and reached each site, by method and kind of message."""
+    """Messages that left and reached each site, by method and kind."""
     finished = grouped((run for run in runs if run.ledger), lambda run: run.method)
     return [line for method, own in finished.items() for line in _traffic_of(method, own, num_clients)]
 
@@ -176,7 +176,7 @@ def target_text(spread: Spread | None, trials: int, show: Callable[[float], str]
 
 
 def ending_text(summary: Summary) -> str:
-    """How the trials ended: the word alone where all agree."""
+    """The endings of the trials: the word alone where all agree."""
     if len(summary.endings) == 1:
         return next(iter(summary.endings))
     return ", ".join(f"{word} {count}/{summary.trials}" for word, count in summary.endings.items())
@@ -208,7 +208,7 @@ def comparison_table(title: str, summaries: Sequence[Summary]) -> Table:
 
 
 def notes_on_table(summaries: Sequence[Summary], tol: float | None) -> list[str]:
-    """What the table's dashes and brackets mean where it has any."""
+    """Sentences on the table's dashes and brackets, where it has any."""
     sentences = [f"{summary.method}: data pooled: nothing is sent" for summary in summaries if summary.sends_nothing]
     sentences += [f"{summary.method}: {summary.diverged}" for summary in summaries if summary.diverged]
     if tol is not None and tol > min(TARGETS):

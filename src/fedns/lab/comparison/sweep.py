@@ -48,7 +48,7 @@ Finished = dict[str, list[Summary]]  # by the label of a case
 
 
 def is_sweep(values: Mapping[str, Any]) -> bool:
-    """Whether these settings stand for several comparisons."""
+    """Say whether these settings stand for several comparisons."""
     return CASES in values or any(isinstance(v, list) for k, v in values.items() if k != "methods")
 
 
@@ -166,7 +166,7 @@ def _work(case: Case) -> float:
 
 
 def is_finished(spec: Compare) -> bool:
-    """Whether the folder holds a complete run of exactly these settings."""
+    """Say whether the folder has a complete run of exactly these settings."""
     return (spec.folder / FINISHED_FILE).is_file() and has_settings(spec)
 
 
@@ -177,7 +177,7 @@ def read_finished(sweep: Sweep) -> Finished:
 
 
 def clients_of(folder: Path) -> int:
-    """How many clients a finished comparison had."""
+    """The number of clients of a finished comparison."""
     return int((folder / FINISHED_FILE).read_text(encoding="utf-8"))
 
 

@@ -35,7 +35,7 @@ class DatasetInfo:
 
 @dataclass(frozen=True)
 class Rule:
-    """What a name means beyond the numbers in the file."""
+    """The meaning of a name beyond the numbers in the file."""
 
     task: Task | None = None  # None: judged by the values
     note: str = ""

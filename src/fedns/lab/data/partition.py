@@ -25,7 +25,7 @@ _EVEN_ALPHA = 1e12  # beyond it the shares are equal to six digits, and a larger
 
 
 class _Deal(NamedTuple):
-    """Who gets which rows: client j owns the next sizes[j] rows of `order`."""
+    """Rows by client: client j owns the next sizes[j] rows of `order`."""
 
     order: IntArray | None  # (rows,), None means as they are
     sizes: IntArray  # (clients,)

@@ -28,7 +28,7 @@ FloatArray = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class SyntheticSpec(Checked):
-    """What `synthetic:key=value,...` may set, with the defaults."""
+    """The settings of `synthetic:key=value,...`, with the defaults."""
 
     is_settings: ClassVar[bool] = True
     rows: Count = 20000

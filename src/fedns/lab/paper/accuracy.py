@@ -165,7 +165,7 @@ def _row(p: Accuracy) -> dict[str, str]:
 @claim(
     "Fig. 1, claim 3, accuracy",
     "the final predictive accuracies of FedNDES are higher than those of FedNS",
-    f"{{told}} (higher: by {NOTICEABLE:.1%} or more)",
+    f"{{measured}} (higher: by {NOTICEABLE:.1%} or more)",
 )
 def higher_verdict(points: Sequence[Accuracy]) -> Iterator[Check]:
     """Figure 1, claim 3, second half, at the largest sketch."""
@@ -178,7 +178,7 @@ def higher_verdict(points: Sequence[Accuracy]) -> Iterator[Check]:
 @claim(
     "Fig. 1, claim 4",
     "small sketches preserve considerable accuracy",
-    f"lowest accuracy with k ≤ M/4: {{told}} (preserved: within {NOTICEABLE:.1%})",
+    f"lowest accuracy with k ≤ M/4: {{measured}} (preserved: within {NOTICEABLE:.1%})",
 )
 def small_verdict(points: Sequence[Accuracy]) -> Iterator[Check]:
     """Figure 1, claim 4: sketches of at most a quarter of the columns."""
@@ -187,11 +187,11 @@ def small_verdict(points: Sequence[Accuracy]) -> Iterator[Check]:
         for name in METHODS:
             small = [(size, p.last) for (method, size), p in found.items() if method == name and 0 < 4 * size <= p.columns]
             size, worst = min(small, key=lambda pair: pair[1])
-            told = f"{dataset} {name} {worst:.4f} at k = {size}, pooled {best:.4f}"
-            yield Check(f"{name} on {dataset}", worst >= best - NOTICEABLE, told)
+            measured = f"{dataset} {name} {worst:.4f} at k = {size}, pooled {best:.4f}"
+            yield Check(f"{name} on {dataset}", worst >= best - NOTICEABLE, measured)
 
 
-@claim("Fig. 2, claim 1, accuracy", "a larger sketch always generalises better", "held-out accuracy at the end: {told}")
+@claim("Fig. 2, claim 1, accuracy", "a larger sketch always generalises better", "held-out accuracy at the end: {measured}")
 def monotone_verdict(points: Sequence[Accuracy]) -> Iterator[Check]:
     """Figure 2, claim 1: whether accuracy rises with every step of the sketch size."""
     for dataset, found in _by_dataset(points):
@@ -207,18 +207,18 @@ def monotone_verdict(points: Sequence[Accuracy]) -> Iterator[Check]:
 @claim(
     "Fig. 2, claim 4, accuracy",
     "with a small sketch FedNDES generalises better than FedNS",
-    f"{{told}} (better: by {NOTICEABLE:.1%} or more)",
+    f"{{measured}} (better: by {NOTICEABLE:.1%} or more)",
 )
 def better_verdict(points: Sequence[Accuracy]) -> Iterator[Check]:
     """Figure 2, claim 4 in terms of accuracy: the smallest sketch, after few rounds."""
     for dataset, found in _by_dataset(points):
         size = min(size for _, size in found if size)
         ns, des = found["fedns", size], found["fedndes", size]
-        told = (
+        measured = (
             f"{dataset} k = {size}: FedNDES {des.early:.4f} after {EARLY_ROUNDS} rounds and {des.last:.4f} at the end, "
             f"FedNS {ns.early:.4f} and {ns.last:.4f}"
         )
-        yield Check(dataset, des.early > ns.early + NOTICEABLE or des.last > ns.last + NOTICEABLE, told)
+        yield Check(dataset, des.early > ns.early + NOTICEABLE or des.last > ns.last + NOTICEABLE, measured)
 
 
 def _by_dataset(points: Sequence[Accuracy]) -> Iterator[tuple[str, dict[tuple[str, int], Accuracy]]]:

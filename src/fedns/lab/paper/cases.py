@@ -31,7 +31,7 @@ class MethodRuns:
         return None if None in hits else fmean(hit.round for hit in hits if hit is not None)
 
     def bytes_to(self, gap: float) -> float | None:
-        """What a client sent on the way there."""
+        """The bytes that a client sent on the way there."""
         hits = [run.first_below(gap) for run in self.runs]
         return None if None in hits else fmean(hit.uplink_bytes / self.clients for hit in hits if hit is not None)
 
@@ -49,7 +49,7 @@ class MethodRuns:
 
     @property
     def ending(self) -> Ending:
-        """How the first trial that did not converge ended; else how the first one did."""
+        """The ending of the first trial that did not converge, or else of the first one."""
         return next((run.ending for run in self.runs if not run.converged), self.runs[0].ending)
 
     @staticmethod
@@ -59,7 +59,7 @@ class MethodRuns:
 
 @dataclass(frozen=True)
 class CaseRuns:
-    """What was measured in one case of a sweep, by method as typed."""
+    """The runs of one case of a sweep, by method as typed."""
 
     label: str
     spec: Compare

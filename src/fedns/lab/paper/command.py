@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rich import box
 from rich.table import Table
@@ -25,7 +26,7 @@ STYLES = {"holds": "green", "holds if": "yellow", "does not hold": "red"}
 
 @dataclass(frozen=True)
 class Reproduction:
-    """What came of it."""
+    """The parts of the report, and where it is."""
 
     parts: list[Part]
     report: Path | None  # None where Ctrl-C came first
@@ -60,20 +61,19 @@ def build(plan: Plan) -> list[Part]:
     """Every part of the report from what is on disk."""
     cases = {name: read_cases(sweep) for name, sweep in plan.sweeps.items()}
     known = dimensions.read(plan.folder / "dimensions")
-    parts = []
-    if cases["figure1"]:
-        parts.append(figure1.build(cases["figure1"]))
-    if cases["figure2"] and known:
-        parts.append(figure2.build(cases["figure2"], known))
-    points = accuracy.read(plan.folder / "accuracy", plan.quick)
-    if points:
-        parts.append(accuracy.build(points))
-    if cases["table1"]:
-        parts.append(table1.build(cases["table1"]))
-    parts.append(table2.build(cases["figure1"], known))
-    if cases["heterogeneity"]:
-        parts.append(heterogeneity.build(cases["heterogeneity"]))
-    return [*parts, *theorems.read(plan.folder / "theorems", plan.quick)]
+
+    def where_measured(make: Callable[..., Part], *measured: Any) -> list[Part]:
+        return [make(*measured)] if all(measured) else []
+
+    return [
+        *where_measured(figure1.build, cases["figure1"]),
+        *where_measured(figure2.build, cases["figure2"], known),
+        *where_measured(accuracy.build, accuracy.read(plan.folder / "accuracy", plan.quick)),
+        *where_measured(table1.build, cases["table1"]),
+        table2.build(cases["figure1"], known),
+        *where_measured(heterogeneity.build, cases["heterogeneity"]),
+        *theorems.read(plan.folder / "theorems", plan.quick),
+    ]
 
 
 def verdict_table(verdicts: Sequence[ClaimVerdict]) -> Table:

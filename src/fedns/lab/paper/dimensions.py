@@ -80,6 +80,6 @@ def read(folder: Path) -> list[Dimension]:
     return [Dimension(**values) for values in once.read(folder, "*")]
 
 
-def find(known: Iterable[Dimension], dataset: str, how: str) -> float | None:
+def dimension_of(known: Iterable[Dimension], dataset: str, how: str) -> float | None:
     """d_lambda of a data set with this scaling."""
     return next((one.value for one in known if (one.dataset, one.scale) == (dataset, how)), None)

@@ -55,7 +55,7 @@ def build(cases: Sequence[CaseRuns]) -> Part:
 @claim(
     "Fig. 1, claim 1",
     "FedNS and FedNDES converge significantly faster than FedNew and FedNL",
-    f"rounds to {CLOSE_GAP:g}: {{told}} (significant: {SPEED_UP:g} times fewer)",
+    f"rounds to {CLOSE_GAP:g}: {{measured}} (significant: {SPEED_UP:g} times fewer)",
 )
 def speed_verdict(cases: Sequence[CaseRuns]) -> Iterator[Check]:
     """Claim 1, first half: against each rival on each data set, by rounds."""
@@ -75,14 +75,14 @@ def superlinear_verdict(cases: Sequence[CaseRuns]) -> ClaimVerdict | None:
         for name in OURS:
             if found := case.of(name):
                 fitted, place = rate(found), f"{NAMES[name]} on {case.spec.dataset}"
-                told = f"{place}: order {fitted.order:.2f}, factor {fitted.factor:.1g}"
-                checks.append(Check(place, fitted.order >= SUPERLINEAR_ORDER, told))
+                measured = f"{place}: order {fitted.order:.2f}, factor {fitted.factor:.1g}"
+                checks.append(Check(place, fitted.order >= SUPERLINEAR_ORDER, measured))
                 whole += [2 * case.spec.sketch_size > rows] if checks[-1].holds else []
     return judge(
         "Fig. 1, claim 1, super-linear",
         "this validates that FedNS and FedNDES converge super-linearly",
         checks,
-        f"{{told}} (super-linear: order of {SUPERLINEAR_ORDER:g} or more; a fixed factor has order 1)",
+        f"{{measured}} (super-linear: order of {SUPERLINEAR_ORDER:g} or more; a fixed factor has order 1)",
         if_some="a client has less than twice as many rows as its sketch, which then is nearly exact" if all(whole) else "",
     )
 
@@ -90,7 +90,7 @@ def superlinear_verdict(cases: Sequence[CaseRuns]) -> ClaimVerdict | None:
 @claim(
     "Fig. 1, claim 2",
     "FedNS and FedNDES converge nearly like FedNewton",
-    f"rounds to {CLOSE_GAP:g}: {{told}} (nearly: at most {NEAR_NEWTON:g} more)",
+    f"rounds to {CLOSE_GAP:g}: {{measured}} (nearly: at most {NEAR_NEWTON:g} more)",
 )
 def newton_verdict(cases: Sequence[CaseRuns]) -> Iterator[Check]:
     """Claim 2, first half: how many rounds more than FedNewton."""
@@ -106,7 +106,7 @@ def newton_verdict(cases: Sequence[CaseRuns]) -> Iterator[Check]:
 @claim(
     "Fig. 1, claim 2, rivals",
     "FedNew and FedNL converge slowly, close to FedAvg",
-    f"{{told}} (close: at most {LIKE_FEDAVG:g} times as many decades)",
+    f"{{measured}} (close: at most {LIKE_FEDAVG:g} times as many decades)",
 )
 def slow_rivals_verdict(cases: Sequence[CaseRuns]) -> Iterator[Check]:
     """Claim 2, second half: how far rivals and FedAvg are when FedNS is done."""
@@ -132,9 +132,9 @@ def faster_verdict(cases: Sequence[CaseRuns]) -> ClaimVerdict | None:
     fewer = ", ".join(label for label, ns, des in known if des < ns)
     same = ", ".join(label for label, ns, des in known if des == ns)
     more = ", ".join(label for label, ns, des in known if des > ns)
-    told = [f"{label} {des:.1f} against {ns:.1f}" for label, ns, des in known]
+    measured = [f"{label} {des:.1f} against {ns:.1f}" for label, ns, des in known]
     name, says = "Fig. 1, claim 3", "FedNDES converges faster than FedNS"
-    evidence = f"rounds to {CLOSE_GAP:g}, FedNDES against FedNS: {'; '.join(told)}"
+    evidence = f"rounds to {CLOSE_GAP:g}, FedNDES against FedNS: {'; '.join(measured)}"
     if not fewer:
         return ClaimVerdict(name, says, "does not hold", "", evidence)
     if not same and not more:
@@ -150,14 +150,14 @@ def printed_verdict(cases: Sequence[CaseRuns]) -> Iterator[Check]:
     """Claim 3 for Algorithm 2 as printed, where every client searches on its own loss."""
     for case in cases:
         if found := case.methods.get(AS_PRINTED):
-            told = f"{case.spec.dataset} ends at a gap of {gap_text(found.final_gap)} after {found.last_round} rounds"
-            yield Check(case.spec.dataset, found.rounds_to(CLOSE_GAP) is not None, told)
+            measured = f"{case.spec.dataset} ends at a gap of {gap_text(found.final_gap)} after {found.last_round} rounds"
+            yield Check(case.spec.dataset, found.rounds_to(CLOSE_GAP) is not None, measured)
 
 
 @claim(
     "Fig. 1, claim 5",
     "fewer rounds make up for O(kM) a round: in total less is sent than by FedNew and FedNL",
-    "per client, to the smallest gap that both reach: {told}",
+    "per client, to the smallest gap that both reach: {measured}",
 )
 def bytes_verdict(cases: Sequence[CaseRuns]) -> Iterator[Check]:
     """Claim 5: bytes to the smallest gap that both reach."""
@@ -168,9 +168,11 @@ def bytes_verdict(cases: Sequence[CaseRuns]) -> Iterator[Check]:
             for gap in reversed(GAPS):
                 ours, theirs = found.bytes_to(gap), rival.bytes_to(gap)
                 if ours is not None and theirs is not None:
-                    told = f"{case.spec.dataset} to {gap:g}: FedNS {bytes_text(ours)}, {RIVALS[name]} {bytes_text(theirs)}"
+                    measured = (
+                        f"{case.spec.dataset} to {gap:g}: FedNS {bytes_text(ours)}, {RIVALS[name]} {bytes_text(theirs)}"
+                    )
                     place = f"{NAMES[own]} against {RIVALS[name]} on {case.spec.dataset}"
-                    yield Check(place, ours < theirs, told if own == "fedns" else "")
+                    yield Check(place, ours < theirs, measured if own == "fedns" else "")
                     break  # a rival that gets to no gap gives nothing to compare
 
 

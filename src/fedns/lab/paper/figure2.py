@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from fedns.core.numbers import gap_text
 from fedns.lab.paper.cases import CaseRuns, MethodRuns, rounds_or_more
-from fedns.lab.paper.dimensions import Dimension, find
+from fedns.lab.paper.dimensions import Dimension, dimension_of
 from fedns.lab.paper.part import Check, ClaimVerdict, Part, claim, judge, judged, table_of
 from fedns.reports.charts import Chart, Line, Scale
 from fedns.reports.grouping import grouped
@@ -16,7 +16,7 @@ from fedns.reports.grouping import grouped
 ROUNDS_SHOWN = 5
 CLOSE_GAP = 1e-10
 GOOD_GAP = 1e-6  # "good performance"
-NOISE = 3.0  # gaps of random sketches that differ by less are not told apart
+NOISE = 3.0  # gaps of random sketches that differ by less are not measured apart
 DRAWN_FLOOR = 1e-12  # runs stop there
 
 
@@ -65,7 +65,7 @@ def build(cases: Sequence[CaseRuns], known: Sequence[Dimension]) -> Part:
 @claim(
     "Fig. 2, claim 1",
     f"a larger sketch always leads to a smaller gap (after {ROUNDS_SHOWN} rounds)",
-    f"exceptions (by a factor of {NOISE:g} or more): {{told}}",
+    f"exceptions (by a factor of {NOISE:g} or more): {{measured}}",
 )
 def larger_verdict(points: Sequence[SketchPoint]) -> Iterator[Check]:
     """Claim 1, in terms of the gap: no larger sketch does worse than a smaller one."""
@@ -74,12 +74,12 @@ def larger_verdict(points: Sequence[SketchPoint]) -> Iterator[Check]:
         worse = []
         for row in grouped(sorted(group, key=lambda p: p.size), lambda p: p.sketch).values():
             worse += [(a, b) for a, b in itertools.combinations(row, 2) if b.gap > NOISE * a.gap]
-        told = [
+        measured = [
             f"{place} {a.sketch} {method}: {gap_text(a.gap)} at k = {a.size}, {gap_text(b.gap)} at {b.size}"
             for a, b in worse[:1]
         ]
         exceptions |= bool(worse)
-        yield Check(f"{method} on {place}", not worse, "".join(told))
+        yield Check(f"{method} on {place}", not worse, "".join(measured))
     yield Check("", True, "" if exceptions else "none")
 
 
@@ -120,7 +120,7 @@ def small_verdict(points: Sequence[SketchPoint]) -> ClaimVerdict | None:
 @claim(
     "Fig. 2, claim 4",
     "with a small sketch FedNDES does better than FedNS",
-    f"gap after {ROUNDS_SHOWN} rounds: {{told}} (by a factor of {NOISE:g} for some sketch, worse for none)",
+    f"gap after {ROUNDS_SHOWN} rounds: {{measured}} (by a factor of {NOISE:g} for some sketch, worse for none)",
 )
 def smaller_sketch_verdict(points: Sequence[SketchPoint]) -> Iterator[Check]:
     """Claim 4, in terms of the gap: the smallest sketch of each data set, sketch by sketch."""
@@ -129,8 +129,8 @@ def smaller_sketch_verdict(points: Sequence[SketchPoint]) -> Iterator[Check]:
         ns, des = ({p.sketch: p.gap for p in group if (p.size, p.method) == (size, m)} for m in ("fedns", "fedndes"))
         better = all(des[sketch] <= NOISE * ns[sketch] for sketch in ns) and any(des[s] * NOISE < ns[s] for s in ns)
         first = next(iter(ns))
-        told = f"{place} k = {size}, {first}: FedNDES {gap_text(des[first])}, FedNS {gap_text(ns[first])}"
-        yield Check(place, better, told)
+        measured = f"{place} k = {size}, {first}: FedNDES {gap_text(des[first])}, FedNS {gap_text(ns[first])}"
+        yield Check(place, better, measured)
 
 
 def threshold_text(points: Sequence[SketchPoint]) -> str:
@@ -148,7 +148,7 @@ def _threshold(points: Sequence[SketchPoint]) -> tuple[float, float]:
 
 
 def _points(case: CaseRuns, known: Sequence[Dimension]) -> list[SketchPoint]:
-    dimension = find(known, case.spec.dataset, case.spec.scale)
+    dimension = dimension_of(known, case.spec.dataset, case.spec.scale)
     columns = next((d.columns for d in known if d.dataset == case.spec.dataset), 0)
     found = []
     for typed, measured in case.methods.items():

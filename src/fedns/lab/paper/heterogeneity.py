@@ -34,7 +34,7 @@ def build(cases: Sequence[CaseRuns]) -> Part:
 
 
 def safe_verdict(cases: Sequence[CaseRuns], name: str, shown: str) -> ClaimVerdict | None:
-    """Whether a method gets to the pooled answer however the clients differ, and whether a line search would have helped."""
+    """Judge whether a method gets to the pooled answer however the clients differ, and whether a line search would help."""
     checks, helped = [], []
     for case in cases:
         if found := case.methods.get(name):
@@ -47,7 +47,7 @@ def safe_verdict(cases: Sequence[CaseRuns], name: str, shown: str) -> ClaimVerdi
         f"Table 1, heterogeneous, {shown}",
         f"{shown} applies to heterogeneous clients",
         checks,
-        f"rounds / bytes per client to {CLOSE_GAP:g}: {{told}}",
+        f"rounds / bytes per client to {CLOSE_GAP:g}: {{measured}}",
         if_some="a line search is added where few clients have small sketches" if helped and all(helped) else "",
     )
 
@@ -55,7 +55,7 @@ def safe_verdict(cases: Sequence[CaseRuns], name: str, shown: str) -> ClaimVerdi
 @claim(
     "Table 1, heterogeneous, FedNDES as printed",
     "Algorithm 2 with its local line search applies to heterogeneous clients",
-    f"rounds / bytes per client to {CLOSE_GAP:g}, or the gap at the end: {{told}}",
+    f"rounds / bytes per client to {CLOSE_GAP:g}, or the gap at the end: {{measured}}",
 )
 def printed_verdict(cases: Sequence[CaseRuns]) -> Iterator[Check]:
     """Algorithm 2 with its local line search."""
@@ -70,8 +70,8 @@ def local_verdict(cases: Sequence[CaseRuns]) -> Iterator[Check]:
     for case in cases:
         for name in LOCAL if case.spec.split != "iid" else ():
             if found := case.of(name):
-                told = f"{case.label} {name} {_cell(found)}"
-                yield Check(f"{name} on {case.label}", found.rounds_to(CLOSE_GAP) is None, told)
+                measured = f"{case.label} {name} {_cell(found)}"
+                yield Check(f"{name} on {case.label}", found.rounds_to(CLOSE_GAP) is None, measured)
 
 
 def _table(cases: Sequence[CaseRuns]) -> Table:

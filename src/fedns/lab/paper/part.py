@@ -43,7 +43,7 @@ class NumberedClaim:
 
 
 def verdicts_on(claims: Iterable[NumberedClaim], findings: Findings) -> list[ClaimVerdict]:
-    """What the numbers say about each claim."""
+    """Verdicts on claims, by the numbers."""
     return [claim.verdict(findings) for claim in claims]
 
 
@@ -52,10 +52,10 @@ class Check(NamedTuple):
 
     place: str
     holds: bool
-    told: str = ""  # the figures
+    measured: str = ""  # the figures
 
 
-def claim(name: str, says: str, evidence: str = "{told}") -> Callable[[Callable[..., Iterator[Check]]], Any]:
+def claim(name: str, says: str, evidence: str = "{measured}") -> Callable[[Callable[..., Iterator[Check]]], Any]:
     """A function that looks at a claim place by place, as one that gives the verdict on it, or None without a place."""
 
     def decorate(look: Callable[..., Iterator[Check]]) -> Callable[..., ClaimVerdict | None]:
@@ -69,14 +69,14 @@ def claim(name: str, says: str, evidence: str = "{told}") -> Callable[[Callable[
 
 
 def judge(
-    name: str, says: str, checks: Iterable[Check], evidence: str = "{told}", *, if_some: str = ""
+    name: str, says: str, checks: Iterable[Check], evidence: str = "{measured}", *, if_some: str = ""
 ) -> ClaimVerdict | None:
     """A claim that should hold in several places: in all, in none, or in those that are named as the condition.
 
     `if_some` says in words what the places where it holds have in common. None where nothing was measured.
     """
     found = list(checks)
-    text = evidence.format(told="; ".join(check.told for check in found if check.told))
+    text = evidence.format(measured="; ".join(check.measured for check in found if check.measured))
     places = {check.place: all(c.holds for c in found if c.place == check.place) for check in found if check.place}
     if not places:
         return None
@@ -88,7 +88,7 @@ def judge(
 
 
 def judged(*verdicts: ClaimVerdict | None) -> list[ClaimVerdict]:
-    """Those that there was something to judge by."""
+    """Leave out the claims that nothing was measured for."""
     return [verdict for verdict in verdicts if verdict is not None]
 
 
@@ -119,7 +119,7 @@ Table = tuple[str, list[str], list[list[str]]]  # title, headings, rows
 
 @dataclass(frozen=True)
 class Part:
-    """What a part of the report shows, and what it decides."""
+    """A part of the report: all that it shows, and what it decides."""
 
     title: str
     words: list[str] = field(default_factory=list)  # paragraphs

@@ -1,4 +1,4 @@
-"""What is run, what is left out for want of data, and how long it should take."""
+"""The plan of a reproduction: its runs, what is left out for want of data, and how long it should take."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Plan:
     left_out: list[str]  # sentences
 
     def tasks(self) -> dict[str, list[Task]]:
-        """What is still to be done, by group, the longest tasks first."""
+        """The tasks that are still to be done, by group, the longest first."""
         once = {name: group.tasks(self.folder / name, self.quick) for name, group in ONCE.items()}
         swept = {
             name: [replace(task, label=f"{name}: {task.label}") for task in tasks_of(sweep, outputs=False)]

@@ -1,4 +1,4 @@
-"""How fast a gap falls: by a factor a round, faster than any factor, or not to zero at all."""
+"""The speed at which a gap falls: by a factor a round, faster than any factor, or not to zero at all."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SLOW = 0.97  # a gap that falls by less than this factor a round at the end, far
 
 @dataclass(frozen=True)
 class Rate:
-    """How the gap falls at the end of a run."""
+    """The fall of the gap at the end of a run."""
 
     kind: Kind
     order: float  # p of e_next ~ e^p over the tail; nan where there are too few gaps

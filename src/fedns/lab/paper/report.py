@@ -48,7 +48,7 @@ def write_report(
 
 
 def _scoreboard(verdicts: Sequence[ClaimVerdict]) -> str:
-    """How many claims hold, then a line for each that leads to the figures behind it."""
+    """The number of claims that hold, then a line for each that leads to the figures behind it."""
     counts = Counter(verdict.outcome for verdict in verdicts)
     tiles = [Tile(f"{counts[outcome]} of {len(verdicts)}", text, tone) for outcome, (tone, _, text) in _SHOWN.items()]
     lines = [

@@ -59,14 +59,14 @@ def build(cases: Sequence[CaseRuns]) -> Part:
 
 
 def verdict(claim: Claim, cases: Sequence[CaseRuns]) -> ClaimVerdict | None:
-    """Whether the gap falls as fast as the claimed number of iterations needs, for each loss."""
+    """Judge whether the gap falls as fast as the claimed number of iterations needs, for each loss."""
     checks = []
     for case in cases:
         if found := case.of(claim.typed):
             fitted = rate(found)
             hits = [f"{rounds_or_more(found, gap)} to {gap_name(gap)}" for gap in (GAPS[0], GAPS[2], GAPS[-1])]
-            told = f"{case.spec.loss}: {fitted}, final gap {gap_text(found.final_gap)}, rounds {', '.join(hits)}"
-            checks.append(Check(f"the {case.spec.loss} loss", fast_enough(found, fitted, claim.needs), told))
+            measured = f"{case.spec.loss}: {fitted}, final gap {gap_text(found.final_gap)}, rounds {', '.join(hits)}"
+            checks.append(Check(f"the {case.spec.loss} loss", fast_enough(found, fitted, claim.needs), measured))
     return judge(f"Table 1, {claim.row}", f"{claim.iterations} iterations to a gap of δ", checks)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from fedns.lab.paper import PENALTY, STRENGTH
 from fedns.lab.paper.cases import CaseRuns, as_in_the_paper
-from fedns.lab.paper.dimensions import Dimension, find
+from fedns.lab.paper.dimensions import Dimension, dimension_of
 from fedns.lab.paper.part import Check, ClaimVerdict, Part, claim, judge, judged, table_of
 
 ENOUGH = 4.0  # sketched rows of all clients together per effective dimension
@@ -31,7 +31,7 @@ def build(cases: Sequence[CaseRuns], known: Sequence[Dimension]) -> Part:
 
 
 def cheaper_verdict(cases: Sequence[CaseRuns], known: Sequence[Dimension]) -> ClaimVerdict | None:
-    """Whether kM is less than what FedNewton has to send."""
+    """Judge whether kM is less than what FedNewton has to send."""
     checks = []
     for case in cases:
         if columns := _columns(case, known):
@@ -41,7 +41,7 @@ def cheaper_verdict(cases: Sequence[CaseRuns], known: Sequence[Dimension]) -> Cl
         "Table 1, communication per round",
         "O(kM) a round is less than FedNewton's O(M²)",
         checks,
-        "numbers a round at Table 2's k, sketch against packed Hessian: {told}",
+        "numbers a round at Table 2's k, sketch against packed Hessian: {measured}",
         if_some="k < (M + 1)/2, since a Hessian is symmetric",
     )
 
@@ -49,15 +49,15 @@ def cheaper_verdict(cases: Sequence[CaseRuns], known: Sequence[Dimension]) -> Cl
 @claim(
     "Table 1, sketch size of FedNDES",
     "d_λ, the sketch size of FedNDES, is substantially smaller than M",
-    "{told} (substantially: at most half)",
+    "{measured} (substantially: at most half)",
 )
 def dimension_verdict(cases: Sequence[CaseRuns], known: Sequence[Dimension]) -> Iterator[Check]:
-    """Whether the effective dimension is well below the number of columns, as the sketch size of FedNDES supposes."""
+    """Judge whether the effective dimension is well below the number of columns, as the sketch size of FedNDES supposes."""
     for case in cases:
-        value, columns = find(known, case.spec.dataset, case.spec.scale), _columns(case, known)
+        value, columns = dimension_of(known, case.spec.dataset, case.spec.scale), _columns(case, known)
         if value is not None and columns:
-            told = f"{case.spec.dataset} d_λ {value:.1f}, M {columns}, k {case.spec.sketch_size}"
-            yield Check(case.spec.dataset, value <= columns / 2, told)
+            measured = f"{case.spec.dataset} d_λ {value:.1f}, M {columns}, k {case.spec.sketch_size}"
+            yield Check(case.spec.dataset, value <= columns / 2, measured)
 
 
 def _columns(case: CaseRuns, known: Sequence[Dimension]) -> int:
@@ -66,7 +66,7 @@ def _columns(case: CaseRuns, known: Sequence[Dimension]) -> int:
 
 def _paper_rows(cases: Sequence[CaseRuns], known: Sequence[Dimension]) -> Iterator[dict[str, str]]:
     for case in cases:
-        value, M = find(known, case.spec.dataset, case.spec.scale), _columns(case, known)
+        value, M = dimension_of(known, case.spec.dataset, case.spec.scale), _columns(case, known)
         if value is None:
             continue
         k, m = case.spec.sketch_size, case.clients

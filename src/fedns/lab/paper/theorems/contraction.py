@@ -109,7 +109,7 @@ def theorem1(quick: bool, say: Callable[[str], None]) -> Part:
     for setting in _settings(quick):
         say(f"theorem 1: {setting.name}, {setting.clients} clients, d_lambda {setting.dimension:.1f}, M {setting.features}")
         cases += measure(setting, seeds)
-    findings = summarise(cases)
+    findings = findings_of(cases)
     return Part("Theorem 1", [], charts(cases), tables(cases), findings, verdicts_on(CLAIMS, findings))
 
 
@@ -156,7 +156,7 @@ def _is_fitted(case: FactorCase) -> bool:
     )
 
 
-def summarise(cases: list[FactorCase]) -> dict[str, float]:
+def findings_of(cases: list[FactorCase]) -> dict[str, float]:
     """The numbers that decide; where settings differ, the one that speaks most against what is claimed of it here."""
     gram, summed = size_law(cases, "gram"), size_law(cases, "sum")
     full = [case for case in cases if case.form == "gram" and case.k >= case.setting.features]
@@ -188,7 +188,7 @@ def summarise(cases: list[FactorCase]) -> dict[str, float]:
 
 
 def _clients_worth(cases: list[FactorCase]) -> float:
-    """How many rows of one sketch for all a row per client is worth, in units of m, by the factors of both forms."""
+    """The rows of one sketch for all that a row per client is worth, in units of m, by the factors of both forms."""
     ratios = []
     for one in (case for case in cases if case.form == "sum" and _is_fitted(case)):
         same = [case for case in cases if case.setting is one.setting and case.form == "gram" and _is_fitted(case)]
@@ -208,7 +208,7 @@ def _over_bound(case: FactorCase) -> float:
 
 
 def _start_over_radius(case: FactorCase) -> float:
-    """How many times farther than Theorem 1's condition allows the start at 0 is; 0 where any start will do."""
+    """The distance of the start at 0 in units of what Theorem 1's condition allows; 0 where any start will do."""
     return float(np.linalg.norm(case.setting.optimum.coefficients) / case.setting.safe_radius)
 
 

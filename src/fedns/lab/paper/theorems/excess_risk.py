@@ -63,7 +63,7 @@ def theorem3(quick: bool, say: Callable[[str], None]) -> Part:
     for kernel in kernels:
         say(f"theorem 3: {kernel.label}, N from {2 ** powers[0]} to {2 ** powers[-1]}, {seeds} draws of the data")
         curves += measure(kernel, [2**power for power in powers], seeds)
-    findings = summarise(curves)
+    findings = findings_of(curves)
     return Part("Theorem 3", [], charts(curves), tables(curves), findings, verdicts_on(claims(findings), findings))
 
 
@@ -114,7 +114,7 @@ def _method(name: str, power: float) -> Algorithm:
     return FedNDES(sketch=SRHT(k), second_size=k, decrement_tolerance=0.0)
 
 
-def summarise(curves: list[Curve]) -> dict[str, float]:
+def findings_of(curves: list[Curve]) -> dict[str, float]:
     """Slopes of every curve, and over all kernels what speaks most against the theorem."""
     findings: dict[str, float] = {}
     for short, method in (("krr", POOLED), ("fedns", NS), ("fedndes", NDES), ("shared", SHARED)):
@@ -179,7 +179,7 @@ def claims(f: Findings) -> Iterator[NumberedClaim]:
 
 
 def _as_claimed(f: Findings, short: str) -> bool:
-    """Whether the risk falls at least as fast as claimed, and is nearly the pooled one."""
+    """Say whether the risk falls at least as fast as claimed, and is nearly the pooled one."""
     allowed = SLOPE_TOLERANCE + 2 * min(f[f"slower_error_{short}"], LARGEST_ERROR)
     return f[f"slower_{short}"] <= allowed and f[f"over_pooled_{short}"] <= RISK_TOLERANCE
 

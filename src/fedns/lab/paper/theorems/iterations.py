@@ -126,7 +126,7 @@ def theorem2(quick: bool, say: Callable[[str], None]) -> Part:
         cases += measure(setting, scale, seeds)
     say("theorem 2: starts far away")
     far = far_starts(logistic_setting(many), seeds)
-    findings = summarise(cases, far)
+    findings = findings_of(cases, far)
     return Part("Theorem 2", [], charts(cases, far), tables(cases, far), findings, verdicts_on(CLAIMS, findings))
 
 
@@ -183,7 +183,7 @@ def _start(setting: Setting, away: float, seed: int) -> FloatArray:
     return np.asarray(best + away * np.linalg.norm(best) * direction / np.linalg.norm(direction))
 
 
-def summarise(cases: list[RoundsCase], far: list[tuple[float, RoundsCase]]) -> dict[str, float]:
+def findings_of(cases: list[RoundsCase], far: list[tuple[float, RoundsCase]]) -> dict[str, float]:
     """The numbers that decide."""
     sized = [case for case in cases if case.scale]
     enough = [case for case in sized if case.reached == 1.0 and _multiple(case) >= 0.9]
