@@ -60,6 +60,11 @@ class SimulatedCohort(Cohort):
     def _deliver(self, handler: Handler, frame: bytes, ids: Ids) -> Iterator[tuple[Ids, Message]]:
         return self._clients.answer(self.session.problem, self.session.seed, handler, frame, ids)
 
+    def evaluate(self, w: NDArray[np.float64]) -> Evaluation:
+        """The objective and gradient norm over all rows; no part of the run, so that nothing is counted."""
+        evaluation: Evaluation = self.session.problem.evaluate(w, self.shards)
+        return evaluation
+
 
 @checked
 def simulated_cohort(problem: Problem, shards: Shards, *, seed: int = 0, wire: str = "float64") -> Cohort:

@@ -24,7 +24,7 @@ from fedns.models.problem import Problem
 from fedns.runs.over_sites import ColumnRun, Handshake, Policy, StudyRun
 from fedns.runs.results import Results
 from fedns.studies.design.columns import Design
-from fedns.studies.fitting.estimate import SeparationError, algorithm_of, estimate, method_text, problem_of
+from fedns.studies.fitting.estimate import SeparationError, algorithm_of, begin, estimate, method_text, problem_of
 from fedns.studies.fitting.start import Look, first_look
 from fedns.studies.handshake.handshake import Agreed, run_handshake
 from fedns.studies.inference.fitted import StudyFit
@@ -95,19 +95,11 @@ def _fit(
     algorithm = algorithm_of(study, cohort.num_features, cohort.num_clients)
     session.caution(algorithm, cohort)
     try:
-        fit = estimate(
-            agreed,
-            problem,
-            algorithm,
-            cohort,
-            lambda problem, w: cohort.evaluate(w),
-            observers=[state, session, *watchers],
-            look=_look(problem, agreed.design, cohort, folder, resume),
-            resume=state.progress,
-        )
+        begun = begin(agreed, cohort, _look(problem, agreed.design, cohort, folder, resume))
+        fit = estimate(begun, algorithm, observers=[state, session, *watchers], resume=state.progress)
     except SitesLost as lost:  # within a round it is waited for, or the round is repeated
         raise FederationError(f"the Hessian lacks a site: {lost}") from None
-    return fit, cohort
+    return fit, begun.cohort
 
 
 def _look(problem: Problem, design: Design, cohort: NetworkedCohort, folder: Path, resume: bool) -> Look:

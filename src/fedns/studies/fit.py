@@ -16,7 +16,7 @@ from fedns.models.problem import Problem
 from fedns.numerics.linalg import single_threaded_blas
 from fedns.studies.design.rows import design_shards
 from fedns.studies.design.site_table import SMALLEST_COUNT, SiteTable
-from fedns.studies.fitting.estimate import algorithm_of, estimate, problem_of
+from fedns.studies.fitting.estimate import algorithm_of, begin, estimate, problem_of
 from fedns.studies.handshake.handshake import run_handshake
 from fedns.studies.handshake.table_shards import TableShards
 from fedns.studies.inference.fitted import StudyFit
@@ -56,15 +56,7 @@ def fit_study(
         problem.loss.check(shards)
         cohort = RecordedCohort(shards, Session(problem, 0, meter=meter), lines)
         algorithm = algorithm_of(study, cohort.num_features, cohort.num_clients)
-        fit = estimate(
-            agreed,
-            problem,
-            algorithm,
-            cohort,
-            lambda problem, w: problem.evaluate(w, shards),
-            observers=observers,
-            smallest_count=smallest_count,
-        )
+        fit = estimate(begin(agreed, cohort), algorithm, observers=observers, smallest_count=smallest_count)
         return replace(fit, site_lines=lines)
 
 

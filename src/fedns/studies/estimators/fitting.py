@@ -1,40 +1,39 @@
-"""From rows, targets and the site of each row to coefficients, with what they are worth."""
+"""From rows, targets and the site of each row, or from a running federation, to coefficients with what they are worth."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse
-from numpy.typing import NDArray
 
-from fedns.core.cohort import Cohort, Session
-from fedns.core.errors import DataError
+from fedns.core.cohort import Session
+from fedns.core.errors import ConfigError
 from fedns.core.history import History
 from fedns.core.messages.ledger import Meter
-from fedns.core.problem import Evaluation
-from fedns.core.run import run
-from fedns.core.shards import Shards
-from fedns.core.termination import Ending, Verdict
-from fedns.models.family import Family, Outcomes
+from fedns.core.termination import Verdict
+from fedns.core.types import FloatArray
+from fedns.federation.coordinator.cohort import NetworkedCohort
+from fedns.models.family import Family
 from fedns.models.loss import Loss
+from fedns.models.losses import LOSSES
 from fedns.models.penalties import Ridge
 from fedns.models.problem import Problem
 from fedns.numerics.linalg import single_threaded_blas
 from fedns.runs.methods import parse_method
 from fedns.simulation.simulator import SimulatedCohort
-from fedns.studies.estimators.rank import Rank
-from fedns.studies.fitting.ending import judged, no_maximum, stop_of
+from fedns.studies.estimators.rows import shards_of
+from fedns.studies.federation import Federation
+from fedns.studies.fitting.fit import Goal, Reached, Sites, fit, uncounted
+from fedns.studies.fitting.rank import Rank, may_be_lost
 from fedns.studies.fitting.start import ask_start
+from fedns.studies.inference.asking import infer
 from fedns.studies.inference.estimates import Inference
-from fedns.studies.questions.asking import REFUSALS
-from fedns.studies.questions.fit_sums import FitSums, ask_sums
-from fedns.studies.questions.information import SiteCurvature, ask_curvature, expected_information
-
-FloatArray = NDArray[np.float64]
+from fedns.studies.questions.asking import REFUSALS, UNANSWERED
+from fedns.studies.questions.fit_sums import FitSums
+from fedns.studies.questions.information import ask_curvature
 
 
 class Fitted(NamedTuple):
@@ -81,62 +80,83 @@ def fit_rows(
     problem = Problem(loss, ridge, settings.intercept, offset=offset is not None)
     problem.loss.check(shards)
     with single_threaded_blas():
-        cohort = SimulatedCohort(shards, Session(problem, 0))
-        return fit_cohort(settings, cohort, lambda w: cohort.session.problem.evaluate(w, shards))
+        return _fitted(settings, SimulatedCohort(shards, Session(problem, 0)))
 
 
-def fit_cohort(settings: Settings, cohort: Cohort, evaluate: Callable[[FloatArray], Evaluation]) -> Fitted:
-    """Fit over sites of any kind, and say what the coefficients are worth: nothing where they are not the optimum."""
-    own: Problem = cohort.session.problem
-    names = names_of(settings, cohort.num_features // own.loss.outputs)
-    with suppress(*REFUSALS):  # sites that tell nothing of the null model may still answer the method, from 0
-        cohort.session.start = ask_start(cohort, settings.family)
-    rank = Rank.of(cohort, names) if settings.strength == 0.0 else None
-    if rank is not None:
-        cohort.session.problem = rank.pinned(own)
-    algorithm, rows = parse_method(settings.method).algorithm, float(cohort.total_weights.sum())
-    stop = stop_of(algorithm, settings.rounds, settings.tolerance)
-    history = run(algorithm, cohort.session.problem, cohort, stop=stop, evaluate=evaluate)
-    first, last = history.records[0].objective, history.records[-1].objective
-    # A standard error is that of a mean over so many rows, in the spread of the outcome where it has one.
-    spread = math.sqrt(2.0 * first) if settings.family.outcomes is Outcomes.NUMBER and first > 0 else 1.0
-    w, ended = history.coefficients, Verdict(history.ending, history.stop_reason)
-    try:
-        curvature = ask_curvature(cohort, w)
-    except (*REFUSALS, ArithmeticError, ValueError) as refusal:
-        ended = judged(ended, math.nan, 0.0, str(refusal))
-        return put_together(settings, own, history, ended, ended.reason, "", cohort.session.meter)
-    left = cohort.session.problem.newton_step(w, curvature.gradient, curvature.hessian).newton_decrement
-    unit = math.sqrt(rows) / spread
-    ended = judged(ended, left * unit, settings.tolerance * unit)
-    if rank is not None and settings.family.outcomes.can_be_separated and last <= first:
-        separating = rank.separating(curvature.hessian, rows)
-        ended = Verdict(Ending.STOPPED, no_maximum(separating, settings.family.outcomes)) if separating else ended
-    if settings.strength > 0.0:
-        rank = Rank.beside(settings.strength, cohort, names, curvature.hessian)
-    undetermined = "" if rank is None else rank.sentence
-    if rank is not None:
-        history.coefficients = rank.smallest(w)
-    told = undetermined or uncounted(cohort) or inferred(settings, names, cohort, w, curvature)
-    return put_together(settings, own, history, ended, told, undetermined, cohort.session.meter)
+def fit_federation(settled: Callable[[float], Settings], federation: Federation) -> Fitted:
+    """Fit over the rows that the sites' files name; settled: the settings, by the number of rows of all sites."""
+    settings = settled(1.0)
+    if settings.family.loss.name not in LOSSES or settings.family.loss != LOSSES[settings.family.loss.name]():
+        raise ConfigError(f"family {settings.family.name} over sites needs a study: use federation.fit(study)")
+    if settled(2.0) != settings:
+        with _opened(settings, federation) as counted:
+            settings = settled(float(counted.total_weights.sum()))
+    with _opened(settings, federation) as cohort:
+        return _fitted(settings, cohort)
 
 
-def uncounted(cohort: Cohort) -> str:
-    """Why weights say nothing of standard errors, where they sum to less than the rows; "" where they may count some."""
-    weight, rows = float(cohort.total_weights.sum()), float(cohort.rows.sum())
-    if weight >= rows * (1.0 - 1e-9):
-        return ""
-    return (
-        f"a weight of 2 is taken for two rows, and the weights sum to {weight:.4g} over {rows:.10g} rows: scale them to "
-        'what they count, or fit a fedns.Study with weights_are = "precision" or "sampling"'
+def _opened(settings: Settings, federation: Federation) -> AbstractContextManager[NetworkedCohort]:
+    return federation.cohort(
+        method=settings.method,
+        loss=settings.family.loss.name,
+        strength=settings.strength,
+        intercept=settings.intercept,
+        rounds=settings.rounds,
+        gradient_tol=None,
     )
 
 
-def put_together(
-    settings: Settings, problem: Problem, history: History, ended: Verdict, told: Inference | str, warning: str, meter: Meter
+def _fitted(settings: Settings, cohort: Sites) -> Fitted:
+    """Fit over sites of any kind, and say what the coefficients are worth: nothing where they are not the optimum."""
+    own: Problem = cohort.session.problem
+    names = names_of(settings, cohort.num_features // own.loss.outputs)
+    start = None
+    with suppress(*REFUSALS):  # sites that tell nothing of the null model may still answer the method, from 0
+        start = ask_start(cohort, settings.family)
+    cohort = cohort.with_problem(own, start)
+    rank = _rank(cohort, names) if settings.strength == 0.0 else None
+    if rank is not None:
+        cohort = cohort.with_problem(rank.pinned(own), start)
+    goal = Goal(settings.tolerance, settings.rounds, settings.family.outcomes, float(cohort.total_weights.sum()))
+    reached = fit(cohort, parse_method(settings.method).algorithm, goal, rank)
+    history, curvature = reached.history, reached.curvature
+    if isinstance(curvature, Exception):
+        return _put_together(settings, own, reached, reached.ended.reason, "", cohort.session.meter)
+    if settings.strength > 0.0:
+        rank = _rank(cohort, names) if may_be_lost(settings.strength, curvature.hessian) else None
+        rank = rank if rank is not None and rank.is_lost(settings.strength) else None
+    undetermined = "" if rank is None else rank.undetermined
+    w = history.coefficients
+    if rank is not None:
+        history.coefficients = rank.smallest(w)
+    told: Inference | str = undetermined
+    if not told and (sums := uncounted(cohort)):
+        told = (
+            f"a weight of 2 is taken for two rows, and the weights {sums}: scale them to what they count, or fit a "
+            'fedns.Study with weights_are = "precision" or "sampling"'
+        )
+    if not told:
+        of_all = [f"{one}: {name}" for one in settings.classes for name in names] or names
+        told = infer(cohort, FitSums(settings.family), curvature, w, of_all, w, intercept=settings.intercept)
+    return _put_together(settings, own, reached, told, undetermined, cohort.session.meter)
+
+
+def _rank(cohort: Sites, names: tuple[str, ...]) -> Rank | None:
+    """The rank of columns as they were given, after one exchange; nothing where sites refuse it."""
+    problem: Problem = cohort.session.problem
+    try:
+        hessian = ask_curvature(cohort, cohort.start).hessian
+    except UNANSWERED:
+        return None
+    outputs = problem.loss.outputs
+    return Rank.of_raw(hessian, names * outputs, problem.intercept, outputs)
+
+
+def _put_together(
+    settings: Settings, problem: Problem, reached: Reached, told: Inference | str, warning: str, meter: Meter
 ) -> Fitted:
     """The coefficients as estimators have them, with the intercept apart."""
-    w = history.coefficients
+    w, history, ended = reached.history.coefficients, reached.history, reached.ended
     if not ended.ending.converged:
         warning = f"not converged: {ended.reason}"
     if problem.loss.outputs > 1:
@@ -151,74 +171,3 @@ def names_of(settings: Settings, coefficients: int) -> tuple[str, ...]:
     """The names of the coefficients of one margin, the intercept's last."""
     columns = settings.columns or tuple(f"x{place}" for place in range(coefficients - int(settings.intercept)))
     return (*columns, *(["Intercept"] if settings.intercept else []))
-
-
-def shards_of(features: Any, targets: FloatArray, weights: FloatArray | None, sites: Any) -> Shards:
-    """Rows in the order of their sites; those of no weight say nothing and are left out."""
-    rows = len(targets)
-    names, which = _numbered(np.zeros(rows, dtype=np.int64) if sites is None else _labels_of(sites, rows))
-    kept = np.arange(rows) if weights is None else np.flatnonzero(weights > 0)
-    order: Any = kept[np.argsort(which[kept], kind="stable")]
-    sizes = np.bincount(which[order], minlength=names.size)
-    if (np.diff(order, prepend=-1) == 1).all() and order.size == rows:  # as they are: a copy would take long
-        order = slice(None)
-    chosen = None if weights is None else weights[order]
-    there = [str(name) for name, size in zip(names, sizes, strict=True) if size]
-    return Shards.from_arrays(features[order], targets[order], sizes[sizes > 0], sample_weights=chosen, names=there)
-
-
-def _labels_of(sites: Any, rows: int) -> NDArray[Any]:
-    """The site of each row; refused where a row has none, which would otherwise be a site by the name of nan."""
-    labels = np.asarray(sites)
-    if labels.shape != (rows,):
-        raise DataError(f"sites must name the site of each of {rows} rows, got an array of shape {labels.shape}")
-    mixed = labels.dtype.kind == "O"
-    absent = np.array([_is_absent(label) for label in labels]) if mixed else labels != labels
-    if absent.any():
-        raise DataError(f"sites must name the site of each row: row {int(absent.argmax())} has none")
-    return labels.astype(str) if mixed and len(set(map(type, labels))) > 1 else labels
-
-
-def _is_absent(label: Any) -> bool:
-    """None, not a number, or pandas' NA, which does not even say whether it is itself."""
-    try:
-        return label is None or bool(label != label)
-    except TypeError:
-        return True
-
-
-def _numbered(labels: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.intp]]:
-    """The sites in order, and the place of each row's among them; nothing is sorted where rows stand site by site."""
-    if not (labels[:-1] <= labels[1:]).all():
-        return np.unique(labels, return_inverse=True)
-    changes = np.concatenate([[True], labels[:-1] != labels[1:]])
-    return labels[changes], np.cumsum(changes) - 1
-
-
-def inferred(
-    settings: Settings, names: tuple[str, ...], cohort: Cohort, w: FloatArray, curvature: SiteCurvature
-) -> Inference | str:
-    """Ask what the coefficients are worth, from a few more exchanges; or why that is not known."""
-    problem: Problem = cohort.session.problem
-    expected, sums, missing = None, None, ""
-    try:
-        if settings.family.loss.expected != settings.family.loss:
-            expected = ask_curvature(cohort, w, expected_information).triangle
-    except (*REFUSALS, ArithmeticError, ValueError) as refusal:
-        return str(refusal)
-    try:
-        sums = ask_sums(cohort, FitSums(settings.family), w, intercept=settings.intercept)
-    except (*REFUSALS, ArithmeticError, ValueError) as refusal:
-        missing = str(refusal)
-    return Inference(
-        tuple(f"{one}: {name}" for one in settings.classes for name in names) or names,
-        w,
-        settings.family,
-        np.eye(w.size),
-        curvature,
-        w,
-        problem.penalty_curvature(w),
-        expected_triangle=expected,
-        sums=sums,
-        missing=missing,
-    )

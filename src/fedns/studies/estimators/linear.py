@@ -15,9 +15,8 @@ from sklearn.utils.validation import check_array, check_consistent_length, check
 from fedns.core.errors import ConfigError, DataError, unknown
 from fedns.models.families import FAMILIES
 from fedns.models.family import Family, Outcomes
-from fedns.studies.estimators.fitting import Fitted, Settings, fit_rows
+from fedns.studies.estimators.fitting import Fitted, Settings, fit_federation, fit_rows
 from fedns.studies.estimators.onnx import onnx_of
-from fedns.studies.estimators.over_sites import fit_federation
 from fedns.studies.federation import Federation
 from fedns.studies.inference.estimates import Inference
 from fedns.studies.inference.table import coefficient_text, rows_of

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedns.core.algorithm import Algorithm
 from fedns.core.cohort import Cohort
-from fedns.core.errors import ConfigError, DataError, FednsError
-from fedns.core.history import History, Observer
-from fedns.core.messages.ledger import Meter
-from fedns.core.problem import Evaluation
-from fedns.core.run import Progress, run
-from fedns.core.termination import Verdict
+from fedns.core.errors import ConfigError, DataError
+from fedns.core.history import Observer
+from fedns.core.run import Progress
+from fedns.federation.coordinator.cohort import NetworkedCohort
+from fedns.federation.protocol.absence import SitesLost
 from fedns.methods.auto.thresholds import FEW_COLUMNS
 from fedns.models.family import Outcomes
 from fedns.models.losses import Squared
@@ -24,11 +23,13 @@ from fedns.models.penalties import Ridge
 from fedns.models.problem import Problem
 from fedns.numerics.linalg import triangle_size
 from fedns.runs.methods import parse_method
+from fedns.simulation.simulator import SimulatedCohort
 from fedns.studies.design.aliases import Alias, kept_places, without
 from fedns.studies.design.columns import Design
 from fedns.studies.design.site_table import SMALLEST_COUNT
-from fedns.studies.fitting.ending import judged, no_maximum, stop_of
-from fedns.studies.fitting.rank import aliases, separating, whole_information
+from fedns.studies.fitting.aliases import aliases, whole_information
+from fedns.studies.fitting.fit import Goal, fit, uncounted
+from fedns.studies.fitting.rank import Rank
 from fedns.studies.fitting.start import Look, first_look, start_after
 from fedns.studies.handshake.handshake import Agreed
 from fedns.studies.inference.asking import infer
@@ -37,10 +38,11 @@ from fedns.studies.inference.without import ask_without
 from fedns.studies.questions.baseline import Baseline, ask_baseline
 from fedns.studies.questions.diagnose import Asking, diagnose
 from fedns.studies.questions.diagnostic import Predicted
-from fedns.studies.questions.information import ask_curvature
+from fedns.studies.questions.fit_sums import FitSums
 from fedns.studies.study import Study
 
-FloatArray = NDArray[np.float64]
+S = TypeVar("S", bound=Cohort)
+S_co = TypeVar("S_co", bound=Cohort, covariant=True)
 SMALLEST_SKETCH = 256  # rows of a sketch that leaves little to chance
 
 
@@ -71,93 +73,108 @@ def method_text(study: Study, num_features: int, num_sites: int) -> str:
     return "auto:prefer=rounds" if triangle_size(num_features) <= sketch_size * num_features else "auto"
 
 
-def estimate(
-    agreed: Agreed,
-    problem: Problem,
-    algorithm: Algorithm,
-    cohort: Cohort,
-    evaluate: Callable[[Problem, FloatArray], Evaluation],
-    *,
-    observers: Sequence[Observer] = (),
-    look: Look | None = None,
-    resume: Progress | None = None,
-    smallest_count: int = SMALLEST_COUNT,
-) -> StudyFit:
-    """Fit over this cohort, and refuse what is no maximum of the likelihood.
+class Begun(NamedTuple, Generic[S_co]):
+    """A study's fit before its first round."""
 
-    look: what sites have told before the first round, where it is known already. resume: go on from there. smallest_count:
-    rows of a group that simulated sites let be counted; real ones have limits of their own.
+    agreed: Agreed  # with notes
+    cohort: S_co  # under the objective that is fitted, with the start
+    rank: Rank
+    aliased: tuple[Alias, ...]
+    rows: float  # as they count in standard errors
+
+
+def begin(agreed: Agreed, cohort: S, look: Look | None = None) -> Begun[S]:
+    """Ask what sites tell before the first round, and refuse what cannot be fitted.
+
+    look: what they have told, where it is known already.
     """
-    design = agreed.design
+    design, problem = agreed.design, cohort.session.problem
     study = design.study
-    rows = float((cohort.total_weights if study.weights_are == "counts" else cohort.rows).sum())
-    agreed = agreed._replace(notes=(*agreed.notes, *_asked_about(study, rows, float(cohort.rows.sum()))))
+    agreed = agreed._replace(notes=(*agreed.notes, *_asked_about(study, cohort)))
     look = look or first_look(problem, design, cohort)
-    start, cohort.session.start = look.hessian, start_after(look, problem, design)
-    whole = whole_information(start, design, agreed.summaries)
-    found = aliases(start, design, whole, agreed.summaries)
+    whole = whole_information(look.hessian, design, agreed.summaries)
+    names, order = [design.names[place] for place in design.places], np.argsort(design.places).tolist()
+    rank = Rank.of_coded(look.hessian, names, design.intercept, design.outputs, order, whole)
+    found = aliases(rank.found, design, agreed.summaries)
     if found and study.aliased == "refuse":
         raise DataError(f"columns depend on each other: {'; '.join(map(str, found))}; take one out of the formula")
     if len(found) == len(design.names):
         raise DataError(f"nothing is left to fit: {'; '.join(map(str, found))}; add a term that differs from row to row")
-    if found:
-        problem = cohort.session.problem = _pinned(problem, design, found, np.maximum(np.diag(start), whole))
+    fitted = cohort.with_problem(rank.pinned(problem), start_after(look, problem, design))
+    rows = float((cohort.total_weights if study.weights_are == "counts" else cohort.rows).sum())
+    return Begun(agreed, fitted, rank, tuple(found), rows)
+
+
+def estimate(
+    begun: Begun[SimulatedCohort] | Begun[NetworkedCohort],
+    algorithm: Algorithm,
+    *,
+    observers: Sequence[Observer] = (),
+    resume: Progress | None = None,
+    smallest_count: int = SMALLEST_COUNT,
+) -> StudyFit:
+    """Fit what was begun, and refuse what is no maximum of the likelihood.
+
+    resume: go on from there. smallest_count: rows of a group that simulated sites let be counted; real ones have limits of
+    their own.
+    """
+    agreed, cohort, found = begun.agreed, begun.cohort, begun.aliased
+    design, study = agreed.design, agreed.design.study
     # A standard error is that of a mean over so many rows, in the spread of the outcome where it has one.
     outcomes = study.distribution.outcomes
-    unit = design.agreement.centres[study.parsed.outcome][1] if outcomes is Outcomes.NUMBER else 1.0
-    stop = stop_of(algorithm, study.rounds, study.tolerance * unit / math.sqrt(rows))
-    history = run(
-        algorithm, problem, cohort, stop=stop, evaluate=lambda w: evaluate(problem, w), observers=observers, resume=resume
+    spread = design.agreement.centres[study.parsed.outcome][1] if outcomes is Outcomes.NUMBER else 1.0
+    goal = Goal(study.tolerance * spread / math.sqrt(begun.rows), study.rounds, outcomes, begun.rows, spread)
+    reached = fit(cohort, algorithm, goal, begun.rank, observers=observers, resume=resume)
+    if reached.separated:
+        raise SeparationError(reached.ended.reason)
+    w = reached.history.coefficients
+    coefficients = without(design.to_original @ w, found, design.names)
+    coefficients[[design.names.index(alias.name) for alias in found]] = np.nan
+    named = StudyFit(
+        study,
+        design.names,
+        coefficients,
+        found,
+        (*agreed.notes, *(f"column {alias.name} was left out: {alias}" for alias in found)),
+        reached.ended.ending,
+        reached.ended.reason,
+        reached.left,
+        reached.history,
+        agreed,
+        algorithm.name,
+        sum(max(0, site.used) for site in agreed.summaries),
+        cohort.session.meter,
     )
-    w = history.coefficients
-    try:
-        curvature = ask_curvature(cohort, w)
-    except FednsError as refusal:  # the coefficients are not lost for that, but nobody knows whether they are the maximum
-        return _named(agreed, found, history, math.nan, algorithm.name, cohort.session.meter, str(refusal))
-    uphill = history.records[-1].objective > history.records[0].objective  # where steps overshoot the Hessian fades, too
-    if outcomes.can_be_separated and not uphill:
-        hessian = curvature.hessian + np.diag(problem.penalty_curvature(w))
-        _refuse_separation(start, hessian, rows, design, found)
-    left = problem.newton_step(w, curvature.gradient, curvature.hessian).newton_decrement * math.sqrt(rows) / unit
-    fit = _named(agreed, found, history, left, algorithm.name, cohort.session.meter)
-    inference = infer(design, found, fit.coefficients, w, curvature, cohort)
-    sites = [site.site for site in agreed.summaries]
-    kept = kept_places(design, found)
+    if isinstance(reached.curvature, SitesLost):  # they may come back, and the fit go on
+        raise reached.curvature
+    if isinstance(reached.curvature, Exception):
+        return named
+    kept, sites = kept_places(design, found), [site.site for site in agreed.summaries]
+    inference = infer(
+        cohort,
+        FitSums(study.distribution, study.weights_are),
+        reached.curvature,
+        w,
+        design.names,
+        coefficients,
+        transform=np.stack([without(column, found, design.names) for column in design.to_original.T[kept]], axis=1),
+        kept=kept,
+        intercept=design.intercept,
+    )
     diagnosed, without_one = diagnose(
         Predicted.of(design, smallest_count),
         Asking(cohort, sites, w, kept),
-        lambda: ask_without(cohort, w, kept, inference, sites) if fit.converged else None,
+        lambda: ask_without(cohort, w, kept, inference, sites) if named.converged else None,
     )
     baseline, notes = ask_baseline(Baseline(study.baseline, smallest_count), cohort, sites, w)
     notes += without_one.notes if without_one else ()
     return replace(
-        fit, worked_out=inference, without=without_one, diagnosed=diagnosed, baseline=baseline, notes=(*fit.notes, *notes)
-    )
-
-
-def _named(
-    agreed: Agreed, found: Sequence[Alias], history: History, left: float, method: str, meter: Meter, refusal: str = ""
-) -> StudyFit:
-    """The result on the original scale; left: the Newton decrement at the end, in standard errors."""
-    design = agreed.design
-    coefficients = without(design.to_original @ history.coefficients, found, design.names)
-    coefficients[[design.names.index(alias.name) for alias in found]] = np.nan
-    dropped = [f"column {alias.name} was left out: {alias}" for alias in found]
-    ended = judged(Verdict(history.ending, history.stop_reason), left, design.study.tolerance, refusal)
-    return StudyFit(
-        design.study,
-        design.names,
-        coefficients,
-        tuple(found),
-        (*agreed.notes, *dropped),
-        ended.ending,
-        ended.reason,
-        left,
-        history,
-        agreed,
-        method,
-        sum(max(0, site.used) for site in agreed.summaries),
-        meter,
+        named,
+        worked_out=inference,
+        without=without_one,
+        diagnosed=diagnosed,
+        baseline=baseline,
+        notes=(*named.notes, *notes),
     )
 
 
@@ -169,28 +186,12 @@ def algorithm_of(study: Study, num_features: int, num_sites: int) -> Algorithm:
     return algorithm
 
 
-def _asked_about(study: Study, weight: float, rows: float) -> list[str]:
+def _asked_about(study: Study, cohort: Cohort) -> list[str]:
     """Weights that sum to less than the rows count none: refused where a column has them, else a note."""
-    if weight >= rows * (1.0 - 1e-9):
+    if study.weights_are != "counts" or not (sums := uncounted(cohort)):
         return []
-    sums = f"sum to {weight:.4g} over {rows:.10g} rows: if they are no counts of rows, say what they are with"
     kinds = 'weights_are = "precision" or "sampling" in the study'
+    said = f"{sums}: if they are no counts of rows, say what they are with {kinds}"
     if study.weights:
-        raise DataError(f"the weights '{study.weights}' {sums} {kinds}, since standard errors would be those of so few rows")
-    return [f"the weights of classes {sums} {kinds}"]
-
-
-def _pinned(problem: Problem, design: Design, found: Sequence[Alias], curvature: FloatArray) -> Problem:
-    """The problem with a penalty on aliased columns, whose coefficients then end at 0: what they say, others can say."""
-    own = np.array(problem.penalty.factors or np.zeros(len(design.columns))) * problem.penalty.strength
-    strengths = own.copy()
-    for alias in found:
-        place = design.own_names.index(design.parts_of(alias.name)[1]) - int(design.intercept)
-        strengths[place] = own[place] + (curvature[place] or 1.0)
-    return replace(problem, penalty=Ridge(1.0, tuple(strengths.tolist())))
-
-
-def _refuse_separation(start: FloatArray, end: FloatArray, rows: float, design: Design, found: Sequence[Alias]) -> None:
-    names = separating(start, end, rows, design, found)
-    if names:
-        raise SeparationError(no_maximum(names, design.study.distribution.outcomes))
+        raise DataError(f"the weights '{study.weights}' {said}, since standard errors would be those of so few rows")
+    return [f"the weights of classes {said}"]

@@ -1,108 +1,202 @@
-"""Columns that say the same, and outcomes that columns separate: both found by the server, from Hessians."""
+"""Which coefficients rows do not determine: columns that depend on others, and directions without a maximum.
+
+The server finds both from Hessians, that where a fit begins and that where it ended.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
+import scipy.linalg
 
-from fedns.studies.design.aliases import Alias
-from fedns.studies.design.columns import Design, DesignColumn, FactorColumn
-from fedns.studies.fitting.dependence import dependent, faded
-from fedns.studies.handshake.table_summary import TableSummary
+from fedns.core.types import FloatArray
+from fedns.models.penalties import Ridge
+from fedns.models.problem import Problem
 
-FloatArray = NDArray[np.float64]
-_NEGLIGIBLE = 1e-6
-_SAME = 1e-12  # of a mean: a deviation below is rounding
-_MOST_NAMED = 6
+DEPENDENT = 1e-10  # what is left of a column of unit length, squared, after the columns before it are taken out
+NOTHING = 1e-12  # of the information that a column could have: R's coxph has 1.8e-12
+NO_INFORMATION = 1e-5  # rows' worth of curvature left in a direction where the outcome is separated
+MOST_NAMED = 6
+_ROUNDING = 16 * float(np.finfo(np.float64).eps)  # of a sum over rows
+_LOST = float(np.finfo(np.float64).eps) / 2  # of a number: what changes nothing when it is added
 
 
-def aliases(hessian: FloatArray, design: Design, whole: FloatArray, sites: Sequence[TableSummary] = ()) -> list[Alias]:
-    """Columns, in the order of the formula, that depend on those before them, as R finds them.
+@dataclass(frozen=True, eq=False)
+class Rank:
+    """The rank of a fit, as the Hessian where it begins tells it.
 
-    hessian: of the objective, in the fitted coefficients with the intercept last. whole: what `whole_information` gives.
-    sites: what they have told of their tables, for words.
+    - names: of all coefficients as they are fitted, margin by margin, the intercept of each last.
+    - hessian: (coefficients, coefficients) of the objective.
+    - found: columns that depend on those before them, each with a direction that changes no margin.
+    - whole: (coefficients,) the diagonal of the Hessian, or what it would be about if all of a column's variance told.
+    - intercept: whether a margin has one.
+    - outputs: how many margins a row has.
+    - least: what tells least of the other columns, the intercept taken out; only of columns that nobody has coded.
     """
-    order = np.argsort(design.places).tolist()
-    found: list[Alias] = []
-    for column, direction in dependent(hessian, order, whole):
-        place = order.index(column)
-        why = "" if design.study.distribution.loss.takes_intercept else _untold(design, place, sites)
-        found.append(_alias(design, design.to_original @ direction, place, found, why))
+
+    names: Sequence[str]
+    hessian: FloatArray
+    found: tuple[tuple[int, FloatArray], ...]
+    whole: FloatArray
+    intercept: bool
+    outputs: int = 1
+    least: float = np.inf
+
+    @classmethod
+    def of_coded(
+        cls,
+        hessian: FloatArray,
+        names: Sequence[str],
+        intercept: bool,
+        outputs: int,
+        order: Sequence[int],
+        whole: FloatArray,
+    ) -> Self:
+        """The rank of columns that the sites have agreed to centre and scale; order and whole as `dependent` takes them."""
+        found = tuple(dependent(hessian, order, whole))
+        return cls(names, hessian, found, np.maximum(np.diag(hessian), whole), intercept, outputs)
+
+    @classmethod
+    def of_raw(cls, hessian: FloatArray, names: Sequence[str], intercept: bool, outputs: int) -> Self:
+        """The rank of columns as somebody gave them, found after the intercept is taken out of them.
+
+        Columns far from 0 are told apart by what is left then, which has lost as many digits as it is smaller.
+        """
+        size = len(names) // outputs
+        block, centring = hessian[:size, :size], np.eye(size)  # every margin has the same columns
+        if intercept and block[-1, -1] > 0:
+            centring[-1, :-1] = -block[-1, :-1] / block[-1, -1]
+        order = [size - 1, *range(size - 1)] if intercept else list(range(size))
+        centred, whole = centring.T @ block @ centring, np.diag(block) if intercept else np.zeros(size)
+        own = np.diag(centred)
+        rounding = np.divide(_ROUNDING * whole, own, out=np.zeros(size), where=own > 0)
+        columns = [(column, centring @ direction) for column, direction in dependent(centred, order, whole, rounding)]
+        gone = {column for column, _ in columns}
+        least = min((float(own[column]) for column in range(size - intercept) if column not in gone), default=np.inf)
+        margins = np.eye(outputs)
+        found = [
+            (column + size * margin, np.kron(margins[margin], direction))
+            for margin in range(outputs)
+            for column, direction in columns
+        ]
+        return cls(names, hessian, tuple(found), np.diag(hessian), intercept, outputs, least)
+
+    @property
+    def size(self) -> int:
+        """How many coefficients a margin has."""
+        return len(self.names) // self.outputs
+
+    def is_lost(self, strength: float) -> bool:
+        """Whether a penalty of this strength is lost in the rounding of every column that tells something."""
+        return strength <= _LOST * self.least
+
+    def pinned(self, problem: Problem) -> Problem:
+        """The problem with a penalty on columns that others can stand in for: nothing pays for it, and steps are unique."""
+        columns = self.size - int(self.intercept)
+        pins = {column % self.size for column, _ in self.found} & set(range(columns))
+        if not pins:
+            return problem
+        factors = np.array(problem.penalty.factors or np.ones(columns)) * problem.penalty.strength
+        for column in pins:
+            factors[column] += self.whole[column] or 1.0
+        return replace(problem, penalty=Ridge(1.0, tuple(factors.tolist())))
+
+    def smallest(self, w: FloatArray) -> FloatArray:
+        """The coefficients with the same margins whose squares, without the intercept's, have the smallest sum."""
+        directions = [direction[: self.size] for column, direction in self.found if column < self.size]
+        if not directions:
+            return w
+        nothing = np.stack(directions, axis=1)
+        blocks, penalised = w.reshape(-1, self.size).T, slice(self.size - int(self.intercept))
+        shares = np.linalg.lstsq(nothing[penalised], blocks[penalised], rcond=None)[0]
+        return np.asarray((blocks - nothing @ shares).T.ravel())
+
+    @property
+    def undetermined(self) -> str:
+        """Say which columns the rows do not tell apart; nothing where there are none."""
+        if not self.found:
+            return ""
+        names = list(dict.fromkeys(self.names[column] for column, _ in self.found))
+        more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+        return (
+            f"nothing is told by {', '.join(names[:MOST_NAMED])}{more} that columns before do not tell: of all "
+            "coefficients that fit the rows equally well the smallest are given, without standard errors; leave them out, "
+            "or set a larger penalty"
+        )
+
+    def separating(self, end: FloatArray, rows: float) -> tuple[str, ...]:
+        """Names of the columns along which the outcome is separated; nothing where the optimum is finite.
+
+        end: the Hessian of the objective where the run ended.
+        """
+        gone = {column for column, _ in self.found}
+        kept = [place for place in range(len(end)) if place not in gone]
+        part = np.ix_(kept, kept)
+        try:
+            share = faded(self.hessian[part], end[part], rows, self.hessian[-1, -1] if self.intercept else 1.0)
+        except np.linalg.LinAlgError:  # no curvature where the run began
+            return ()
+        if share is None:
+            return ()
+        ranked = [kept[place] for place in np.argsort(-share) if share[place] > 0.1 * share.max()]
+        columns = [place for place in ranked if not (self.intercept and place % self.size == self.size - 1)]
+        names = tuple(dict.fromkeys(self.names[place] for place in columns))
+        return names[:MOST_NAMED] or tuple(self.names[place] for place in ranked)
+
+
+def may_be_lost(strength: float, end: FloatArray) -> bool:
+    """Whether a penalty of this strength may be lost in rounding, by the Hessian where a run ended."""
+    return strength <= _LOST * float(np.diag(end).max(initial=0.0))
+
+
+def dependent(
+    hessian: FloatArray, order: Sequence[int], whole: FloatArray, rounding: FloatArray | None = None
+) -> list[tuple[int, FloatArray]]:
+    """Columns that depend on those before them, each with a direction that changes nothing and has a number above 0 there.
+
+    - hessian: (coefficients, coefficients).
+    - order: in which columns are looked at.
+    - whole: (coefficients,) what the diagonal would be about if all of a column's variance told; 0 where that is not known.
+    - rounding: (coefficients,) the part of the diagonal that may be rounding; nothing to speak of unless given.
+    """
+    rounding = np.zeros(len(hessian)) if rounding is None else rounding
+    diagonal = np.diag(hessian)
+    says = diagonal > NOTHING * whole  # by itself: what is below is rounding
+    scale = np.where(says, 1.0 / np.sqrt(np.where(says, diagonal, 1.0)), 0.0)
+    gram = hessian * scale[:, None] * scale
+    kept: list[int] = []
+    found = []
+    for column in order:
+        weights = np.zeros(len(diagonal))
+        left = 1.0 if says[column] else 0.0
+        if kept and left:
+            weights[kept] = np.linalg.solve(gram[np.ix_(kept, kept)], gram[kept, column])
+            left -= float(gram[column, kept] @ weights[kept])
+        if left > max(DEPENDENT, float(rounding[column] + weights**2 @ rounding)):
+            kept.append(column)
+            continue
+        direction = -weights * scale
+        direction[column] = scale[column] if says[column] else 1.0
+        found.append((column, direction))
     return found
 
 
-def whole_information(hessian: FloatArray, design: Design, sites: Sequence[TableSummary]) -> FloatArray:
-    """Estimate what a column's diagonal of the Hessian would be if all its variance told, 0 where that is not known.
+def faded(start: FloatArray, end: FloatArray, rows: float, curvature: float) -> FloatArray | None:
+    """Measure what each coefficient has to do with a direction along which no row tells anything any more; None without one.
 
-    It is a row's curvature times the mean square of the column as it is fitted, which the agreed centres tell: centred, it
-    is 1. A row's curvature is that of the intercept, or in Cox regression the share of rows with an event.
+    Along a direction that separates outcomes every row's curvature fades as the coefficients grow, while that of a finite
+    optimum is worth at least about one row.
+
+    - start, end: Hessians of the objective where the run began, and where it ended.
+    - curvature: of a row where the run began.
     """
-    timed = not design.study.distribution.loss.takes_intercept
-    if design.feature_map is not None or not (timed or design.intercept):  # nothing is centred: sums cancel nowhere
-        return np.zeros(len(hessian))
-    squares = [_mean_square(column) if timed or column.centred else 0.0 for column in design.columns]
-    if timed:
-        return np.array(squares) * sum(max(1, site.events) for site in sites) / sum(max(1, site.used) for site in sites)
-    own = len(squares) + 1
-    return np.concatenate([np.array([*squares, 1.0]) * hessian[last, last] for last in range(own - 1, len(hessian), own)])
-
-
-def _mean_square(column: DesignColumn) -> float:
-    """At most so much, and 0 where nobody has told, as of a spline. A column by itself counts by its variance."""
-    found = 1.0
-    for part in column.parts:
-        if not part.factor.transform.standardised:
-            return 0.0
-        if part.level is None and not part.gap and not (column.centred or len(column.parts) == 1):
-            found *= 1.0 + (part.centre / part.scale) ** 2
-    return found
-
-
-def _untold(design: Design, place: int, sites: Sequence[TableSummary]) -> str:
-    """Why Cox regression cannot tell a column's coefficient; place: among the reported names."""
-    parts = design.columns[place].parts if design.feature_map is None else ()
-    if parts and sites and all(_is_constant(part, site) for part in parts for site in sites):
-        return "is constant within every site, and sites are strata"
-    return "tells no two rows of a risk set apart, and risk sets are within sites"
-
-
-def _is_constant(part: FactorColumn, site: TableSummary) -> bool:
-    """Whether a site has told that all its rows are the same there."""
-    name = part.factor.column
-    if part.gap:
-        return site.columns[name].missing == 0
-    if part.level is not None:
-        return len(site.columns[name].levels) <= 1 and not site.columns[name].rare
-    told = site.moments.get(part.factor.expression)
-    return told is not None and told.count > 0 and told.deviation <= _SAME * abs(told.mean)
-
-
-def _alias(design: Design, null: FloatArray, place: int, before: Sequence[Alias], why: str) -> Alias:
-    """place: of the column among the reported names."""
-    for other in before:
-        null = null - null[design.names.index(other.name)] * other.null
-    null = null / null[place]
-    combination = {
-        name: -float(value)
-        for name, value in zip(design.names, null, strict=True)
-        if name != design.names[place] and abs(value) > _NEGLIGIBLE
-    }
-    return Alias(design.names[place], combination, null, why)
-
-
-def separating(start: FloatArray, end: FloatArray, rows: float, design: Design, found: Sequence[Alias]) -> tuple[str, ...]:
-    """Names of the columns along which the outcome is separated; nothing where the optimum is finite.
-
-    start, end: Hessians of the objective at the first look (`start.first_look`) and where the run ended.
-    """
-    gone = {design.names.index(alias.name) for alias in found}
-    kept = [fitted for fitted, place in enumerate(design.places) if place not in gone]
-    part = np.ix_(kept, kept)
-    share = faded(start[part], end[part], rows, start[-1, -1] if design.intercept else 1.0)
-    if share is None:
-        return ()
-    ranked = [kept[place] for place in np.argsort(-share) if share[place] > 0.1 * share.max()]
-    names = [design.names[design.places[fitted]] for fitted in ranked]
-    return tuple(name for name in names if not design.is_intercept(name))[:_MOST_NAMED] or tuple(names)
+    if not len(start):
+        return None
+    gram = start / curvature
+    values, vectors = scipy.linalg.eigh(end, gram)
+    if rows * values[0] >= NO_INFORMATION:
+        return None
+    return np.asarray(np.abs(vectors[:, 0]) * np.sqrt(np.diag(gram)))

@@ -10,16 +10,15 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedns.core.cohort import Cohort
+from fedns.core.types import FloatArray, IntArray
 from fedns.models.family import Family, Flat, Outcomes
 from fedns.models.problem import Problem
 from fedns.studies.design.columns import Design
 from fedns.studies.questions.information import ask_curvature
 from fedns.studies.questions.null_model import ask_classes, ask_null
 
-FloatArray = NDArray[np.float64]
 _NEAR = 1e-6  # of a margin: where the sites were asked already is near enough to begin there
 
 
@@ -92,6 +91,6 @@ def _everywhere(margins: FloatArray, features: int) -> FloatArray:
     return w
 
 
-def _intercepts(outputs: int, features: int) -> NDArray[np.int64]:
+def _intercepts(outputs: int, features: int) -> IntArray:
     """The places of the intercepts, the last of the coefficients of every output."""
     return features // outputs * np.arange(1, outputs + 1) - 1

@@ -9,44 +9,51 @@ import numpy as np
 
 from fedns.core.cohort import Cohort
 from fedns.core.types import FloatArray
-from fedns.studies.design.aliases import Alias, kept_places, without
-from fedns.studies.design.columns import Design
+from fedns.models.problem import Problem
 from fedns.studies.inference.estimates import Inference
-from fedns.studies.questions.asking import REFUSALS
+from fedns.studies.questions.asking import UNANSWERED
 from fedns.studies.questions.fit_sums import FitSums, ask_sums
 from fedns.studies.questions.information import SiteCurvature, ask_curvature, expected_information, triangle_part
 
 
 def infer(
-    design: Design, found: Sequence[Alias], coefficients: FloatArray, w: FloatArray, curvature: SiteCurvature, cohort: Cohort
+    cohort: Cohort,
+    asked: FitSums,
+    curvature: SiteCurvature,
+    w: FloatArray,
+    names: Sequence[str],
+    coefficients: FloatArray,
+    *,
+    intercept: bool,
+    transform: FloatArray | None = None,
+    kept: list[int] | None = None,
 ) -> Inference:
     """What is known of the coefficients, after asking the sites for the sums at w.
 
-    found: the columns that were left out. coefficients: on the original scale.
+    names, coefficients: as they are reported. transform: from those of w that were kept to them, the same unless given.
+    kept: which of w were not left out, all unless given.
     """
-    family, weights_are = design.study.distribution, design.study.weights_are
-    kept = kept_places(design, found)
+    problem: Problem = cohort.session.problem
+    kept = list(range(w.size)) if kept is None else kept
     expected, sums, missing = None, None, ""
     try:
-        if family.loss.expected != family.loss:  # the observed information, which a fit uses, is another
+        if asked.family.loss.expected != asked.family.loss:  # the observed information, which a fit uses, is another
             expected = ask_curvature(cohort, w, expected_information).part(kept).triangle
-        sums = ask_sums(cohort, FitSums(family, weights_are), w, intercept=design.intercept)
+        sums = ask_sums(cohort, asked, w, intercept=intercept)
         sums = replace(sums, score_triangles=triangle_part(sums.score_triangles, kept, w.size))
-    except REFUSALS as refusal:
+    except UNANSWERED as refusal:
         missing = str(refusal)
-    diagonal = np.tile([*design.strengths, *[0.0] * int(design.intercept)], design.outputs)
-    transform = np.stack([without(column, found, design.names) for column in design.to_original.T[kept]], axis=1)
     return Inference(
-        names=design.names,
+        names=tuple(names),
         coefficients=coefficients,
-        family=family,
-        transform=transform,
+        family=asked.family,
+        transform=np.eye(w.size) if transform is None else transform,
         curvature=curvature.part(kept),
         fitted=w[kept],
-        penalty=diagonal[kept],
+        penalty=problem.penalty_curvature(w)[kept],
         expected_triangle=expected,
         sums=sums,
         missing=missing,
-        weights_are=weights_are,
+        weights_are=asked.weights_are,
         rows=cohort.rows,
     )

@@ -14,6 +14,7 @@ from fedns.core.types import FloatArray
 from fedns.federation.protocol.absence import SitesLost
 
 REFUSALS = (FednsError, SitesLost)  # a question that is refused costs only the figures it was for
+UNANSWERED = (*REFUSALS, ArithmeticError, ValueError)  # numbers, too, can leave what a message may hold
 
 
 class Point(Message):
