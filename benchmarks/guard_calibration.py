@@ -31,8 +31,8 @@ from fedns.federation.coordinator.link import Link
 from fedns.federation.coordinator.session import train
 from fedns.federation.coordinator.state import RunState
 from fedns.federation.coordinator.watching import Journal
+from fedns.federation.permissions import Permissions
 from fedns.federation.protocol.transport import Arrival, Transport
-from fedns.federation.site.permissions import Permissions
 from fedns.federation.site.service import SiteService
 from fedns.lab.data.catalogue import available
 from fedns.lab.data.partition import split_dataset

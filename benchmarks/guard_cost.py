@@ -36,12 +36,12 @@ from fedns.federation.coordinator.session import coordinate, train
 from fedns.federation.coordinator.state import RunState
 from fedns.federation.coordinator.supervised import open_transport
 from fedns.federation.coordinator.watching import Journal, Watcher
+from fedns.federation.permissions import Permissions
 from fedns.federation.processes import end_group, ended_by_sigterm
 from fedns.federation.protocol.packets import ANSWER, ASK, OPEN, Packet
 from fedns.federation.protocol.transport import Arrival, Transport
 from fedns.federation.site.answering import Answering
 from fedns.federation.site.guard import Guard, Question
-from fedns.federation.site.permissions import Permissions
 from fedns.federation.site.rows import site_shards
 from fedns.federation.site.serve import prepare as compile_ahead
 from fedns.federation.site.service import SiteService

@@ -21,7 +21,7 @@ PLACES = {
     "site_service": ("fedns.studies.serve", "fedns.federation.site.serve"),
     "SiteConfig": ("fedns.federation.config",),
     "DataSource": ("fedns.federation.config",),
-    "Permissions": ("fedns.federation.site.permissions",),
+    "Permissions": ("fedns.federation.site.permissions", "fedns.federation.permissions"),
     "Policy": ("fedns.runs.policy", "fedns.runs.over_sites"),
     "ColumnRun": ("fedns.runs.over_sites",),
     "Spec": ("fedns.runs.spec", "fedns.runs.compare"),

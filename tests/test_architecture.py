@@ -67,7 +67,7 @@ STILL_THERE = {
     ("federation", "lab"),
     ("studies", "reports"),
 }
-CYCLES_STILL_THERE = {"federation", "numerics"}  # rooms with circles
+CYCLES_STILL_THERE = {"numerics"}  # rooms with circles
 
 
 def modules_of(path: Path) -> set[str]:

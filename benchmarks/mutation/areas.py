@@ -27,7 +27,7 @@ AREAS = {
             "federation/site/levels.py",
             "federation/site/concentration*.py",
             "federation/site/explain.py",
-            "federation/site/permissions.py",
+            "federation/permissions.py",
             "federation/site/secret_seed.py",
             "federation/site/rehearsal.py",
         ),

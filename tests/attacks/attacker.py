@@ -16,8 +16,8 @@ from fedns.core.clients import Handler, messages_of
 from fedns.core.messages import WIRE_PRECISIONS, Message
 from fedns.core.messages.encoding import Envelope, decode, encode
 from fedns.core.shards import Shards
+from fedns.federation.permissions import Permissions
 from fedns.federation.protocol.packets import ANSWER, ASK, OPEN, Packet
-from fedns.federation.site.permissions import Permissions
 from fedns.federation.site.serve import prepare
 from fedns.federation.site.service import SiteService
 from fedns.methods.curvature import Model

@@ -53,7 +53,7 @@ class Federation:
             (run / "results.txt").write_text("kept")
         with patch.context() as on_the_server:
             on_the_server.setattr(processes, "SERVER_COMPONENT", server)
-            self.transport = NVFlareTransport(self.kits.server)
+            self.transport = NVFlareTransport(self.kits.coordinator)
         self.processes = {"closed": self._start("closed")}
         patch.setattr(processes, "SITE_COMPONENT", "nvflare_attacker.OpenSite")
         self.processes |= {site: self._start(site) for site in ("attacker", "open")}

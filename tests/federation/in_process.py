@@ -19,8 +19,8 @@ from fedns.federation.coordinator.link import Link
 from fedns.federation.coordinator.session import train
 from fedns.federation.coordinator.state import CHECKPOINT_FILE, RunState
 from fedns.federation.coordinator.watching import Journal
+from fedns.federation.permissions import Permissions
 from fedns.federation.protocol.transport import Arrival, Transport
-from fedns.federation.site.permissions import Permissions
 from fedns.federation.site.service import SiteService
 from fedns.runs.builder import algorithm_of, at_site
 from fedns.runs.over_sites import ColumnRun, Handshake, Policy, SiteRun, StudyRun

@@ -9,7 +9,7 @@ import pytest
 
 from fedns.core.errors import ConfigError, MessageError
 from fedns.federation.config import DataSource, SiteConfig, read_experiment
-from fedns.federation.site.permissions import Permissions
+from fedns.federation.permissions import Permissions
 from fedns.runs.over_sites import AGREED, ColumnRun, Handshake, Policy, StudyRun, read_agreed
 
 SITE = """

@@ -96,15 +96,15 @@ def expired(folder):
     days = timedelta(days=5)
     for name in ("coordinator/server.crt", "coordinator/server.key"):
         (folder / name).unlink(missing_ok=True)
-    keys.provision(folder, ["north"], "localhost:1", valid_for=days, starting=datetime.now(UTC) - 2 * days)
+    keys.provision(folder, ["north"], "localhost", 1, valid_for=days, starting=datetime.now(UTC) - 2 * days)
     return folder / "coordinator" / "server.crt"
 
 
 def soon(credentials, folder, days):
     """An authority's certificate that ends in so many days, in place of the one in these credentials."""
     ends = datetime.now(UTC) + timedelta(days=days)
-    made = keys.provision(folder, ["x"], "localhost:1", valid_for=timedelta(days=100), starting=ends - timedelta(days=100))
-    (credentials / "authority.crt").write_bytes((made / "coordinator/server.crt").read_bytes())
+    made = keys.provision(folder, ["x"], "localhost", 1, valid_for=timedelta(days=100), starting=ends - timedelta(days=100))
+    (credentials / "authority.crt").write_bytes((made.coordinator / "server.crt").read_bytes())
 
 
 def file_port(file):
@@ -127,7 +127,7 @@ SITE_FAULTS = {
         lambda f: (f / "state").write_text("a file"),
         "state can be written: .*ot a directory",
     ),
-    "no credentials": (lambda f: (f / "credentials/site.toml").unlink(), "credentials: .* is no site folder"),
+    "no credentials": (lambda f: (f / "credentials/site.toml").unlink(), "credentials: .* holds no credentials"),
     "a key that all can read": (lambda f: (f / "credentials/node.key").chmod(0o644), "private key: others .* chmod 600"),
     "an unknown host": (
         lambda f: edit(f / "credentials/site.toml", "localhost", "no-such-host.invalid"),
@@ -139,7 +139,7 @@ SITE_FAULTS = {
     ),
     "another authority": (
         lambda f: (f / "credentials/authority.crt").write_bytes(
-            (keys.provision(f / "other", ["x"], "localhost:1") / "coordinator/authority.crt").read_bytes()
+            (keys.provision(f / "other", ["x"], "localhost", 1).coordinator / "authority.crt").read_bytes()
         ),
         "cannot be trusted: .*(self-signed|unable to get local issuer|signature failure)",
     ),

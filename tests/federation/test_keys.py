@@ -9,9 +9,8 @@ from tests.processes import wait_until
 
 from fedns.core.errors import ConfigError
 from fedns.federation.config import engine_named
-from fedns.federation.keys import renew, revoke
 from fedns.federation.processes import free_port
-from fedns.federation.provision import init_federation
+from fedns.federation.provision import init_federation, renew, revoke
 from fedns.federation.reachable import days_left, why_unreachable
 
 

@@ -7,8 +7,8 @@ from cryptography import x509
 
 from fedns.core.errors import ConfigError
 from fedns.federation.config import SiteConfig, read_experiment
+from fedns.federation.permissions import Permissions
 from fedns.federation.provision import init_federation
-from fedns.federation.site.permissions import Permissions
 
 
 def private_keys(folder):
@@ -64,7 +64,7 @@ def test_written_again_with_another_site_it_keeps_keys_and_edited_files(engine, 
     [
         ([], "localhost:9092", "needs sites"),
         (["a", "a"], "localhost:9092", "each with its own name"),
-        (["a"], "localhost", "host:port"),
+        *((["a"], address, "host:port") for address in ("localhost", "host:", ":9000", "host:port", "host:-1", "")),
         (["a/b"], "localhost:9092", "a/b"),
     ],
 )

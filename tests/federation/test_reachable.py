@@ -89,7 +89,7 @@ class Listener:
 @pytest.fixture
 def authority(tmp_path):
     keys = pytest.importorskip("fedns.federation.transports.flower.credentials")
-    keys.provision(tmp_path / "f", ["north"], "127.0.0.1:1")
+    keys.provision(tmp_path / "f", ["north"], "127.0.0.1", 1)
     return tmp_path / "f" / "coordinator" / "authority.crt"
 
 
@@ -112,7 +112,7 @@ def test_nobody_there_and_a_line_that_breaks_may_be_better_later(authority):
 def another_authority(tmp_path):
     from fedns.federation.transports.flower import credentials as keys
 
-    keys.provision(tmp_path / "g", ["north"], "127.0.0.1:1")
+    keys.provision(tmp_path / "g", ["north"], "127.0.0.1", 1)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(tmp_path / "g" / "coordinator" / "server.crt", tmp_path / "g" / "coordinator" / "server.key")
 

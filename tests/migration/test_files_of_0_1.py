@@ -19,7 +19,7 @@ from tests.federation.in_process import InProcess
 from fedns.cli.app import main
 from fedns.core.errors import DataError
 from fedns.federation.config import SiteConfig, read_experiment
-from fedns.federation.site.permissions import Permissions
+from fedns.federation.permissions import Permissions
 from fedns.federation.site.rows import budget_of
 from fedns.studies.serve import site_service
 from fedns.studies.study import Study

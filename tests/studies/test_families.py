@@ -9,7 +9,7 @@ from tests.studies.situations import save
 from tests.studies.test_federated import OPEN, Federation
 
 import fedns
-from fedns.federation.site.permissions import Permissions
+from fedns.federation.permissions import Permissions
 from fedns.models.family import Outcomes
 from fedns.studies.fit import fit_study
 from fedns.studies.study import Study

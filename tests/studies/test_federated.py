@@ -18,7 +18,7 @@ from tests.studies.situations import SITUATIONS, STUDY, save
 
 from fedns.core.errors import DataError, FednsError
 from fedns.federation.config import DataSource, SiteConfig
-from fedns.federation.site.permissions import Permissions
+from fedns.federation.permissions import Permissions
 from fedns.runs.over_sites import ColumnRun, Policy
 from fedns.studies.draft import draft_study
 from fedns.studies.example import write_example

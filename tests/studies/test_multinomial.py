@@ -14,7 +14,7 @@ from tests.studies.situations import save
 from tests.studies.test_federated import OPEN, Federation
 
 from fedns.core.errors import ConfigError, DataError, FednsError
-from fedns.federation.site.permissions import Permissions
+from fedns.federation.permissions import Permissions
 from fedns.reports.fit_page import report
 from fedns.studies.checking import check_table
 from fedns.studies.draft import draft_study, draft_text

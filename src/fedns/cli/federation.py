@@ -107,7 +107,7 @@ def renew(
     site: Annotated[str | None, option("Make a new key for this site, whose old one is refused from then on.")] = None,
 ) -> None:
     """Make the certificates of a federation anew, or the key of one site; FOLDER is that of init-federation."""
-    from fedns.federation.keys import renew as make_anew
+    from fedns.federation.provision import renew as make_anew
 
     typer.echo(make_anew(folder, site))
 
@@ -117,7 +117,7 @@ def revoke(
     site: Annotated[str, typer.Option(help="The site that is shut out.")],
 ) -> None:
     """Take a site's key back: a coordinator that is started afterwards refuses it. FOLDER is that of init-federation."""
-    from fedns.federation.keys import revoke as take_back
+    from fedns.federation.provision import revoke as take_back
 
     typer.echo(take_back(folder, site))
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from fedns.core.checked import filled
 from fedns.core.errors import ConfigError, unknown
 from fedns.core.files import checked_name, read_toml
+from fedns.federation.permissions import Permissions
 from fedns.federation.protocol.transport import Engine
 from fedns.federation.reachable import days_left, expiring
-from fedns.federation.site.permissions import Permissions
 from fedns.federation.transports import TRANSPORTS
 from fedns.runs.over_sites import ColumnRun
 

@@ -139,7 +139,7 @@ def _examine_coordinator(path: Path, exam: Examination) -> None:
     held = "it holds the run that is under way" if runs else "it holds a run: go on with --resume, or give another 'out'"
     exam.check(f"{spec.folder} is free", held if (spec.folder / CHECKPOINT_FILE).exists() else "", waits=runs)
     if contact is not None and contact.known is not None:
-        missing = sorted(set(spec.sites) - contact.known)
+        missing = sorted(set(spec.sites) - contact.known.keys())
         fault = f"{', '.join(missing)} have no key here: run `fedns init-federation` again with all names" if missing else ""
         exam.check("every site has a key here", fault)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import ssl
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,7 +39,13 @@ class Contact:
     certificates: tuple[Path, ...] = ()  # of whoever holds these credentials
     key: Path | None = None
     presented: bool = False  # the first certificate is shown to the other end
-    known: frozenset[str] | None = None  # at a coordinator that knows sites by their keys, their names
+    known: Mapping[str, Path] | None = None  # at a coordinator that knows sites by their keys, the public key of each
+    name: str = ""  # of the site whose credentials these are
+
+    @property
+    def address(self) -> str:
+        """The coordinator's, as it is written in web addresses."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 class DistrustError(FednsError):

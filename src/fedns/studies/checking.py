@@ -8,8 +8,8 @@ import numpy as np
 
 from fedns.core.messages.encoding import Envelope, encode
 from fedns.core.numbers import bytes_text
+from fedns.federation.permissions import Permissions
 from fedns.federation.site.explain import meaning
-from fedns.federation.site.permissions import Permissions
 from fedns.numerics.linalg import triangle_size
 from fedns.runs.methods import parse_method
 from fedns.studies.design.columns import Design

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedns.core.files import alone_in
+from fedns.federation.permissions import small_group
 from fedns.federation.site.budget import BUDGET_FOLDER
-from fedns.federation.site.permissions import small_group
 
 
 class RowSets:

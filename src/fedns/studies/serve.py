@@ -10,9 +10,9 @@ from fedns.core.clients import Handler
 from fedns.core.cohort import register
 from fedns.core.shards import Shards
 from fedns.federation.config import SiteConfig
+from fedns.federation.permissions import small_group
 from fedns.federation.site.guard import Guard, admit_coding
 from fedns.federation.site.metrics import watched
-from fedns.federation.site.permissions import small_group
 from fedns.federation.site.rows import holds_a_table, mark_of, site_shards, table_file
 from fedns.federation.site.serve import found_device, limits_of, prepare
 from fedns.federation.site.service import SiteService

@@ -14,9 +14,9 @@ from fedns.core.messages import WIRE_PRECISIONS
 from fedns.core.messages.encoding import Envelope, encode
 from fedns.core.termination import Ending
 from fedns.federation.coordinator.session import coordinate
+from fedns.federation.permissions import Permissions
 from fedns.federation.processes import EngineError, EngineLost
 from fedns.federation.protocol.packets import ASK, OPEN, OVERFLOW, Packet
-from fedns.federation.site.permissions import Permissions
 from fedns.models.evaluation import EvaluationPoint
 from fedns.reports.run_page import COEFFICIENTS_FILE, REPORT_FILE
 from fedns.runs.builder import algorithm_of, caution, caution_of_size, problem_of

@@ -10,10 +10,10 @@ import fedns
 from fedns.core.errors import MessageError
 from fedns.core.shards import Shards
 from fedns.federation.coordinator import link
+from fedns.federation.permissions import Permissions
 from fedns.federation.protocol import opening
 from fedns.federation.protocol.absence import SiteRefuses
 from fedns.federation.protocol.packets import ANSWER, OPEN, Packet
-from fedns.federation.site.permissions import Permissions
 from fedns.runs.over_sites import Policy
 
 PATIENT = Policy(patience_seconds=600.0)

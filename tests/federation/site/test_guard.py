@@ -12,12 +12,12 @@ from tests.federation.in_process import Federation, run_of
 
 import fedns
 from fedns.core.shards import Shards
+from fedns.federation.permissions import Permissions, Refusal, permit_table
 from fedns.federation.site.answering import Answering
 from fedns.federation.site.budget import Budget, fingerprint
 from fedns.federation.site.concentration import Concentration, PartOfRows, Table, squared_norms
 from fedns.federation.site.explain import meaning
 from fedns.federation.site.guard import Guard, Question, points_of
-from fedns.federation.site.permissions import Permissions, Refusal, permit_table
 from fedns.methods.curvature import Model
 from fedns.methods.searches import Ray
 from fedns.models.losses import LOSSES, Poisson, Squared

@@ -16,11 +16,11 @@ from fedns.core.messages.encoding import WIRE_PRECISIONS, Envelope, encode
 from fedns.core.registry import Registry
 from fedns.core.shards import Shards
 from fedns.federation import config, doctor
+from fedns.federation.permissions import Permissions
 from fedns.federation.protocol.packets import ANSWER, ASK, OPEN, Packet
 from fedns.federation.protocol.transport import Engine
 from fedns.federation.site.budget import Budget, Spent, fingerprint
 from fedns.federation.site.explain import Need, level_of, meaning_for_studies, spending, what_left
-from fedns.federation.site.permissions import Permissions
 from fedns.methods.curvature import Model
 from fedns.runs.methods import parse_method
 

@@ -16,6 +16,7 @@ from tests.attacks.study_site import StudySite
 from tests.processes import PATIENCE_SECONDS
 
 from fedns.core.shards import Shards
+from fedns.federation.permissions import Refusal
 from fedns.federation.site import answering as answers
 from fedns.federation.site import budget as budgets
 from fedns.federation.site import concentration
@@ -25,7 +26,6 @@ from fedns.federation.site.budget import BUDGET_FOLDER, Budget, fingerprint
 from fedns.federation.site.concentration import Concentration, Neighbourhoods, Table
 from fedns.federation.site.explain import meaning
 from fedns.federation.site.guard import Guard, hash_of
-from fedns.federation.site.permissions import Refusal
 from fedns.federation.site.secret_seed import site_secret
 from fedns.methods.auto.messages import Move
 from fedns.methods.curvature import Model, SketchRequest

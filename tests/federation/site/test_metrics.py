@@ -13,8 +13,9 @@ from tests.federation.in_process import Federation, run_of
 from fedns.core.errors import ConfigError
 from fedns.core.shards import Shards
 from fedns.federation.protocol.packets import Packet
+from fedns.federation.protocol.transport import COORDINATOR, Presence
 from fedns.federation.site import metrics
-from fedns.federation.site.metrics import COORDINATOR, Counted, watched
+from fedns.federation.site.metrics import Counted, watched
 
 HEAD_BYTES = len(Packet(1, bytes(16), 0, 0, 0).encode())
 
@@ -92,7 +93,7 @@ def test_they_are_served_where_a_port_is_named_and_a_taken_one_is_said_to_be():
 def test_the_coordinator_was_last_heard_when_it_was_there(monkeypatch):
     now = [123.0]
     monkeypatch.setattr(metrics.time, "time", lambda: now[0])
-    presence, seen = metrics.Presence(), []
+    presence, seen = Presence(), []
     for moment, connected in ((123.0, False), (124.0, True), (125.0, False), (126.0, True)):
         now[0] = moment
         presence.note(connected)

@@ -12,9 +12,9 @@ from tests.conftest import make_shards
 import fedns
 from fedns.core.clients import Clients
 from fedns.core.shards import Shards
+from fedns.federation.permissions import Permissions, Refusal
 from fedns.federation.site.answering import Answering
 from fedns.federation.site.guard import Guard, Question
-from fedns.federation.site.permissions import Permissions, Refusal
 from fedns.models.cox import Cox
 from fedns.models.losses import Logistic, Squared
 from fedns.models.problem import Problem

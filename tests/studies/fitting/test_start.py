@@ -13,7 +13,7 @@ from tests.studies.situations import save
 from tests.studies.test_federated import OPEN, Federation
 
 from fedns.core.history import Observer
-from fedns.federation.site.permissions import Permissions
+from fedns.federation.permissions import Permissions
 from fedns.studies.estimators import FederatedGLM, FederatedLogisticRegression
 from fedns.studies.fit import fit_study
 from fedns.studies.study import Study

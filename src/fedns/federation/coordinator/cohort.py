@@ -17,7 +17,7 @@ from fedns.core.errors import NonFiniteError
 from fedns.core.messages import Message, as_batch, nothing_changed
 from fedns.core.messages.ledger import Meter
 from fedns.core.problem import Evaluation
-from fedns.federation.coordinator.influence import Evidence, SiteInfluence
+from fedns.federation.coordinator.influence import SiteInfluence
 from fedns.federation.coordinator.link import PAUSE_SECONDS, Link
 from fedns.federation.coordinator.replies import combined
 from fedns.federation.protocol.absence import FederationError, SitesLost
@@ -31,9 +31,9 @@ class NetworkedCohort(Cohort):
 
     def __init__(self, link: Link) -> None:
         super().__init__(link.state.session, np.arange(len(link.sites), dtype=np.int64))
-        self.link, self.state, self.evidence = link, link.state, Evidence()
+        self.link, self.state = link, link.state
         self._evaluating: NDArray[np.float64] | None = None  # where, while the objective is asked for
-        if self.state.total_weights is None:  # a run that goes on knows its sites already
+        if not self.state.total_weights.size:  # a run that goes on knows its sites already
             link.open()
             try:
                 self.register_clients()
@@ -60,9 +60,9 @@ class NetworkedCohort(Cohort):
     def _noticed(self, handler: Handler, replies: Mapping[int, Message]) -> None:
         """Keep what tells of a site's influence, and end a run in which a site states more rows than were agreed."""
         if self._evaluating is not None:
-            self.evidence.evaluated(self._evaluating, handler, replies)
+            self.state.evidence.evaluated(self._evaluating, handler, replies)
         else:
-            self.evidence.heard(handler, replies, self.num_features)
+            self.state.evidence.heard(handler, replies, self.num_features)
         for client, reply in replies.items():
             most = self.link.policy.most_rows(self.link.sites[client])
             if most is not None and isinstance(reply, Registration) and max(reply.num_rows, reply.total_weight) > most:
@@ -73,7 +73,7 @@ class NetworkedCohort(Cohort):
 
     def _fallback(self, handler: Handler, client: int, reasons: dict[int, str], present: Message | None) -> Message:
         """The client's last reply of this kind, or no change; where neither will do, the round cannot go on as it is."""
-        old = self.link.last.get((handler.__name__, client))
+        old = self.state.last.get((handler.__name__, client))
         if old is not None:
             return old
         if present is not None and present.fallback == "unchanged" and self._reuses:
@@ -140,7 +140,7 @@ class NetworkedCohort(Cohort):
     def influences(self, w: NDArray[np.float64]) -> list[SiteInfluence]:
         """What each site did to the model w, from what was sent anyway."""
         agreed = all(self.link.policy.most_rows(site) is not None for site in self.link.sites)
-        return self.evidence.influences(self.session.problem, w, self.link.sites, self.total_weights, agreed=agreed)
+        return self.state.evidence.influences(self.session.problem, w, self.link.sites, self.total_weights, agreed=agreed)
 
     @property
     def _reuses(self) -> bool:

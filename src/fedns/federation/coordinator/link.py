@@ -40,7 +40,6 @@ class Link:
     transport: Transport
     state: RunState
     journal: Journal
-    last: dict[tuple[str, int], Message] = field(default_factory=dict)  # replies to fall back on later
     _logged: dict[int, tuple[str, float]] = field(default_factory=dict)  # by client: its last trouble, and when
 
     @property
@@ -109,7 +108,7 @@ class Link:
         patient = self.policy.absent == "wait" or round == 0  # whoever is to take part must be there at the start
         replies, reasons = self._exchange(ASK, frame, clients, admit, patient=patient, compared=True)
         if expected.fallback == "last" and self.policy.absent == "reuse":
-            self.last |= {(handler.__name__, client): reply for client, reply in replies.items()}
+            self.state.last |= {(handler.__name__, client): reply for client, reply in replies.items()}
         self.journal.event("exchange", round=round, handler=handler.__name__, answered=len(replies), missing=len(reasons))
         return replies, reasons
 

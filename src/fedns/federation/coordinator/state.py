@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedns.core.cohort import Session
 from fedns.core.errors import ConfigError, DataError, FednsError
@@ -23,6 +22,8 @@ from fedns.core.messages import WIRE_PRECISIONS, Message
 from fedns.core.messages.encoding import Envelope, decode, encode
 from fedns.core.messages.ledger import LedgerEntry, Meter
 from fedns.core.run import Progress
+from fedns.core.types import FloatArray
+from fedns.federation.coordinator.influence import Evidence
 from fedns.models.problem import Problem
 from fedns.runs.builder import problem_of
 from fedns.runs.over_sites import SiteRun, read_agreed
@@ -63,11 +64,14 @@ class RunState(Observer):
     epoch: int = 0  # grows when a round is repeated
     exchange: int = 0  # grows with every request
     committed_rounds: list[int] = field(default_factory=list)  # by client: what it did in rounds before this one was used
-    total_weights: NDArray[np.float64] | None = None  # by client; None until all have registered
+    total_weights: FloatArray = field(default_factory=lambda: np.zeros(0))  # by client; empty until all have registered
+    rows: FloatArray = field(default_factory=lambda: np.zeros(0))  # by client, however they are weighted
     records: list[Record] = field(default_factory=list)
     method_state: Message | None = None  # of the method, after the round of the last record
-    away: set[int] = field(default_factory=set)  # clients that are not asked in this round; not saved, all are asked again
-    rows: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))  # by client, however they are weighted
+    # Not saved: all are asked again.
+    away: set[int] = field(default_factory=set)  # clients that are not asked in this round
+    last: dict[tuple[str, int], Message] = field(default_factory=dict)  # replies to fall back on, by handler and client
+    evidence: Evidence = field(default_factory=Evidence)  # of what each site does to the model
 
     @classmethod
     def open(cls, spec: SiteRun, folder: Path, problem: Problem | None = None, *, resume: bool) -> RunState:
@@ -124,7 +128,7 @@ class RunState(Observer):
 
     def save(self) -> None:
         """Write it whole; there is no pickle in it."""
-        assert self.method_state is not None and self.total_weights is not None  # a round has been made
+        assert self.method_state is not None  # a round has been made
         state = encode(self.method_state, Envelope(self.records[-1].round), WIRE_PRECISIONS["float64"])
         meter = self.session.meter
         values: dict[str, Any] = {
@@ -163,9 +167,9 @@ class RunState(Observer):
             values["exchange"],
             values["committed_rounds"],
             np.array(values["total_weights"]),
+            np.array(values["rows"]),
             records,
             decode(kinds[values["state_kind"]], base64.b64decode(values["state"]))[0],
-            rows=np.array(values["rows"]),
         )
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import NamedTuple
 
 from fedns.core.errors import ConfigError
 from fedns.federation.reachable import Contact
@@ -41,6 +43,22 @@ class Arrival:
     envelope_bytes: int = 0  # what the engine added around request and answer, where it can tell
 
 
+@dataclass
+class Presence:
+    """Whether the coordinator is there, as the engine of this process finds."""
+
+    connected: bool = False
+    heard: float = 0.0  # in seconds since 1970
+
+    def note(self, connected: bool) -> None:
+        self.connected = connected
+        if connected:
+            self.heard = time.time()
+
+
+COORDINATOR = Presence()  # a site is one process
+
+
 class Transport(ABC):
     """Carries opaque bytes between the coordinator and sites known by name. Knows nothing of learning."""
 
@@ -61,14 +79,21 @@ class Transport(ABC):
         """Release what the transport holds."""
 
 
+class Provisioned(NamedTuple):
+    """Folders of credentials: the coordinator's, and each site's by its name."""
+
+    coordinator: Path
+    sites: Mapping[str, Path]
+
+
 @dataclass(frozen=True)
 class Engine:
     """One way to carry bytes, as an entry of the registry of transports: all that the rest of the package knows of it."""
 
     name: str
     package: str  # that it needs
-    provision: Callable[[Path, Sequence[str], str, int], tuple[Path, Mapping[str, Path]]]
-    """(folder, sites, host, port): make or keep keys there; the folders of the coordinator's and each site's credentials."""
+    provision: Callable[[Path, Sequence[str], str, int], Provisioned]
+    """(folder, sites, host, port): make or keep keys there."""
     serve: Callable[[Path, str, Path], None]
     """(credentials, service, config): answer with `service(config)` until stopped; service is "package.module:factory"."""
     open: Callable[[Path, str, Path], AbstractContextManager[Transport]]

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from fedns.core.algorithm import smallest_batch
 from fedns.core.clients import Clients, Handler
 from fedns.core.messages import Message
+from fedns.federation.permissions import Refusal
 from fedns.federation.site.budget import Line
 from fedns.federation.site.explain import level_of, what_left
 from fedns.federation.site.guard import Guard, Question, check_points, hash_of, told_by
 from fedns.federation.site.local_path import steps_of
-from fedns.federation.site.permissions import Refusal
 from fedns.models.problem import Problem
 from fedns.numerics.backend import POINTS, Batch, Directions, Keys, LocalSteps, Points, SketchPlan, Vectors
 from fedns.numerics.backends.around import Pass

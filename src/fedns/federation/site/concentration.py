@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedns.core.shards import Shards
-from fedns.federation.site.permissions import Permissions, Refusal
+from fedns.federation.permissions import Permissions, Refusal
 from fedns.models.losses import Squared
 from fedns.models.problem import Problem
 from fedns.numerics import parallel

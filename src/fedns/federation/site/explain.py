@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from fedns.core.algorithm import Algorithm
 from fedns.core.shards import Shards
+from fedns.federation.permissions import Permissions, changed
 from fedns.federation.protocol.opening import BUDGET_LEVELS
 from fedns.federation.site.budget import Budget, Spent
 from fedns.federation.site.levels import has_small_group, named_columns, rare_levels
-from fedns.federation.site.permissions import Permissions, changed
 
 _RARE = {
     "blank": "those rows are taken to have the usual value",

@@ -23,11 +23,11 @@ from fedns.core.algorithm import Algorithm
 from fedns.core.clients import Handler, messages_of
 from fedns.core.messages import Discloses, Message
 from fedns.core.shards import Shards
+from fedns.federation.permissions import Permissions, Refusal, small_group
 from fedns.federation.site.budget import HOUR, MINUTE, Amounts, Budget, Spent, fingerprint
 from fedns.federation.site.concentration import ConcentrationRule
 from fedns.federation.site.explain import Need, Spending, spending
 from fedns.federation.site.levels import blanked, has_small_group, named_columns, rare_levels
-from fedns.federation.site.permissions import Permissions, Refusal, small_group
 from fedns.models.evaluation import evaluate_locally
 from fedns.models.problem import Problem
 from fedns.numerics.backend import ROW_SAMPLING, SJLT, SketchPlan

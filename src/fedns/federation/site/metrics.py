@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from fedns.federation.metrics import family, serve_text
 from fedns.federation.protocol.packets import ANSWER, kind_of
+from fedns.federation.protocol.transport import COORDINATOR
 
 _FAMILIES = {
     "connected": ("gauge", "1 while the site is connected to the coordinator"),
@@ -23,22 +23,6 @@ _FAMILIES = {
     "request_bytes": ("counter", "bytes of requests"),
     "answer_bytes": ("counter", "bytes of answers, refusals included"),
 }
-
-
-@dataclass
-class Presence:
-    """Whether the coordinator is there, as the engine of this process finds."""
-
-    connected: bool = False
-    heard: float = 0.0  # in seconds since 1970
-
-    def note(self, connected: bool) -> None:
-        self.connected = connected
-        if connected:
-            self.heard = time.time()
-
-
-COORDINATOR = Presence()  # a site is one process
 
 
 class Counted:

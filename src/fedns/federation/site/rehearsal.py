@@ -19,8 +19,8 @@ from fedns.core.messages.encoding import decode
 from fedns.core.refusals import refuse_too_large
 from fedns.core.run import Stop, run
 from fedns.core.shards import Shards
+from fedns.federation.permissions import Refusal
 from fedns.federation.site.guard import Guard
-from fedns.federation.site.permissions import Refusal
 from fedns.federation.site_command import COMPILING
 from fedns.models.evaluation import evaluate
 from fedns.models.problem import Problem

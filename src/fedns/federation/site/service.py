@@ -20,6 +20,7 @@ from fedns.core.files import append_line, disk_trouble, write_whole
 from fedns.core.messages import WIRE_PRECISIONS, Message, refuse_non_finite, split_batch
 from fedns.core.messages.encoding import Envelope, decode, encode, handler_named_in
 from fedns.core.shards import Shards
+from fedns.federation.permissions import Permissions, Refusal
 from fedns.federation.protocol.opening import introduction, read_opening
 from fedns.federation.protocol.packets import ANSWER, ASK, OPEN, OVERFLOW, REFUSAL, UNABLE, Packet
 from fedns.federation.site.answering import Answering
@@ -27,7 +28,6 @@ from fedns.federation.site.budget import NO_MORE, Budget, Line
 from fedns.federation.site.explain import level_of
 from fedns.federation.site.guard import Guard, admit_description, admit_opening, check_description
 from fedns.federation.site.memory import RunMemory
-from fedns.federation.site.permissions import Permissions, Refusal
 from fedns.federation.site.secret_seed import SecretClients, site_secret
 from fedns.models.problem import Problem
 from fedns.numerics.linalg import single_threaded_blas

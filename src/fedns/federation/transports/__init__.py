@@ -2,10 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
 from fedns.core.registry import Registry
 from fedns.federation.protocol.transport import Engine
-from fedns.federation.transports.flower import FLOWER
-from fedns.federation.transports.nvflare import NVFLARE
 
+
+def _later(place: str) -> Callable[..., Any]:
+    """A function of one of the folders here, imported when it is called: an engine takes a second to load."""
+    module, _, name = place.rpartition(".")
+
+    def call(*arguments: Any) -> Any:
+        return getattr(import_module(f"{__name__}.{module}"), name)(*arguments)
+
+    return call
+
+
+FLOWER = Engine(
+    "flower",
+    "flwr",
+    provision=_later("flower.credentials.provision"),
+    serve=_later("flower.client.serve_rows"),
+    open=_later("flower.server.open_engine"),
+    contact=_later("flower.credentials.contact"),
+    admits=_later("flower.client.why_not_admitted"),
+    forget=_later("flower.credentials.forget"),
+)
+NVFLARE = Engine(
+    "nvflare",
+    "nvflare",
+    provision=_later("nvflare.processes.provision"),
+    serve=_later("nvflare.processes.keep_site_running"),
+    open=_later("nvflare.server.open_engine"),
+    contact=_later("nvflare.processes.contact"),
+    forget=_later("nvflare.processes.forget"),
+)
 BUILT_IN = (FLOWER, NVFLARE)
 TRANSPORTS: Registry[Engine] = Registry("engine", "fedns.transports", Engine, BUILT_IN)

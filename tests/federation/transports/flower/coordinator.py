@@ -5,11 +5,11 @@ import time
 from pathlib import Path
 
 from fedns.federation.processes import ended_by_sigterm
-from fedns.federation.transports.flower.credentials import CoordinatorCredentials
+from fedns.federation.transports.flower.credentials import contact
 from fedns.federation.transports.flower.server import open_transport
 
 if __name__ == "__main__":
     folder, run, port = sys.argv[1:]
-    with ended_by_sigterm(), open_transport(CoordinatorCredentials.load(Path(folder)), Path(run), int(port)):
+    with ended_by_sigterm(), open_transport(contact(Path(folder)), Path(run), int(port)):
         print("open", flush=True)
         time.sleep(600)

@@ -26,7 +26,7 @@ def make(_: str) -> Callable[[bytes], bytes]:
 if __name__ == "__main__":
     from fedns.federation.processes import ended_by_sigterm
     from fedns.federation.transports.flower.client import serve
-    from fedns.federation.transports.flower.credentials import SiteCredentials
+    from fedns.federation.transports.flower.credentials import contact
 
     with ended_by_sigterm():
-        serve(SiteCredentials.load(Path(sys.argv[1])), make(""))
+        serve(contact(Path(sys.argv[1])), make(""))

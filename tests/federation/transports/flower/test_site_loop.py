@@ -15,13 +15,13 @@ pytest.importorskip("flwr", reason="the Flower engine needs flwr: pip install 'f
 import httpx
 
 from fedns.federation.processes import EngineError
-from fedns.federation.site.metrics import COORDINATOR
+from fedns.federation.protocol.transport import COORDINATOR
+from fedns.federation.reachable import Contact
 from fedns.federation.transports.flower import client
 from fedns.federation.transports.flower.client import serve
 from fedns.federation.transports.flower.connection import Connection
-from fedns.federation.transports.flower.credentials import SiteCredentials
 
-NORTH = SiteCredentials("north", "host:1", Path("authority.crt"), Path("node.key"))
+NORTH = Contact("host", 1, Path("authority.crt"), key=Path("node.key"), name="north")
 
 
 class Coordinator:
@@ -41,7 +41,7 @@ class Coordinator:
         self.now += seconds
 
     @contextmanager
-    def open(self, credentials: SiteCredentials, lease_seconds: float) -> Iterator[SimpleNamespace]:
+    def open(self, credentials: Contact, lease_seconds: float) -> Iterator[SimpleNamespace]:
         assert credentials is NORTH and lease_seconds == 20.0
         self.tries += 1
         assert self.tries < 1000

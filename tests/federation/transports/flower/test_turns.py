@@ -118,7 +118,6 @@ def hall(monkeypatch: pytest.MonkeyPatch) -> Hall:
     for kind, handler in handlers:
         monkeypatch.setitem(HANDLERS, kind, handler)
     monkeypatch.setattr(turns, "HOLD_SECONDS", 0.05)
-    monkeypatch.setattr(turns, "PART_SECONDS", 0.05)
     return found
 
 
@@ -199,16 +198,15 @@ def test_a_question_that_comes_during_a_turn_is_handed_out_at_once(hall: Hall, m
     asyncio.run(run())
 
 
-def test_a_part_that_is_on_its_way_is_waited_for_and_left_to_the_site_where_it_takes_long(hall: Hall) -> None:
+def test_a_part_that_is_on_its_way_is_waited_for_in_this_turn_and_in_later_ones(hall: Hall) -> None:
     async def run() -> None:
         hall.superlink.ask("slow", None)
-        _, parts = await hall.turn(b"", pull())
-        assert question_in(parts) == "slow" and parts[1] == b""
+        assert await hall.turn(b"", pull()) == (200, list(NOTHING))
         coming = asyncio.ensure_future(hall.turn(b"", pull()))
         await asyncio.sleep(0.02)
         hall.superlink.parts["slow/part"] = True, b"here"
         _, parts = await coming
-        assert parts[1] == b"here"
+        assert question_in(parts) == "slow" and parts[1] == b"here"
 
     asyncio.run(run())
 

@@ -10,8 +10,8 @@ import pytest
 pytest.importorskip("nvflare", reason="nvflare is not installed")
 
 from fedns.federation.processes import EngineError
+from fedns.federation.protocol.transport import COORDINATOR
 from fedns.federation.reachable import Contact, DistrustError
-from fedns.federation.site.metrics import COORDINATOR
 from fedns.federation.transports.nvflare import client, processes
 from fedns.federation.transports.nvflare.client import SiteAnswers
 from fedns.federation.transports.nvflare.processes import CONSOLE, REASON, REFUSED, keep_site_running, last_line

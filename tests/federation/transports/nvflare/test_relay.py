@@ -79,8 +79,9 @@ class NVFlare:
 
 def hang_up(flare):
     """The end of the server's process."""
-    with contextlib.suppress(OSError):  # it has ended already
-        flare.relay._frames._socket.shutdown(socket.SHUT_RDWR)
+    connection = flare.relay._frames._connection
+    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as stream:  # it has ended already
+        stream.shutdown(socket.SHUT_RDWR)
     wait_until(lambda: flare.exits, "the relay has ended")
 
 
@@ -96,8 +97,7 @@ def nvflare(monkeypatch, tmp_path):
 
     def leave(status):
         flare.exits.append(status)
-        with contextlib.suppress(OSError):
-            flare.relay._frames._socket.shutdown(socket.SHUT_RDWR)
+        hang_up(flare)
 
     monkeypatch.setattr(server, "os", SimpleNamespace(_exit=leave))
 

@@ -31,7 +31,7 @@ from fedns.core.errors import ConfigError
 from fedns.federation.processes import free_port
 from fedns.federation.transports.nvflare import processes, server
 from fedns.federation.transports.nvflare.client import EXCHANGE, SESSION, SiteAnswers
-from fedns.federation.transports.nvflare.processes import CONSOLE, Federation, provision, start_site, stop
+from fedns.federation.transports.nvflare.processes import CONSOLE, provision, start_site, stop
 from fedns.federation.transports.nvflare.server import NVFlareTransport
 
 SITES = ["ankara", "bergen", "cusco"]
@@ -62,10 +62,10 @@ class Running:
 
     def __init__(self, folder: Path):
         self.folder, self.port = folder, free_port()
-        self.credentials: Federation = provision(folder / "federation", SITES, "localhost", self.port)
+        self.credentials = provision(folder / "federation", SITES, "localhost", self.port)
         self.config = folder / "site.toml"
         self.config.touch()
-        self.transport = NVFlareTransport(self.credentials.server)
+        self.transport = NVFlareTransport(self.credentials.coordinator)
         self.sites = {
             site: start_site(credentials, SERVICE, self.config) for site, credentials in self.credentials.sites.items()
         }
@@ -223,7 +223,7 @@ def credentials(running, folder: Path, kind: str) -> tuple[Path, Path] | None:
 
 
 def visitor(running, pair: tuple[Path, Path] | None) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=running.credentials.server / "startup" / "rootCA.pem")
+    context = ssl.create_default_context(cafile=running.credentials.coordinator / "startup" / "rootCA.pem")
     context.set_alpn_protocols(["h2"])
     if pair is not None:
         context.load_cert_chain(*pair)
@@ -256,7 +256,7 @@ def test_certificates_of_the_federation_get_in(running, tmp_path, kind):
 def test_other_certificates_do_not(running, tmp_path, kind, reason):
     with contextlib.suppress(ssl.SSLError, ConnectionResetError):
         assert greeting(running, visitor(running, credentials(running, tmp_path, kind))) == b""
-    wait_until(lambda: reason in (running.credentials.server / CONSOLE).read_text(), f"the server's log says: {reason}")
+    wait_until(lambda: reason in (running.credentials.coordinator / CONSOLE).read_text(), f"the server's log says: {reason}")
 
 
 def test_plaintext_gets_nothing(running):
@@ -271,13 +271,15 @@ def test_a_silent_visitor_keeps_nobody_out(running):
 
 def test_a_site_cannot_take_another_name(running):
     refusal = "authenticated as 'ankara' but claimed endpoint 'stranger' requires identity 'stranger'"
-    wait_until(lambda: refusal in (running.credentials.server / CONSOLE).read_text(), f"the server's log says: {refusal}")
+    wait_until(
+        lambda: refusal in (running.credentials.coordinator / CONSOLE).read_text(), f"the server's log says: {refusal}"
+    )
     assert "stranger" not in running.transport.connected()
 
 
 def test_sites_outlive_their_coordinator(running):
     running.transport.close()
-    running.transport = NVFlareTransport(running.credentials.server)
+    running.transport = NVFlareTransport(running.credentials.coordinator)
     running.wait_for(SITES)
     assert {arrival.payload for arrival in running.ask(dict.fromkeys(SITES, b"again")).values()} == {b"niaga"}
 
@@ -290,7 +292,7 @@ def slow_line(running, tmp_path_factory):
     with Wire(port) as wire:
         startup = credentials.sites["ankara"] / "startup" / "fed_client.json"
         startup.write_text(startup.read_text().replace(f":{port}", f":{wire.port}"))
-        transport = NVFlareTransport(credentials.server)
+        transport = NVFlareTransport(credentials.coordinator)
         site = start_site(credentials.sites["ankara"], SERVICE, running.config)
         try:
             wait_until(lambda: transport.connected() == ["ankara"], "ankara is connected")
@@ -336,7 +338,7 @@ def test_an_answer_that_is_too_long_is_not_received(running, tmp_path, monkeypat
     kits = provision(tmp_path / "federation", ["ankara"], "localhost", free_port())
     with monkeypatch.context() as small:
         small.setattr(processes, "LARGEST_MESSAGE", 1_000_000)
-        transport = NVFlareTransport(kits.server)
+        transport = NVFlareTransport(kits.coordinator)
     site = start_site(kits.sites["ankara"], SERVICE, running.config)
     try:
         wait_until(lambda: transport.connected() == ["ankara"], "ankara is connected")
@@ -365,7 +367,7 @@ def test_children_of_a_killed_coordinator_end(running, tmp_path):
         sys.executable,
         "-c",
         textwrap.dedent(code),
-        credentials.server,
+        credentials.coordinator,
         credentials.sites["ankara"],
         SERVICE,
         running.config,
@@ -424,7 +426,7 @@ def test_a_site_has_no_administration(running, monkeypatch):
 @pytest.mark.parametrize("sites", [[], ["ankara", "ankara"], ["server"], ["localhost"], ["a.b"], ["a b"]])
 def test_names_that_cannot_be_are_refused(sites, tmp_path):
     with pytest.raises(ConfigError):
-        provision(tmp_path, sites)
+        provision(tmp_path, sites, "localhost", 8002)
 
 
 def test_a_folder_without_credentials_is_refused(tmp_path):

@@ -1,61 +1,25 @@
-"""Flower as an engine: a SuperLink under the coordinator, and sites that speak its Fleet API."""
+"""Flower as an engine: a SuperLink under the coordinator, and sites that speak its Fleet API.
+
+What Flower is told through the environment stands here: it reads some of it while it is imported.
+"""
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+import logging
+import os
 
-from fedns.federation.protocol.transport import Engine, Transport
-from fedns.federation.reachable import Contact
+# No telemetry, no question for newer versions, no installing of packages at run time: nothing leaves but our messages.
+QUIET = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+}
+LOOPBACK_NAMES = ("127.0.0.1", "localhost", "::1")
 
-
-def _provision(folder: Path, sites: Sequence[str], host: str, port: int) -> tuple[Path, Mapping[str, Path]]:
-    from fedns.federation.transports.flower.credentials import provision
-
-    provision(folder, sites, f"{host}:{port}")
-    return folder / "coordinator", {site: folder / "sites" / site for site in sites}
-
-
-def _serve(credentials: Path, service: str, config: Path) -> None:
-    from fedns.federation.processes import load_service
-    from fedns.federation.transports.flower.client import serve
-    from fedns.federation.transports.flower.credentials import SiteCredentials
-
-    serve(SiteCredentials.load(credentials), load_service(service, config))
-
-
-@contextmanager
-def _open(credentials: Path, listen: str, logs: Path) -> Iterator[Transport]:
-    from fedns.federation.transports.flower.credentials import CoordinatorCredentials
-    from fedns.federation.transports.flower.server import open_transport
-
-    host, _, port = listen.rpartition(":")
-    with open_transport(CoordinatorCredentials.load(credentials), logs, int(port), host=host) as transport:
-        yield transport
-
-
-def _contact(credentials: Path) -> Contact:
-    from fedns.federation.transports.flower.credentials import contact
-
-    return contact(credentials)
-
-
-def _admits(credentials: Path) -> str:
-    from fedns.federation.transports.flower.client import why_not_admitted
-    from fedns.federation.transports.flower.credentials import SiteCredentials
-
-    return why_not_admitted(SiteCredentials.load(credentials))
-
-
-def _forget(folder: Path, site: str | None) -> None:
-    """The authority stays, so that nothing changes for anybody else."""
-    if site is None:
-        (folder / "coordinator" / "server.crt").unlink(missing_ok=True)
-        return
-    (folder / "coordinator" / "sites" / f"{site}.pub").unlink(missing_ok=True)
-    shutil.rmtree(folder / "sites" / site, ignore_errors=True)
-
-
-FLOWER = Engine("flower", "flwr", _provision, _serve, _open, _contact, _admits, _forget)
+os.environ.update(QUIET)
+os.environ.setdefault("FLWR_LOG_LEVEL", "WARNING")
+# Flower's HTTP client follows proxy settings even to the own machine.
+for name in ("NO_PROXY", "no_proxy"):
+    known = [host for host in os.environ.get(name, "").split(",") if host]
+    os.environ[name] = ",".join(dict.fromkeys([*known, *LOOPBACK_NAMES]))
+logging.getLogger("httpx").setLevel(logging.WARNING)  # which tells of every request otherwise

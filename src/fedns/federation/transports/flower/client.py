@@ -12,15 +12,15 @@ import logging
 import threading
 import time
 from email.utils import parsedate_to_datetime
+from pathlib import Path
 
-from fedns.federation.transports.flower import settings as flower_settings  # noqa: F401  (before flwr)
+import httpx
 
-import httpx  # isort: skip
-
-from fedns.federation.processes import EngineError, RunningError, only_process
-from fedns.federation.site.metrics import COORDINATOR
+from fedns.federation.processes import EngineError, RunningError, load_service, only_process
+from fedns.federation.protocol.transport import COORDINATOR
+from fedns.federation.reachable import Contact
 from fedns.federation.transports.flower.connection import Answer, Connection
-from fedns.federation.transports.flower.credentials import SiteCredentials
+from fedns.federation.transports.flower.credentials import contact
 
 LEASE_SECONDS = 20.0  # how long a silent site counts as connected and a killed one's place is held; Flower's least
 DISTRUST = ("CERTIFICATE_VERIFY_FAILED", "WRONG_VERSION_NUMBER")  # OpenSSL's words; the second is for plain text
@@ -30,8 +30,13 @@ CLOCK_SECONDS = 5.0  # Flower signs the time, and refuses what is signed so much
 log = logging.getLogger("fedns.site")
 
 
+def serve_rows(credentials: Path, service: str, config: Path) -> None:
+    """Answer with what the factory makes of the configuration; service is "package.module:factory"."""
+    serve(contact(credentials), load_service(service, config))
+
+
 def serve(
-    credentials: SiteCredentials,
+    credentials: Contact,
     answer: Answer,
     *,
     stop: threading.Event | None = None,
@@ -52,7 +57,7 @@ def serve(
     while not stop.is_set():
         try:
             with Connection.open(credentials, lease_seconds) as connection:
-                log.info("%s is connected to %s", credentials.site, credentials.server_address)
+                log.info("%s is connected to %s", credentials.name, credentials.address)
                 waiting = False
                 COORDINATOR.note(True)
                 try:
@@ -61,7 +66,7 @@ def serve(
                     COORDINATOR.note(False)
                     since, refused_since = time.monotonic(), None
         except httpx.HTTPStatusError as error:
-            refusal = f"{credentials.server_address} refuses site {credentials.site}: {_reason(error)}"
+            refusal = f"{credentials.address} refuses site {credentials.name}: {_reason(error)}"
             if refused_since is None:
                 refused_since = time.monotonic()
                 log.warning("%s; trying on for %g s", refusal, refusals_seconds)
@@ -69,21 +74,20 @@ def serve(
                 raise EngineError(refusal) from error
         except httpx.TransportError as error:
             if any(word in str(error) for word in DISTRUST):
-                raise EngineError(f"{credentials.server_address} cannot be trusted: {error}") from error
+                raise EngineError(f"{credentials.address} cannot be trusted: {error}") from error
             if time.monotonic() - since > patience_seconds:
-                raise EngineError(
-                    f"no coordinator at {credentials.server_address} for {patience_seconds:g} s: {error}"
-                ) from error
+                raise EngineError(f"no coordinator at {credentials.address} for {patience_seconds:g} s: {error}") from error
             if not waiting:
-                log.info("%s waits for a coordinator at %s: %s", credentials.site, credentials.server_address, error)
+                log.info("%s waits for a coordinator at %s: %s", credentials.name, credentials.address, error)
             waiting = True
         stop.wait(0.5)
 
 
-def why_not_admitted(credentials: SiteCredentials) -> str:
+def why_not_admitted(folder: Path) -> str:
     """Why the coordinator does not take this site in; nothing where it does, or where the site is running already."""
+    credentials = contact(folder)
     try:
-        with only_process(credentials.key.parent, credentials.site), Connection.open(credentials, LEASE_SECONDS):
+        with only_process(folder, credentials.name), Connection.open(credentials, LEASE_SECONDS):
             return ""
     except RunningError:
         return ""

@@ -9,9 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import cast
 
-from fedns.federation.transports.flower import settings as flower_settings  # noqa: F401  (before flwr)
-
-import httpx  # isort: skip
+import httpx
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 from flwr.app import ConfigRecord, Error, Message, RecordDict
@@ -26,11 +24,9 @@ from flwr.proto.fleet_pb2 import (
     PushMessagesRequest,
 )
 from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest
-from flwr.proto.message_pb2 import ObjectTree, PushObjectRequest
+from flwr.proto.message_pb2 import PushObjectRequest
 from flwr.proto.node_pb2 import Node
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree, no_object_id_recompute
-from flwr.supercore.inflatable.inflatable_protobuf_utils import make_pull_object_fn_protobuf
-from flwr.supercore.inflatable.inflatable_utils import ObjectPullError, pull_objects
 from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from flwr.supercore.protobuf.client import ProtobufClientInterceptor
@@ -39,14 +35,13 @@ from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 from google.protobuf.wrappers_pb2 import BytesValue
 
 from fedns.federation.processes import LARGEST_MESSAGE, EngineError
-from fedns.federation.site.metrics import COORDINATOR
-from fedns.federation.transports.flower.credentials import SiteCredentials
+from fedns.federation.protocol.transport import COORDINATOR
+from fedns.federation.reachable import Contact
 from fedns.federation.transports.flower.turn_format import HOLD_SECONDS, TURN_PATH, leaf, pack_parts, unpack_parts
 
 Answer = Callable[[bytes], bytes]
 
 PAYLOAD = "payload"
-LATE_SECONDS = 0.05  # between two looks for a part that is still on its way
 TURN_SECONDS = HOLD_SECONDS + 30.0  # the longest silence of the other end during a turn, on a slow line
 log = logging.getLogger("fedns.site")
 
@@ -70,7 +65,8 @@ class Connection:
 
     @classmethod
     @contextmanager
-    def open(cls, credentials: SiteCredentials, lease_seconds: float) -> Iterator[Connection]:
+    def open(cls, credentials: Contact, lease_seconds: float) -> Iterator[Connection]:
+        assert credentials.key is not None
         key = load_ssh_private_key(credentials.key.read_bytes(), password=None)
         if not isinstance(key, ec.EllipticCurvePrivateKey):
             raise EngineError(f"{credentials.key} is no elliptic-curve key; provision the site again")
@@ -78,9 +74,7 @@ class Connection:
             RuntimeVersionHttpInterceptor(component_name="SuperNode"),
             NodeAuthHttpInterceptor(key, key.public_key()),
         ]
-        with Courier.from_server_address(
-            credentials.server_address, False, credentials.authority.read_bytes(), signing
-        ) as client:
+        with Courier.from_server_address(credentials.address, False, credentials.authority.read_bytes(), signing) as client:
             interval = max(float(HEARTBEAT_MIN_INTERVAL), lease_seconds / HEARTBEAT_PATIENCE)
             node = cls._activate(client, key, interval, credentials.key.with_suffix(".id"))
             over = threading.Event()
@@ -125,11 +119,7 @@ class Connection:
         """Take turns: answer what was asked and wait for the next question."""
         reply: Message | None = None
         while reply is not None or not stop.is_set():
-            try:
-                found = self._turn(reply, wait=not stop.is_set())
-            except ObjectPullError as error:
-                log.info("the coordinator has given this request up: %s", error)
-                found = None
+            found = self._turn(reply, wait=not stop.is_set())
             COORDINATOR.note(True)
             reply = reply_to(*found, answer) if found is not None else None
 
@@ -149,19 +139,7 @@ class Connection:
         message = message_from_proto(response.messages_list[0])
         tree = response.message_object_trees[0]
         message.metadata.__dict__["_message_id"] = tree.object_id
-        return message, payload_of(ConfigRecord.inflate(part or self._late_part(message, tree)))
-
-    def _late_part(self, head: Message, tree: ObjectTree) -> bytes:
-        """What the coordinator had not handed over yet when the turn ended, as Flower itself gets it."""
-        run_id, part = head.metadata.run_id, leaf(tree)
-        return pull_objects(
-            [part],
-            make_pull_object_fn_protobuf(self.client.PullObject, self.node, run_id),
-            max_time=head.metadata.ttl,
-            max_tries_per_object=None,
-            initial_backoff=LATE_SECONDS,
-            backoff_cap=10 * LATE_SECONDS,
-        )[part]
+        return message, payload_of(ConfigRecord.inflate(part))
 
     def _pushed(self, reply: Message | None) -> tuple[bytes, list[bytes]]:
         """The requests that hand a reply over: one for the message, and one for each of its parts."""

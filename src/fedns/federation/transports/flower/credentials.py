@@ -13,9 +13,9 @@ Only the `cryptography` package is needed here, which Flower brings along.
 from __future__ import annotations
 
 import ipaddress
+import shutil
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import cast
@@ -28,75 +28,41 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from fedns.core.errors import ConfigError
 from fedns.core.files import checked_name
 from fedns.federation.processes import LOOPBACK
+from fedns.federation.protocol.transport import Provisioned
 from fedns.federation.reachable import Contact
 
 AUTHORITY_YEARS = 10
 
 
-@dataclass(frozen=True)
-class SiteCredentials:
-    """What a site needs to join: its name, where the coordinator is, whom to trust, and its own key."""
-
-    site: str
-    server_address: str  # host:port
-    authority: Path
-    key: Path
-
-    @classmethod
-    def load(cls, folder: Path) -> SiteCredentials:
-        settings = folder / "site.toml"
-        if not settings.is_file():
-            raise ConfigError(
-                f"{folder} is no site folder: it has no site.toml; take sites/NAME of the provisioned federation"
-            )
-        with settings.open("rb") as file:
-            values = tomllib.load(file)
-        if missing := {"site", "server"} - values.keys():
-            raise ConfigError(f"{settings} lacks {', '.join(sorted(missing))}")
-        return cls(values["site"], values["server"], folder / "authority.crt", folder / "node.key")
-
-
-@dataclass(frozen=True)
-class CoordinatorCredentials:
-    """What the coordinator needs: its certificate and key, and the public key of every site it will talk to."""
-
-    authority: Path
-    certificate: Path
-    key: Path
-    sites: dict[str, Path]  # name -> public key
-
-    @classmethod
-    def load(cls, folder: Path) -> CoordinatorCredentials:
-        if not (folder / "server.crt").is_file():
-            raise ConfigError(
-                f"{folder} is no coordinator folder: it has no server.crt; take coordinator/ of the provisioned federation"
-            )
-        sites = {path.stem: path for path in sorted((folder / "sites").glob("*.pub"))}
-        return cls(folder / "authority.crt", folder / "server.crt", folder / "server.key", sites)
-
-
 def contact(folder: Path) -> Contact:
-    """Where the coordinator is, and by what both ends are known, from the credentials of either."""
+    """What whoever holds these credentials knows: where the coordinator is, whom to trust, and its own keys."""
+    authority = folder / "authority.crt"
     if (folder / "server.crt").is_file():
-        own = CoordinatorCredentials.load(folder)
-        return Contact(LOOPBACK, 0, own.authority, (own.certificate,), own.key, known=frozenset(own.sites))
-    site = SiteCredentials.load(folder)
-    host, _, port = site.server_address.rpartition(":")
-    return Contact(host.strip("[]"), int(port), site.authority, (), site.key)
+        known = {path.stem: path for path in sorted((folder / "sites").glob("*.pub"))}
+        return Contact(LOOPBACK, 0, authority, (folder / "server.crt",), folder / "server.key", known=known)
+    settings = folder / "site.toml"
+    if not settings.is_file():
+        raise ConfigError(
+            f"{folder} holds no credentials: it has neither server.crt nor site.toml; take coordinator/ or sites/NAME of "
+            "the provisioned federation"
+        )
+    values = tomllib.loads(settings.read_text(encoding="utf-8"))
+    if missing := {"site", "server"} - values.keys():
+        raise ConfigError(f"{settings} lacks {', '.join(sorted(missing))}")
+    host, _, port = values["server"].rpartition(":")
+    return Contact(host.strip("[]"), int(port), authority, (), folder / "node.key", name=values["site"])
 
 
 def provision(
     folder: Path,
     sites: Sequence[str],
-    server_address: str,
+    host: str,
+    port: int,
     *,
     valid_for: timedelta = timedelta(days=365),
     starting: datetime | None = None,
-) -> Path:
-    """Write what is missing of a federation folder, and return it; existing keys and certificates are kept."""
-    host, _, port = server_address.rpartition(":")
-    if not host or not port.isdigit():
-        raise ConfigError(f"the server address must be host:port, got {server_address!r}")
+) -> Provisioned:
+    """Write what is missing of a federation folder; existing keys and certificates are kept."""
     for site in sites:
         checked_name("a site's name", site)
     start = starting or datetime.now(UTC) - timedelta(minutes=5)  # clocks at sites may be a little behind
@@ -114,8 +80,17 @@ def provision(
             )
             _write(coordinator / "sites" / f"{site}.pub", public)
         _write(credentials / "authority.crt", authority)
-        _write(credentials / "site.toml", f'site = "{site}"\nserver = "{server_address}"\n'.encode())
-    return folder
+        _write(credentials / "site.toml", f'site = "{site}"\nserver = "{host}:{port}"\n'.encode())
+    return Provisioned(coordinator, {site: folder / "sites" / site for site in sites})
+
+
+def forget(folder: Path, site: str | None) -> None:
+    """Drop a site's key, or for None the coordinator's certificate; the authority stays: nothing changes for others."""
+    if site is None:
+        (folder / "coordinator" / "server.crt").unlink(missing_ok=True)
+        return
+    (folder / "coordinator" / "sites" / f"{site}.pub").unlink(missing_ok=True)
+    shutil.rmtree(folder / "sites" / site, ignore_errors=True)
 
 
 def _authority(folder: Path, start: datetime) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:

@@ -16,9 +16,7 @@ import datetime
 from base64 import b64decode
 from typing import Any
 
-from fedns.federation.transports.flower import settings as flower_settings  # noqa: F401  (before flwr)
-
-from flwr.common.constant import SYSTEM_TIME_TOLERANCE, TIMESTAMP_HEADER, TIMESTAMP_TOLERANCE  # isort: skip
+from flwr.common.constant import SYSTEM_TIME_TOLERANCE, TIMESTAMP_HEADER, TIMESTAMP_TOLERANCE
 from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER, FLEET_HTTP_SIGNATURE_HEADER
 from flwr.supercore.primitives.asymmetric import bytes_to_public_key, verify_signature
 
@@ -27,11 +25,10 @@ from fedns.federation.transports.flower.turns import Counter, Receive, Scope, Se
 
 ENVELOPE_BYTES = 1 << 16  # what Flower puts around a message
 _MESSAGES = ("push-messages", "pull-messages", "push-object", "pull-object", "confirm-message-received")
-_FLEET = ("activate-node", "deactivate-node", "send-node-heartbeat", "get-run", "get-fab", *_MESSAGES)
+_FLEET = ("activate-node", "deactivate-node", "send-node-heartbeat")  # messages come in turns
 _RUNTIME = ("acquire-task", "send-task-heartbeat", "pull-task-input", "push-task-output", "get-nodes", *_MESSAGES)
 SITE_PATHS = {f"/v1/fleet/{name}" for name in _FLEET} | {TURN_PATH}
 COORDINATOR_PATHS = {f"/v1/runtime/{name}" for name in _RUNTIME} | {"/v1/control/register-node", "/v1/control/start-run"}
-HEALTH = "/health"
 COLLECT_SECONDS = 0.5  # how long the coordinator is kept waiting for a new answer before it looks again
 
 
@@ -80,15 +77,11 @@ class Door:
             await self._answered.beyond(self._collected, COLLECT_SECONDS)
             self._collected = self._answered.now
         await self._superlink(scope, receive, send)
-        if path == "/v1/fleet/push-object":
-            await self._answered.add()
         self._pushed |= path == "/v1/runtime/push-messages"
 
     def _look(self, scope: Scope) -> tuple[int, int, int]:
         """The HTTP status of a refusal, or nothing, the announced length, and the site's node."""
         path, headers = scope["path"], {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        if scope["method"] == "GET" and path == HEALTH:
-            return 0, 0, 0
         if scope["method"] != "POST" or path not in SITE_PATHS | COORDINATOR_PATHS:
             return 404, 0, 0
         announced = headers.get("content-length", "")

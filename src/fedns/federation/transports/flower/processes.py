@@ -11,15 +11,12 @@ import contextlib
 import os
 import secrets
 import shlex
-import ssl
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.error import URLError
-from urllib.request import HTTPSHandler, ProxyHandler, build_opener
 
 from fedns.federation.processes import (
     FRUGAL,
@@ -30,9 +27,7 @@ from fedns.federation.processes import (
     end_group,
     refuse_taken_port,
 )
-from fedns.federation.reachable import Visitors
-from fedns.federation.transports.flower import settings as flower_settings
-from fedns.federation.transports.flower.credentials import CoordinatorCredentials
+from fedns.federation.reachable import Contact, DistrustError, Visitors, why_not_there
 
 GRACE_SECONDS = 3.0
 LOG_LINES = 8  # of a dead process's log, in the error
@@ -66,7 +61,7 @@ class SuperLink:
 
 @contextlib.contextmanager
 def start_superlink(
-    credentials: CoordinatorCredentials,
+    credentials: Contact,
     folder: Path,
     port: int,
     *,
@@ -85,7 +80,7 @@ def start_superlink(
     secret_file.write_text(secret)
     command = [sys.executable, "-m", "fedns.federation.transports.flower.superlink", str(largest_message)]
     command += ["--host", host, "--port", str(port), "--ssl-ca-certfile", str(credentials.authority)]
-    command += ["--ssl-certfile", str(credentials.certificate), "--ssl-keyfile", str(credentials.key)]
+    command += ["--ssl-certfile", str(credentials.certificates[0]), "--ssl-keyfile", str(credentials.key)]
     command += ["--isolation", "process", "--superexec-auth-secret-file", str(secret_file)]
     command += ["--enable-supernode-auth", "--disable-runtime-dependency-installation"]
     local = LOOPBACK if host in ("0.0.0.0", LOOPBACK) else host
@@ -93,7 +88,7 @@ def start_superlink(
     with _child("SuperLink", command, folder / "superlink.log", folder) as child:
         link = SuperLink(child, f"{local}:{port}", credentials.authority, secret)
         try:
-            _await_health(link, wait_seconds)
+            _await_answer(link, wait_seconds)
             yield link
         finally:
             secret_file.unlink(missing_ok=True)
@@ -101,7 +96,7 @@ def start_superlink(
 
 @contextlib.contextmanager
 def _child(name: str, command: Sequence[str], log: Path, home: Path) -> Iterator[Child]:
-    environment = os.environ | flower_settings.QUIET | FRUGAL
+    environment = os.environ | FRUGAL
     # Flower finds its other commands on the path and keeps what it unpacks at home.
     environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     environment["FLWR_HOME"] = str(home.resolve() / "flower")
@@ -119,23 +114,19 @@ def _child(name: str, command: Sequence[str], log: Path, home: Path) -> Iterator
         end_group(process, GRACE_SECONDS)
 
 
-def _await_health(link: SuperLink, wait_seconds: float) -> None:
-    trust = ssl.create_default_context(cafile=str(link.authority))
-    opener = build_opener(HTTPSHandler(context=trust), ProxyHandler({}))
+def _await_answer(link: SuperLink, wait_seconds: float) -> None:
+    """Return once it answers; it listens when it is ready."""
+    host, _, port = link.address.rpartition(":")
     deadline = time.monotonic() + wait_seconds
     while True:
         try:
             link.child.check()
+            if not why_not_there(Contact(host.strip("[]"), int(port), link.authority), 2.0):
+                return
         except EngineLost as lost:  # which starting it again would not help
             raise EngineError(str(lost)) from None
-        try:
-            with opener.open(f"https://{link.address}/health", timeout=2.0):
-                return
-        except URLError as error:
-            if isinstance(error.reason, ssl.SSLCertVerificationError):
-                raise EngineError(f"SuperLink's certificate does not do: {error.reason}") from error
-        except OSError:
-            pass
+        except DistrustError as error:
+            raise EngineError(f"SuperLink's certificate does not do: {error}") from None
         if time.monotonic() > deadline:
             raise EngineError(f"SuperLink did not answer on {link.address} within {wait_seconds:g} s; see {link.child.log}")
         time.sleep(0.05)

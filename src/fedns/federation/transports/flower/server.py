@@ -21,9 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from fedns.federation.transports.flower import settings as flower_settings  # noqa: F401  (before flwr)
-
-import httpx  # isort: skip
+import httpx
 from flwr.app import ConfigRecord, Message, Metadata
 from flwr.app.message import make_message, remove_content_from_message
 from flwr.common.constant import ErrorCode, SubStatus
@@ -56,9 +54,10 @@ from flwr.supercore.runtime import RuntimeHttpClient
 
 from fedns.federation.processes import LARGEST_MESSAGE, LOOPBACK, EngineError
 from fedns.federation.protocol.transport import Arrival, Transport, failed_with, not_connected, too_late
+from fedns.federation.reachable import Contact
 from fedns.federation.transports.flower.client import MESSAGE_TYPE
 from fedns.federation.transports.flower.connection import pack, payload_of
-from fedns.federation.transports.flower.credentials import CoordinatorCredentials
+from fedns.federation.transports.flower.credentials import contact
 from fedns.federation.transports.flower.processes import Child, SuperLink, start_superlink
 from fedns.federation.transports.flower.turn_format import AFTERLIFE_SECONDS, leaf
 
@@ -256,8 +255,16 @@ class FlowerTransport(Transport):
 
 
 @contextmanager
+def open_engine(credentials: Path, listen: str, logs: Path) -> Iterator[Transport]:
+    """The transport of these credentials, its SuperLink listening at this host:port, for as long as the block lasts."""
+    host, _, port = listen.rpartition(":")
+    with open_transport(contact(credentials), logs, int(port), host=host) as transport:
+        yield transport
+
+
+@contextmanager
 def open_transport(
-    credentials: CoordinatorCredentials,
+    credentials: Contact,
     folder: Path,
     port: int,
     *,
@@ -265,10 +272,10 @@ def open_transport(
     largest_message: int = LARGEST_MESSAGE,
 ) -> Iterator[FlowerTransport]:
     """Run a SuperLink for these sites and a run in it until the block ends."""
-    if not credentials.sites:
+    if not credentials.known:
         raise EngineError("the federation has no sites; provision some")
     with start_superlink(credentials, folder, port, host=host, largest_message=largest_message) as link:
-        nodes = register(link, credentials)
+        nodes = register(link, credentials.known)
         submit_run(link)
         transport = claim_run(link, nodes)
         try:
@@ -277,12 +284,12 @@ def open_transport(
             transport.close()
 
 
-def register(link: SuperLink, credentials: CoordinatorCredentials) -> dict[str, int]:
+def register(link: SuperLink, known: Mapping[str, Path]) -> dict[str, int]:
     """Tell the SuperLink which keys may connect; Flower's numbers for the sites."""
     with ControlHttpClient(f"https://{link.address}", interceptors=[_Bearer(link.secret)], verify=_trust(link)) as control:
         return {
             site: control.RegisterNode(RegisterNodeRequest(public_key=key.read_bytes(), name=site)).node_id
-            for site, key in credentials.sites.items()
+            for site, key in known.items()
         }
 
 

@@ -16,9 +16,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedns.federation.transports.flower import settings as flower_settings  # noqa: F401  (before flwr)
-
-from flwr.common.constant import ACCESS_TOKEN_KEY, NOOP_ACCOUNT_NAME, NOOP_FLWR_AID  # isort: skip
+from flwr.common.constant import ACCESS_TOKEN_KEY, NOOP_ACCOUNT_NAME, NOOP_FLWR_AID
 from flwr.supercore.app_utils import start_parent_process_monitor
 from flwr.supercore.auth.typing import AccountAuthCredentials, AccountAuthLoginDetails, AccountInfo
 from flwr.superlink.auth_plugin import ControlAuthnPlugin

@@ -5,9 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
-from fedns.federation.transports.flower import settings as flower_settings  # noqa: F401  (before flwr)
-
-from flwr.proto.message_pb2 import ObjectTree  # isort: skip
+from flwr.proto.message_pb2 import ObjectTree
 
 TURN_PATH = "/v1/fleet/fedns-turn"
 HOLD_SECONDS = 3.0  # how long a turn without a question lasts

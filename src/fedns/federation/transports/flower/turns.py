@@ -3,7 +3,6 @@
     site    POST /v1/fleet/fedns-turn    [messages to push | what to pull | parts to push ...]
     door    confirms the message, pushes the answer and its parts; then pulls until there is a message, and its part
     site    gets                         [the messages pulled | the part pulled], or two empty parts after a while;
-                                         a part that the coordinator has not sent whole yet the site pulls itself
 
 The door calls SuperLink's own handlers, one by one, for the site whose key has signed the turn and for no other: nothing is
 stored or let in otherwise. As requests of their own they would pass nine layers of SuperLink's: most of its work.
@@ -20,11 +19,8 @@ from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from contextlib import suppress
 from typing import Any
 
-from fedns.federation.transports.flower import settings as flower_settings  # noqa: F401  (before flwr)
-
-from flwr.proto.fleet_pb2 import PullMessagesRequest, PullMessagesResponse, PushMessagesRequest  # isort: skip
+from flwr.proto.fleet_pb2 import PullMessagesRequest, PullMessagesResponse, PushMessagesRequest
 from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest, PullObjectRequest, PushObjectRequest
-from flwr.proto.node_pb2 import Node
 from flwr.server.superlink.linkstate import LinkState
 from flwr.supercore.error import FlowerError
 from flwr.supercore.error.catalog import API_ERROR_MAP
@@ -41,7 +37,7 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 log = logging.getLogger(__name__)
 
-PART_SECONDS, LOOK_SECONDS = 5.0, 0.01  # a message can be seen a moment before all of it is there
+LOOK_SECONDS = 0.01  # a message can be seen a moment before all of it is there
 HANDLERS: dict[type, Callable[[Any, LinkState], Any]] = {
     ConfirmMessageReceivedRequest: lambda request, state: fleet_handlers.confirm_message_received(
         request, state, state.object_store
@@ -134,30 +130,19 @@ class Turns:
             response = self._ask(node_id, pull)
             if response.messages_list:
                 self._handed_out[node_id] = response
+            coming = False
             if question := self._handed_out.get(node_id):
-                part = await self._part(node_id, question, pull.node)
-                if part is not None:
-                    return question.SerializeToString(), part
-                self._handed_out.pop(node_id, None)  # the coordinator has given it up
+                run, part = question.messages_list[0].metadata.run_id, leaf(question.message_object_trees[0])
+                found = self._ask(node_id, PullObjectRequest(node=pull.node, run_id=run, object_id=part))
+                if found.object_available:
+                    return question.SerializeToString(), bytes(found.object_content)
+                coming = found.object_found
+                if not coming:
+                    self._handed_out.pop(node_id, None)  # the coordinator has given it up
             if (left := deadline - loop.time()) <= 0:
-                break
-            await self._asked.beyond(seen, left)
+                break  # a question that is still on its way is asked for in the next turn
+            await self._asked.beyond(seen, min(left, LOOK_SECONDS) if coming else left)
         return NOTHING
-
-    async def _part(self, node_id: int, question: PullMessagesResponse, node: Node) -> bytes | None:
-        """The part of a question that holds something: empty where it is still on its way, None where there is none."""
-        run, part = question.messages_list[0].metadata.run_id, leaf(question.message_object_trees[0])
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + PART_SECONDS
-        while True:
-            found = self._ask(node_id, PullObjectRequest(node=node, run_id=run, object_id=part))
-            if found.object_available:
-                return bytes(found.object_content)
-            if not found.object_found:
-                return None
-            if loop.time() > deadline:
-                return b""
-            await asyncio.sleep(LOOK_SECONDS)
 
     def _ask(self, node_id: int, request: Any) -> Any:
         """What SuperLink answers to one of its own requests, made by this node for itself."""

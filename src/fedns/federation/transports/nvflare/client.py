@@ -21,9 +21,8 @@ from nvflare.private.fed.client.client_req_processors import ClientRequestProces
 
 from fedns.core.errors import FednsError
 from fedns.federation.processes import load_service
-from fedns.federation.protocol.transport import failed_with
+from fedns.federation.protocol.transport import COORDINATOR, failed_with
 from fedns.federation.reachable import DistrustError, why_not_there
-from fedns.federation.site.metrics import COORDINATOR
 from fedns.federation.transports.nvflare.incoming import CHANNEL, TOPIC, at_site, close_down
 from fedns.federation.transports.nvflare.kept import collect_often, send_once
 from fedns.federation.transports.nvflare.processes import REASON, REFUSED, contact

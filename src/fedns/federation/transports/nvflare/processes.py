@@ -22,7 +22,6 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType, MappingProxyType
 from typing import Any
@@ -30,6 +29,7 @@ from typing import Any
 from fedns.core.errors import ConfigError
 from fedns.core.files import checked_name
 from fedns.federation.processes import FRUGAL, LARGEST_MESSAGE, EngineError, end_group
+from fedns.federation.protocol.transport import Provisioned
 from fedns.federation.reachable import Contact
 from fedns.federation.transports.nvflare.logs import OWNER, log_settings
 
@@ -51,17 +51,10 @@ SITE_COMPONENT = "fedns.federation.transports.nvflare.client.SiteAnswers"
 SERVER_COMPONENT = "fedns.federation.transports.nvflare.server.Relay"
 
 
-@dataclass(frozen=True)
-class Federation:
-    """The credentials of one federation (NVFlare: startup kits): each a folder for one machine, with its private key."""
+def provision(folder: Path, sites: Sequence[str], server_address: str, port: int) -> Provisioned:
+    """Make the credentials of a server and its sites (NVFlare: startup kits): each a folder for one machine, with its key.
 
-    server: Path
-    sites: Mapping[str, Path]
-
-
-def provision(folder: Path, sites: Sequence[str], server_address: str = "localhost", port: int = 8002) -> Federation:
-    """Make the credentials of a server and its sites; called again with more sites, it keeps the old certificates.
-
+    Called again with more sites, it keeps the old certificates.
     `folder` holds the key that signs certificates: it stays with whoever runs the federation, and goes to no site.
     """
     from nvflare.lighter.constants import CtxKey
@@ -102,7 +95,15 @@ def provision(folder: Path, sites: Sequence[str], server_address: str = "localho
     if context.get(CtxKey.BUILD_ERROR):
         raise ConfigError(f"NVFlare cannot provision this federation: {'; '.join(log.errors)}")
     credentials = Path(context[CtxKey.CURRENT_PROD_DIR])
-    return Federation(credentials / server_address, {site: credentials / site for site in sites})
+    return Provisioned(credentials / server_address, {site: credentials / site for site in sites})
+
+
+def forget(folder: Path, site: str | None) -> None:
+    """Put all of it aside: NVFlare lets in whoever its authority has signed, so only a new authority takes a key back."""
+    number = 1
+    while (old := folder.with_name(f"{folder.name}.old-{number}")).exists():
+        number += 1
+    folder.rename(old)
 
 
 class _Notes:

@@ -15,15 +15,15 @@ import os
 import queue
 import secrets
 import socket
-import struct
 import subprocess
 import threading
 import time
 import traceback
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, ReturnCode
 from nvflare.fuel.f3.message import Message
 
 from fedns.core.errors import ConfigError
-from fedns.federation.processes import EngineLost
+from fedns.federation.processes import EngineLost, refuse_taken_port
 from fedns.federation.protocol.transport import Arrival, Transport, not_connected, too_late
 from fedns.federation.reachable import Visitors
 from fedns.federation.transports.nvflare.client import EXCHANGE, SESSION
@@ -43,7 +43,6 @@ from fedns.federation.transports.nvflare.incoming import CHANNEL, TOPIC, at_serv
 from fedns.federation.transports.nvflare.kept import collect_often, take_frames_with_few_threads
 from fedns.federation.transports.nvflare.processes import CONSOLE, MOST_SITES, last_line, start_server, stop
 
-_LENGTHS = struct.Struct(">IQ")  # bytes of header and payload
 RECONNECT_SECONDS = 3.0  # NVFlare reconnects after one second; what has not come so long after was lost with its connection
 
 Header = dict[str, Any]
@@ -53,32 +52,24 @@ class _Frames:
     """Headers and payloads over a stream socket; any thread may send, one receives."""
 
     def __init__(self, stream: socket.socket) -> None:
-        self._socket = stream
-        self._reader = stream.makefile("rb")
+        self._connection = Connection(stream.detach())
         self._sending = threading.Lock()
 
     def send(self, header: Header, payload: bytes = b"") -> None:
-        head = json.dumps(header).encode()
         with self._sending:
-            self._socket.sendall(_LENGTHS.pack(len(head), len(payload)) + head)
-            self._socket.sendall(payload)
+            self._connection.send_bytes(json.dumps(header).encode())
+            self._connection.send_bytes(payload)
 
     def receive(self) -> tuple[Header, bytes] | None:
         """The next frame, or None when the other end is gone."""
         try:
-            lengths = self._reader.read(_LENGTHS.size)
-            if len(lengths) < _LENGTHS.size:
-                return None
-            head_bytes, payload_bytes = _LENGTHS.unpack(lengths)
-            head, payload = self._reader.read(head_bytes), self._reader.read(payload_bytes)
-        except OSError:
+            return json.loads(self._connection.recv_bytes()), self._connection.recv_bytes()
+        except (EOFError, OSError):
             return None
-        return (json.loads(head), payload) if len(payload) == payload_bytes else None
 
     def close(self) -> None:
         """Only when `receive` has returned None: it reads from what is closed here."""
-        self._reader.close()
-        self._socket.close()
+        self._connection.close()
 
 
 class NVFlareTransport(Transport):
@@ -173,6 +164,15 @@ class NVFlareTransport(Transport):
         self._lost.set()
         self._rosters.put(None)
         self._arrivals[1].put(None)
+
+
+@contextmanager
+def open_engine(credentials: Path, listen: str, logs: Path) -> Iterator[Transport]:
+    """The transport of these credentials, its server listening at this host:port, for as long as the block lasts."""
+    host, _, port = listen.rpartition(":")
+    refuse_taken_port(int(port))  # NVFlare would only say so in its log
+    with closing(NVFlareTransport(credentials, host=host)) as transport:
+        yield transport
 
 
 class Relay(FLComponent):  # type: ignore[misc]
