@@ -13,12 +13,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fedns.federation.coordinator.coordinate import coordinate
 from tests.federation.in_process import InProcess
 
 from fedns.cli.app import main
 from fedns.core.errors import DataError
 from fedns.federation.config import SiteConfig, read_experiment
+from fedns.federation.coordinator.session import coordinate
 from fedns.federation.permissions import Permissions
 from fedns.federation.site.rows import budget_of
 from fedns.studies.serve import site_service
