@@ -25,6 +25,7 @@ import numpy as np
 import scipy.sparse
 
 import fedns
+from fedns.core.clients import Handler
 from fedns.core.shards import Shards
 from fedns.federation.coordinator.cohort import NetworkedCohort
 from fedns.federation.coordinator.link import Link
@@ -34,6 +35,7 @@ from fedns.federation.coordinator.watching import Journal
 from fedns.federation.permissions import Permissions
 from fedns.federation.protocol.transport import Arrival, Transport
 from fedns.federation.site.service import SiteService
+from fedns.federation.site.table_kind import TableKind
 from fedns.lab.data.catalogue import available
 from fedns.lab.data.partition import split_dataset
 from fedns.methods import METHODS
@@ -51,6 +53,19 @@ BEGIN, END = "<!-- calibration -->", "<!-- end of calibration -->"
 # Sites in one process answer faster than any network lets them be asked, and kernels are compiled while they answer.
 DEFAULTS = Permissions(requests_per_minute=2**31, answer_seconds=3600.0)
 Result = dict[str, Any]
+
+
+class Rows(TableKind):
+    """Rows at hand."""
+
+    def __init__(self, shards: Shards) -> None:
+        self._shards = shards
+
+    def rows(self, spec: ColumnRun) -> Shards:
+        return self._shards
+
+    def build(self, spec: ColumnRun) -> tuple[fedns.Problem, Mapping[str, Handler]]:
+        return at_site(spec)
 
 
 class Direct(Transport):
@@ -106,7 +121,7 @@ def honest_run(shards: Shards, loss: str, method: str, rounds: int, folder: Path
         sketch_size=min(16, max(1, int(shards.sizes.min()) // 8)), policy=Policy(patience_seconds=0.0),
     )  # fmt: skip
     own = {name: rows_of(shards, number) for number, name in enumerate(names)}
-    services = {name: SiteService(name, lambda spec, n=name: own[n], at_site, DEFAULTS, folder / name) for name in names}
+    services = {name: SiteService(name, Rows(own[name]), DEFAULTS, folder / name) for name in names}
     refusals: list[str] = []
 
     def note(event: str, **facts: object) -> None:

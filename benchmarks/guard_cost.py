@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib
 import logging
 import os
 import subprocess
@@ -42,13 +43,15 @@ from fedns.federation.protocol.packets import ANSWER, ASK, OPEN, Packet
 from fedns.federation.protocol.transport import Arrival, Transport
 from fedns.federation.site.answering import Answering
 from fedns.federation.site.guard import Guard, Question
-from fedns.federation.site.rows import site_shards
-from fedns.federation.site.serve import prepare as compile_ahead
 from fedns.federation.site.service import SiteService
+from fedns.federation.site.table_kind import TableKind
 from fedns.federation.site_command import run_site
 from fedns.lab.comparison.federation_demo import Demo, prepare
+from fedns.lab.data.datasets import load
+from fedns.models.problem import Problem
 from fedns.runs.builder import algorithm_of, at_site
 from fedns.runs.over_sites import ColumnRun, Policy
+from fedns.studies.serving.columns import Columns
 
 SITES, ROUNDS, LEAST_RUNS, SKETCH = ("a", "b"), 20, 5, 108
 # Seeds are the run's at all sites, so that both of a pair compute the same.
@@ -87,14 +90,33 @@ class Unguarded(SiteService):
         return _Free(guard, Question(about["run"], about["round"], []))
 
 
+class Rows(TableKind):
+    """Rows at hand."""
+
+    def __init__(self, shards: Shards, mark: str = "") -> None:
+        self._shards, self._mark = shards, mark
+
+    def rows(self, spec: ColumnRun) -> Shards:
+        return self._shards
+
+    def build(self, spec: ColumnRun) -> tuple[Problem, Mapping[str, Handler]]:
+        return at_site(spec)
+
+    @property
+    def mark(self) -> str:
+        return self._mark
+
+    def compiles(self) -> bool:
+        return not self._mark
+
+
 class Both(Transport):
     """Every request goes to two sites with the same rows, one without a guard; the first to be asked changes each time."""
 
     def __init__(self, shards: Shards, folder: Path) -> None:
         self._services = {
             site: [
-                kind(site, lambda spec: shards, at_site, GUARDED, folder / site / kind.__name__, mark=lambda: "rows")
-                for kind in (Unguarded, SiteService)
+                kind(site, Rows(shards, "rows"), GUARDED, folder / site / kind.__name__) for kind in (Unguarded, SiteService)
             ]
             for site in SITES
         }
@@ -197,10 +219,9 @@ ENGINES, ENGINE_ROUNDS, BLOCK, SKIPPED, WARM_UP = ("flower", "nvflare"), 160, 5,
 def in_turns(path: str | Path) -> Callable[[bytes], bytes]:
     """The service of a site in a process of its own: five rounds without a guard, five with its defaults, and so on."""
     config = SiteConfig.read(Path(path))
-    shards = site_shards(config)
+    table = Rows(Columns(config, load).shards)
     without, guarded = (
-        kind(config.name, lambda spec: shards, at_site, config.permit, config.folder / kind.__name__, prepare=compile_ahead)
-        for kind in (Unguarded, SiteService)
+        kind(config.name, table, config.permit, config.folder / kind.__name__) for kind in (Unguarded, SiteService)
     )
 
     def answer(frame: bytes) -> bytes:
@@ -278,7 +299,7 @@ def main() -> None:
     parser.add_argument("--site", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.site:
-        run_site(given.site, f"{Path(__file__).stem}:in_turns")
+        run_site(given.site, importlib.import_module(Path(__file__).stem).in_turns)  # by this name others find it, too
         return
     if given.engine:
         print("| engine | without a guard, ms a round | with its defaults | adds |\n|---|---|---|---|", flush=True)

@@ -18,7 +18,7 @@ PLACES = {
     "draft_study": ("fedns.studies.draft",),
     "read_frame": ("fedns.studies.tables.frames", "fedns.studies.tables.files.frames"),
     "fit_federation": ("fedns.studies.federated",),
-    "site_service": ("fedns.studies.serve", "fedns.federation.site.serve"),
+    "site_service": ("fedns.cli.serving", "fedns.studies.serve", "fedns.federation.site.serve"),
     "SiteConfig": ("fedns.federation.config",),
     "DataSource": ("fedns.federation.config",),
     "Permissions": ("fedns.federation.site.permissions", "fedns.federation.permissions"),

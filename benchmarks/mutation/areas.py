@@ -60,6 +60,7 @@ AREAS = {
             "studies/tables/recognition.py",
             "studies/tables/transforms/*.py",
             "studies/checking.py",
+            "studies/serving/*.py",
             "studies/site_lines.py",
         ),
         (
@@ -70,6 +71,7 @@ AREAS = {
             "studies/test_fit.py",
             "studies/design/test_*.py",
             "studies/tables/test_*.py",
+            "studies/serving/test_*.py",
             "studies/test_draft.py",
             "studies/test_federated.py",
             "cli/test_study_commands.py",

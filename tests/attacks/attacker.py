@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import scipy.optimize
-from tests.federation.in_process import OPEN_HANDED, run_of
+from tests.federation.in_process import OPEN_HANDED, Given, run_of
 
 from fedns.core.clients import Handler, messages_of
 from fedns.core.messages import WIRE_PRECISIONS, Message
@@ -18,7 +18,6 @@ from fedns.core.messages.encoding import Envelope, decode, encode
 from fedns.core.shards import Shards
 from fedns.federation.permissions import Permissions
 from fedns.federation.protocol.packets import ANSWER, ASK, OPEN, Packet
-from fedns.federation.site.serve import prepare
 from fedns.federation.site.service import SiteService
 from fedns.methods.curvature import Model
 from fedns.methods.newton import Curvature
@@ -53,8 +52,8 @@ class Attacker:
             return problem, {**handlers, **{handler.__name__: handler for handler in extra}}
 
         self.spec = run_of(method, 1, **{"rounds": 30, **changes})
-        ready = {"prepare": prepare} if rehearses else {}  # a real site compiles when a run is opened
-        self.service = SiteService("site-0", lambda spec: shards, build, permissions, folder, **ready)
+        table = Given(shards, build, compiling=rehearses)  # a real site compiles when a run is opened
+        self.service = SiteService("site-0", table, permissions, folder)
         self.num_rows = shards.num_samples
         self.num_features = shards.num_columns + int(self.spec.intercept)
         self._handlers = build(self.spec)[1]

@@ -8,13 +8,13 @@ import pandas as pd
 from tests.attacks.attacker import Refused
 from tests.federation.in_process import run_of
 
+from fedns.cli.serving import site_service
 from fedns.core.messages.encoding import WIRE_PRECISIONS, Envelope, decode, encode
 from fedns.federation.config import DataSource, SiteConfig
 from fedns.federation.protocol.packets import ANSWER, ASK, OPEN, Packet
 from fedns.studies.design.agreement import Agreement
 from fedns.studies.questions.asking import Point
 from fedns.studies.questions.information import Information
-from fedns.studies.serve import site_service
 from fedns.studies.study import Study
 
 ROWS, COLUMNS = 60, ("age", "dose", "weight")

@@ -8,6 +8,7 @@ import pytest
 from tests.attacks.attacker import DEFAULTS, GUARD_OFF, Attacker, Refused, error
 from tests.federation.in_process import run_of
 
+from fedns.cli.serving import site_service
 from fedns.core.messages.encoding import WIRE_PRECISIONS, Envelope, decode, encode
 from fedns.core.shards import Shards
 from fedns.federation.config import DataSource, SiteConfig
@@ -15,7 +16,6 @@ from fedns.federation.protocol.packets import ANSWER, ASK, OPEN, Packet
 from fedns.studies.design.agreement import Agreement
 from fedns.studies.questions.asking import Point
 from fedns.studies.questions.information import Information
-from fedns.studies.serve import site_service
 from fedns.studies.study import Study
 
 ROWS, COLUMNS, TARGETS = 10_000, 5, 25

@@ -9,6 +9,7 @@ import pytest
 from tests.attacks.attacker import DEFAULTS, GUARD_OFF, Attacker, Refused
 from tests.federation.in_process import run_of
 
+from fedns.cli.serving import site_service
 from fedns.core.shards import Shards
 from fedns.federation.config import DataSource, SiteConfig
 from fedns.federation.protocol.packets import OPEN, Packet
@@ -16,7 +17,6 @@ from fedns.methods.curvature import Model, SketchRequest
 from fedns.numerics.cpu.backend import CpuBackend
 from fedns.studies.design import rows
 from fedns.studies.design.agreement import Agreement
-from fedns.studies.serve import site_service
 from fedns.studies.study import Study
 
 RANDOM = np.random.default_rng(6)

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from tests.attacks.attacker import DEFAULTS, GUARD_OFF, Attacker, Refused, error, recovered
+from tests.federation.in_process import Given
 
 from fedns.core.shards import Shards
 from fedns.federation.site.service import SiteService
@@ -14,7 +15,6 @@ from fedns.methods.exchanges.effective_dimension import CurvatureProbe, curvatur
 from fedns.methods.exchanges.landmarks import LandmarkRequest, group_means
 from fedns.methods.fedavg import CandidateModels, SmoothnessRequest
 from fedns.numerics.rng import generator, stream_keys
-from fedns.runs.builder import at_site
 from fedns.sketches import SRHT, Gaussian
 
 RANDOM = np.random.default_rng(6)
@@ -243,7 +243,7 @@ def unreadable():
 @pytest.mark.parametrize(("permissions", "quoted"), [(GUARD_OFF, True), (DEFAULTS, False)])
 def test_texts_of_exceptions_stay_at_home(permissions, quoted, tmp_path, monkeypatch):
     monkeypatch.setattr(SiteService, "_recall", lambda *_: unreadable())
-    service = SiteService("site-0", lambda spec: SHARDS, at_site, permissions, tmp_path)
+    service = SiteService("site-0", Given(SHARDS), permissions, tmp_path)
     attacker = Attacker(SHARDS, tmp_path, permissions, "gd")
     attacker.service = service
     with pytest.raises(Refused) as refusal:

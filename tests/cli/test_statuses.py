@@ -203,7 +203,7 @@ def test_rows_that_are_refused_and_tables_that_do_not_fit_are_status_1(hospitals
 )
 def test_the_doctor_asks_for_nothing_that_comes_by_itself(faults, status, monkeypatch, fedns_command):
     made = {"OK": doctor.Finding("a"), "WAIT": doctor.Finding("b", "why", waits=True), "FIX": doctor.Finding("c", "why")}
-    monkeypatch.setattr(doctor, "examine", lambda path: [made[fault] for fault in faults])
+    monkeypatch.setattr(doctor, "examine", lambda *_: [made[fault] for fault in faults])
     code, out, _ = fedns_command("doctor", "site.toml")
     shown = {"OK": "OK   a", "WAIT": "WAIT b: why", "FIX": "FIX  c: why"}
     assert (code, out.splitlines()) == (status, [shown[fault] for fault in faults])

@@ -21,6 +21,7 @@ from tests.studies.situations import STUDY
 
 import fedns
 from fedns.cli import federation_commands
+from fedns.cli.serving import table_of
 from fedns.core.errors import DataError
 from fedns.core.files import write_whole
 from fedns.core.history import Record
@@ -264,7 +265,7 @@ def test_a_coordinator_without_its_credentials_is_examined_to_the_end(tmp_path):
     pytest.importorskip("flwr")
     init_federation(tmp_path / "f", "flower", ["north"], f"localhost:{free_port()}")
     file = tmp_path / "f" / "coordinator" / "experiment.toml"
-    in_order = [finding.what for finding in doctor.examine(file) if not finding.fault]
+    in_order = [finding.what for finding in doctor.examine(file, table_of) if not finding.fault]
     for what in ("every site has a key here", "private key", "certificate server.crt", "credentials", "settings"):
         assert what in in_order
     (versions,) = [what for what in in_order if what.endswith(": the same everywhere?")]
@@ -272,5 +273,5 @@ def test_a_coordinator_without_its_credentials_is_examined_to_the_end(tmp_path):
     assert "processor" not in versions  # which may well differ
     assert any(what.startswith("port ") for what in in_order) and any(what.startswith("disk: ") for what in in_order)
     (tmp_path / "f" / "coordinator" / "credentials" / "server.crt").unlink()
-    faults = [finding.what for finding in doctor.examine(file) if finding.fault]
+    faults = [finding.what for finding in doctor.examine(file, table_of) if finding.fault]
     assert faults == ["credentials"]

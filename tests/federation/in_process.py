@@ -6,12 +6,14 @@ import contextlib
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import fedns
+from fedns.core.clients import Handler
 from fedns.core.problem import Evaluation
 from fedns.core.shards import Shards
 from fedns.federation.coordinator.cohort import NetworkedCohort
@@ -22,6 +24,8 @@ from fedns.federation.coordinator.watching import Journal
 from fedns.federation.permissions import Permissions
 from fedns.federation.protocol.transport import Arrival, Transport
 from fedns.federation.site.service import SiteService
+from fedns.federation.site.table_kind import TableKind
+from fedns.models.problem import Problem
 from fedns.runs.builder import algorithm_of, at_site
 from fedns.runs.over_sites import ColumnRun, Handshake, Policy, SiteRun, StudyRun
 
@@ -81,10 +85,33 @@ def one_client(shards: Shards, client: int) -> Shards:
     return Shards.from_arrays(features, shards.targets[part.starts[0] : part.stops[0]], [len(features)])
 
 
+@dataclass
+class Given(TableKind):
+    """Rows that are handed to a site, whatever run it is in."""
+
+    shards: Shards | Callable[[SiteRun], Shards]
+    how: Callable[[Any], tuple[Problem, Mapping[str, Handler]]] = at_site
+    compiling: bool = False
+    called: str = ""
+
+    def rows(self, spec: SiteRun) -> Shards:
+        return self.shards if isinstance(self.shards, Shards) else self.shards(spec)
+
+    def build(self, spec: SiteRun) -> tuple[Problem, Mapping[str, Handler]]:
+        return self.how(spec)
+
+    @property
+    def mark(self) -> str:
+        return self.called
+
+    def compiles(self) -> bool:
+        return self.compiling
+
+
 def services(shards: Shards, folder: Path, permissions: Permissions | None = None, build=at_site) -> dict[str, SiteService]:
     rules = permissions or OPEN_HANDED
     return {
-        name: SiteService(name, lambda spec, j=j: one_client(shards, j), build, rules, folder / name)
+        name: SiteService(name, Given(one_client(shards, j), build), rules, folder / name)
         for j, name in enumerate(run_of("fedns", shards.num_clients).sites)
     }
 

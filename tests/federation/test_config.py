@@ -249,7 +249,7 @@ def test_the_folder_is_that_of_the_file_wherever_one_is(tmp_path, monkeypatch):
 
 def test_reading_the_files_needs_neither_engine():
     """Somebody who has installed one of them, or none, gets a sentence about it later and not an ImportError here."""
-    code = "import sys, fedns.federation.config, fedns.federation.site.serve, fedns.federation.coordinator.session\n"
+    code = "import sys, fedns.federation.config, fedns.federation.site.service, fedns.federation.coordinator.session\n"
     code += "print([name for name in ('flwr', 'nvflare') if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout.strip() == "[]"

@@ -10,12 +10,17 @@ import numpy as np
 import pytest
 
 from fedns.cli.app import main
+from fedns.cli.serving import table_of
 from fedns.federation import doctor
 from fedns.federation.config import SITE_FILE
 from fedns.federation.processes import free_port
 from fedns.federation.provision import init_federation
 from fedns.federation.transports.flower import credentials as keys
 from fedns.numerics import memory
+
+
+def examine(path):
+    return doctor.examine(path, table_of)
 
 
 @pytest.fixture
@@ -66,7 +71,7 @@ def site(federation, monkeypatch):
     """The site's folder, and its faults; that a SuperLink knows its key is tried on a real one elsewhere."""
     monkeypatch.setattr("fedns.federation.transports.flower.client.why_not_admitted", lambda credentials: "")
     folder = federation / "sites/north"
-    return folder, lambda: "\n".join(f"{f.what}: {f.fault}" for f in doctor.examine(folder / SITE_FILE) if f.fault)
+    return folder, lambda: "\n".join(f"{f.what}: {f.fault}" for f in examine(folder / SITE_FILE) if f.fault)
 
 
 def edit(path, old, new):
@@ -88,7 +93,7 @@ def test_a_table_larger_than_memory_is_no_fault_but_said(site):
     folder, faults = site
     with memory.limited(100):
         assert faults() == ""
-        said = [finding.what for finding in doctor.examine(folder / SITE_FILE)]
+        said = [finding.what for finding in examine(folder / SITE_FILE)]
     assert any(what.startswith("memory: the rows take") and "from disk" in what for what in said)
 
 
@@ -152,7 +157,7 @@ def test_a_fault_of_a_site_is_found_and_named(fault, site):
     plant, words = SITE_FAULTS[fault]
     plant(folder)
     assert re.search(words, faults(), re.DOTALL), faults()
-    states = {finding.state for finding in doctor.examine(folder / SITE_FILE) if finding.fault}
+    states = {finding.state for finding in examine(folder / SITE_FILE) if finding.fault}
     assert states == ({"WAIT"} if fault == "a closed port" else {"FIX"})
 
 
@@ -160,20 +165,20 @@ def test_a_coordinator_that_is_not_started_is_waited_for_and_a_certificate_that_
     folder, _ = site
     SITE_FAULTS["a closed port"][0](folder)
     soon(folder / "credentials", folder.parents[1] / "soon", days=9)
-    found = {finding.what: finding.state for finding in doctor.examine(folder / SITE_FILE) if finding.fault}
+    found = {finding.what: finding.state for finding in examine(folder / SITE_FILE) if finding.fault}
     assert set(found.values()) == {"WAIT"} and "certificate authority.crt" in found
     with pytest.raises(SystemExit) as ended:
         main(["doctor", str(folder / SITE_FILE)])
     assert ended.value.code == 0 and "\nWAIT coordinator at localhost:" in capsys.readouterr().out
     soon(folder / "credentials", folder.parents[1] / "past", days=-1)
-    assert any(finding.state == "FIX" and "expired" in finding.fault for finding in doctor.examine(folder / SITE_FILE))
+    assert any(finding.state == "FIX" and "expired" in finding.fault for finding in examine(folder / SITE_FILE))
 
 
 def test_faults_of_a_coordinator_are_found_and_named(federation):
     file = federation / "coordinator" / "experiment.toml"
 
     def faults(state="FIX"):
-        return "\n".join(f"{f.what}: {f.fault}" for f in doctor.examine(file) if f.state == state)
+        return "\n".join(f"{f.what}: {f.fault}" for f in examine(file) if f.state == state)
 
     assert faults() == "" and "this federation's coordinator is running there" in faults("WAIT")  # the fixture's
     edit(file, 'sites = ["north"]', 'sites = ["north", "east"]')

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.conftest import make_shards
-from tests.federation.in_process import OPEN_HANDED, run_of
+from tests.federation.in_process import OPEN_HANDED, Given, run_of
 
 import fedns
 from fedns.core.errors import MessageError
@@ -27,7 +27,6 @@ from fedns.federation.site.memory import RunMemory
 from fedns.federation.site.service import SiteService
 from fedns.models.evaluation import EvaluationPoint
 from fedns.numerics.linalg import triangle_size
-from fedns.runs.builder import at_site
 from fedns.runs.over_sites import AGREED, read_agreed
 
 PER_EXAMPLE = 500
@@ -402,7 +401,7 @@ def test_memories_of_another_making(number, tmp_path):
 def test_mutated_requests_to_a_site(number, tmp_path):
     """A site that is in a run: every request has an answer, nearly all of them a refusal, and never a crash."""
     shards = make_shards(rows=60, columns=3, sizes=(60,))
-    service = SiteService("site-0", lambda spec: shards, at_site, OPEN_HANDED, tmp_path)
+    service = SiteService("site-0", Given(shards), OPEN_HANDED, tmp_path)
     spec, run = run_of("fedns", 1), bytes(range(16))
     assert Packet.decode(service.answer(Packet(OPEN, run, 1, 1, 0, 0, spec.agreed()).encode())).kind == ANSWER
     body = encode(EvaluationPoint(np.zeros(4)), Envelope(0, handler="evaluate_locally"), WIRE_PRECISIONS["float64"])

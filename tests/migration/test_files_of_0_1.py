@@ -16,12 +16,11 @@ import pytest
 from tests.federation.in_process import InProcess
 
 from fedns.cli.app import main
+from fedns.cli.serving import site_service, table_of
 from fedns.core.errors import DataError
 from fedns.federation.config import SiteConfig, read_experiment
 from fedns.federation.coordinator.session import coordinate
 from fedns.federation.permissions import Permissions
-from fedns.federation.site.rows import budget_of
-from fedns.studies.serve import site_service
 from fedns.studies.study import Study
 
 FILES = Path(__file__).parent / "files_of_0_1"
@@ -85,14 +84,14 @@ def test_an_experiment_of_either_kind_is_read():
 
 @pytest.mark.parametrize("site", ["site-0", "site-1"])
 def test_a_budget_is_carried_over(copied, site):
-    spent = budget_of(SiteConfig.read(copied / "sites" / site / "site.toml")).spent()
+    spent = table_of(SiteConfig.read(copied / "sites" / site / "site.toml")).budget.spent()
     # What was reserved on the disk of another machine counts as spent.
     assert spent.amounts.points >= SPENT_POINTS and spent.numbers >= SPENT_NUMBERS
 
 
 def test_a_new_run_goes_on_with_the_budget(copied):
     configs = {site.name: SiteConfig.read(site / "site.toml") for site in sorted((copied / "sites").iterdir())}
-    before = {name: budget_of(config).spent() for name, config in configs.items()}
+    before = {name: table_of(config).budget.spent() for name, config in configs.items()}
     services = {name: site_service(config).answer for name, config in configs.items()}
     shutil.rmtree(copied / "run")
     result = coordinate(read_experiment(copied / "experiment.toml"), InProcess(services))
@@ -100,7 +99,7 @@ def test_a_new_run_goes_on_with_the_budget(copied):
     for name, config in configs.items():
         files = list((config.folder / "state" / "budget").glob("*.jsonl"))
         assert len(files) == 1, "another file would be a budget that begins anew"
-        assert budget_of(config).spent().numbers > before[name].numbers
+        assert table_of(config).budget.spent().numbers > before[name].numbers
 
 
 def test_a_budget_that_is_spent_stays_spent(copied):

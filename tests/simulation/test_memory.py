@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 from tests.conftest import make_shards
-from tests.federation.in_process import OPEN_HANDED, Federation, one_client, run_of
+from tests.federation.in_process import OPEN_HANDED, Federation, Given, one_client, run_of
 
 import fedns
 from fedns.core.cohort import Session
@@ -15,14 +15,12 @@ from fedns.core.errors import ConfigError
 from fedns.core.refusals import refuse_too_large
 from fedns.core.shards import Shards
 from fedns.federation.protocol.packets import OPEN, REFUSAL, Packet
-from fedns.federation.site.serve import prepare
 from fedns.federation.site.service import SiteService
 from fedns.methods.auto import thresholds
 from fedns.methods.auto.metric import Metric
 from fedns.models import reference
 from fedns.numerics import memory
 from fedns.numerics.linalg import LowRank, triangle_of
-from fedns.runs.builder import at_site
 from fedns.runs.methods import parse_method
 from fedns.simulation.simulator import SimulatedCohort
 
@@ -92,7 +90,7 @@ def test_whoever_starts_a_run_is_told_before_it(monkeypatch, tmp_path):
         fedns.FederatedLogisticRegression().fit(rows, targets, sites=np.arange(60) % 3)
     with pytest.raises(ConfigError, match="fednewton needs about"):
         Federation(shards, tmp_path, run_of("fednewton", shards.num_clients)).start()
-    site = SiteService("site-0", lambda spec: one_client(shards, 3), at_site, OPEN_HANDED, tmp_path / "own", prepare=prepare)
+    site = SiteService("site-0", Given(one_client(shards, 3), compiling=True), OPEN_HANDED, tmp_path / "own")
     opened = Packet.decode(site.answer(Packet(OPEN, bytes(16), 1, 1, 0, 0, run_of("fednewton", 1).agreed()).encode()))
     assert opened.kind == REFUSAL and b"fednewton needs about" in opened.body
 

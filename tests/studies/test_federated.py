@@ -16,6 +16,7 @@ from tests.federation.in_process import InProcess
 from tests.studies.random_problems import random_problem
 from tests.studies.situations import SITUATIONS, STUDY, save
 
+from fedns.cli.serving import site_service
 from fedns.core.errors import DataError, FednsError
 from fedns.federation.config import DataSource, SiteConfig
 from fedns.federation.permissions import Permissions
@@ -25,7 +26,6 @@ from fedns.studies.example import write_example
 from fedns.studies.federated import fit_federation
 from fedns.studies.fit import fit_study
 from fedns.studies.fitting.estimate import SeparationError
-from fedns.studies.serve import site_service
 from fedns.studies.study import Study
 from fedns.studies.tables.files.frames import read_frame
 

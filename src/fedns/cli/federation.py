@@ -36,16 +36,18 @@ def site(
     if not reset_budget:
         log_to_console()
         logging.getLogger("fedns.site").info("fedns %s reads %s", __version__, config)  # what is imported next takes a while
+    from fedns.cli.serving import serve_site
     from fedns.federation.site_command import run_site
-    from fedns.studies import FACTORY
 
     if reset_budget:
-        from fedns.federation.site import serve
+        from fedns.federation.config import SiteConfig
+        from fedns.federation.site.budget import reset_budgets
 
-        print(f"{serve.reset_budget(config)} budgets begin anew")
+        own = SiteConfig.read(config)
+        print(f"{reset_budgets(own.folder / own.state)} budgets begin anew")
         return
     os.umask(OWNER_ALONE)
-    run_site(config, FACTORY)
+    run_site(config, serve_site)
 
 
 def coordinate(
@@ -71,9 +73,10 @@ def doctor(config: Annotated[Path, typer.Argument(hidden=True)]) -> None:
     Lines are OK, FIX for what is yours to do, or WAIT for what comes by itself or is somebody else's to do. CONFIG is the
     site's or the experiment's TOML file.
     """
+    from fedns.cli.serving import table_of
     from fedns.federation.doctor import examine
 
-    findings = examine(config)
+    findings = examine(config, table_of)
     for finding in findings:
         typer.echo(f"{finding.state:<4} {finding.what}{': ' if finding.fault else ''}{finding.fault}")
     raise typer.Exit(int(any(finding.state == "FIX" for finding in findings)))

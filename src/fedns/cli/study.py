@@ -66,7 +66,7 @@ def check(
     holds, what would leave, what the owner's limits say to that, and what stands in the way.
     """
     from fedns.federation.config import SiteConfig
-    from fedns.federation.site.serve import found_device
+    from fedns.numerics.backends.devices import on_device
     from fedns.studies.checking import check_table
     from fedns.studies.study import Study
     from fedns.studies.tables.files.frames import read_frame
@@ -75,8 +75,8 @@ def check(
     if site is not None:
         expect("check --site", (site, SITE))
     config = None if site is None else SiteConfig.read(site)
-    if config is not None:
-        found_device(config)
+    if config is not None and config.device is not None:
+        on_device(config.device)
     found = check_table(Study.read(study), read_frame(table), None if config is None else config.permit)
     for heading, lines in (found.sections | ({"in the way": found.reasons} if found.reasons else {})).items():
         typer.echo(heading)

@@ -6,6 +6,7 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -21,12 +22,10 @@ from fedns.federation.processes import refuse_taken_port
 from fedns.federation.protocol.opening import introduction
 from fedns.federation.protocol.transport import Engine
 from fedns.federation.reachable import Contact, days_left, expiring, nobody_listens, shows, why_unreachable
-from fedns.federation.site.explain import meaning
-from fedns.federation.site.rows import budget_of, read_from_disk, site_shards
-from fedns.federation.site.serve import found_device, limits_of
+from fedns.federation.site.explain import read_from_disk
+from fedns.federation.site.table_kind import TableKind
+from fedns.numerics.backends.devices import on_device
 from fedns.runs.over_sites import ColumnRun
-from fedns.studies.tables.files.frames import SUFFIXES, read_frame
-from fedns.studies.tables.files.opening import format_suffix
 
 SPARE_BYTES = 200 << 20  # of disk and memory, beside what the rows take
 COPIES = 3  # of the rows: as read, as kept on disk and mapped, as worked on
@@ -69,28 +68,32 @@ class Examination:
         return result
 
 
-def examine(path: Path) -> list[Finding]:
-    """A site's file or a coordinator's, by what is in it."""
+def examine(path: Path, table_of: Callable[[SiteConfig], TableKind]) -> list[Finding]:
+    """Look over a site's file or a coordinator's, by what is in it. table_of: the kind of table that a site's file holds."""
     exam = Examination()
     values = exam.attempt(f"{path} can be read", lambda: read_toml(path))
     if values is not None:
-        (_examine_coordinator if "sites" in values else _examine_site)(path, exam)
+        if "sites" in values:
+            _examine_coordinator(path, exam)
+        else:
+            _examine_site(path, exam, table_of)
     return exam.findings
 
 
-def _examine_site(path: Path, exam: Examination) -> None:
+def _examine_site(path: Path, exam: Examination, table_of: Callable[[SiteConfig], TableKind]) -> None:
     config: SiteConfig | None = exam.attempt("settings", lambda: SiteConfig.read(path))
     if config is None:
         return
     _examine_folder(exam, config.folder / config.state)
-    if config.data.target is None and format_suffix(Path(config.data.dataset)) in SUFFIXES:
-        frame = exam.attempt("table", lambda: read_frame(config.folder / config.data.dataset))  # a study names its columns
-        if frame is not None:
-            _examine_limits(exam, limits_of(config, frame))
-    elif (shards := exam.attempt("table", lambda: site_shards(config))) is not None:
-        _examine_rows(exam, config, shards)
+    table = table_of(config)
+    rows = exam.attempt("table", table.plain_rows)
+    is_there = not exam.findings[-1].fault
+    if rows is not None:
+        _examine_rows(exam, config, rows)
+    if is_there:
+        _examine_limits(exam, table.meaning())
     if config.device is not None:
-        exam.attempt(f"device {config.device}", lambda: found_device(config))
+        exam.attempt(f"device {config.device}", partial(on_device, config.device))
     engine, contact = _examine_credentials(exam, config.engine, config.credentials, renews=False)
     if engine is None or contact is None:
         return
@@ -112,7 +115,6 @@ def _examine_rows(exam: Examination, config: SiteConfig, shards: Shards) -> None
         exam.check(f"memory: {larger}")
     elif memory is not None:
         exam.check(f"memory: {_size(memory)} free", "" if memory > needed else f"{_size(needed)} are wanted for these rows")
-    _examine_limits(exam, meaning(config.permit, shards, budget_of(config)))
 
 
 def _examine_limits(exam: Examination, sentences: list[str]) -> None:

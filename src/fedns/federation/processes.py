@@ -87,13 +87,16 @@ Service = Callable[[bytes], bytes]  # takes a request and returns an answer
 
 
 def load_service(reference: str, config: Path) -> Service:
-    """What the factory named as `package.module:factory` makes of the path of its configuration."""
+    """Return what the function named as `package.module:function` makes of the path of its configuration.
+
+    An engine that starts a process of its own for a site tells it by this name which function it was given.
+    """
     module, _, name = reference.partition(":")
     try:
-        factory: Callable[[Path], Service] = getattr(importlib.import_module(module), name)
+        service: Callable[[Path], Service] = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigError(f"the service must be given as package.module:factory, got {reference!r}: {error}") from error
-    return factory(config)
+    return service(config)
 
 
 def free_port() -> int:

@@ -1,6 +1,5 @@
 """What is left of a budget: one count for everybody who looks, warnings before it ends, and no run that cannot begin."""
 
-import importlib
 import json
 import logging
 from dataclasses import replace
@@ -12,6 +11,7 @@ from tests.attacks.study_site import StudySite
 from tests.federation.in_process import OPEN_HANDED, Federation, one_client, run_of
 
 from fedns.cli.app import main
+from fedns.cli.serving import table_of
 from fedns.core.messages.encoding import WIRE_PRECISIONS, Envelope, encode
 from fedns.core.registry import Registry
 from fedns.core.shards import Shards
@@ -157,9 +157,8 @@ class Postman:
     def __init__(self, requests):
         self.requests, self.answers = requests, []
 
-    def serve(self, credentials, factory, path):
-        module, _, function = factory.partition(":")
-        answer = getattr(importlib.import_module(module), function)(path)
+    def serve(self, credentials, service, path):
+        answer = service(path)
         self.answers = [Packet.decode(answer(request)) for request in self.requests]
 
 
@@ -206,7 +205,7 @@ def test_the_command_says_what_the_limits_mean_and_the_doctor_counts_as_it_does(
     )
     assert budget.format(0, 0) in first
     assert budget.format(1, 4) in said()
-    findings = {finding.what for finding in doctor.examine(site)}
+    findings = {finding.what for finding in doctor.examine(site, table_of)}
     assert f"limits: {budget.format(1, 4)}" in findings
 
 

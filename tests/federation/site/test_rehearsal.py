@@ -10,17 +10,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from tests.conftest import make_shards
-from tests.federation.in_process import OPEN_HANDED, run_of
+from tests.federation.in_process import OPEN_HANDED, Given, run_of
 from tests.processes import PATIENCE_SECONDS, start
 
 from fedns.federation.protocol.packets import ANSWER, OPEN, Packet
 from fedns.federation.site import rehearsal
 from fedns.federation.site.guard import Guard
-from fedns.federation.site.serve import prepare
 from fedns.federation.site.service import SiteService
 from fedns.numerics.cpu import dense, kernels
 from fedns.numerics.cpu.narrow import sjlt, srht
-from fedns.runs.builder import algorithm_of, at_site, problem_of
+from fedns.runs.builder import algorithm_of, problem_of
 
 SHARDS = make_shards(rows=300, sizes=(300,))
 
@@ -39,7 +38,7 @@ def compiled():
 @pytest.mark.parametrize("method", ["fedns", "auto"])
 def test_nothing_is_left_to_compile_once_a_run_is_open(method, tmp_path):
     spec = run_of(method, 1, loss="squared", sketch="sjlt", rounds=3)
-    site = SiteService("site-0", lambda spec: SHARDS, at_site, OPEN_HANDED, tmp_path, prepare=prepare)
+    site = SiteService("site-0", Given(SHARDS, compiling=True), OPEN_HANDED, tmp_path)
     opened = site.answer(Packet(OPEN, bytes(16), 0, 1, 0, 0, spec.agreed()).encode())
     assert Packet.decode(opened).kind == ANSWER
     before = compiled()
@@ -63,7 +62,7 @@ def test_a_rehearsal_that_takes_long_says_so_and_one_that_fails_is_no_trouble(mo
     threading.Timer(0.2, held.set).start()
     monkeypatch.setattr(rehearsal, "_Alone", lambda *_: held.wait() and 1 / 0)
     spec = run_of("fedns", 1)
-    rehearsal.rehearse(algorithm_of(spec), problem_of(spec), Guard(OPEN_HANDED, tmp_path, SHARDS), spec)
+    rehearsal.rehearse(spec, problem_of(spec), Guard(OPEN_HANDED, tmp_path, SHARDS))
     assert "compiling what fedns calls" in caplog.text and "compiled in" in caplog.text
     assert "ended early: division by zero" in caplog.text
 
@@ -83,10 +82,11 @@ class Engine:
     def serve(self, *_):
         shards = fedns.Shards.from_arrays(np.ones((4, 2)), np.ones(4), [4])
         guard, spec = SimpleNamespace(shards=shards), SimpleNamespace(sites=("n",))
-        rehearsal.rehearse(fedns.FedNS(), fedns.Problem(fedns.Logistic()), guard, spec)
+        rehearsal.algorithm_of = lambda spec: fedns.FedNS()
+        rehearsal.rehearse(spec, fedns.Problem(fedns.Logistic()), guard)
 command.engine_named = lambda name: Engine()
 command.SiteConfig.read = lambda path: type("C", (), {"name": "n", "engine": "e", "credentials": Path("none")})
-command.run_site("site.toml", "no:factory")
+command.run_site("site.toml", print)
 """
 
 

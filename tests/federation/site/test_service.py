@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from tests.conftest import make_shards
-from tests.federation.in_process import OPEN_HANDED, Federation, InProcess, run_of
+from tests.federation.in_process import OPEN_HANDED, Federation, Given, InProcess, run_of
 
 from fedns.core.clients import on_client
 from fedns.core.cohort import Hello, Registration
@@ -36,14 +36,14 @@ DOUBLE = WIRE_PRECISIONS["float64"]
 class Site:
     """A service, and packets to it. Every packet may find a new object over the same folder."""
 
-    def __init__(self, folder, method="fednl", permissions=OPEN_HANDED, shards=lambda _: SHARDS, build=at_site, **changes):
+    def __init__(self, folder, method="fednl", permissions=OPEN_HANDED, shards=SHARDS, build=at_site, **changes):
         self.spec = run_of(method, **changes)
         self.folder = folder
-        self.arguments = ("site-1", shards, build, permissions, folder)
+        self.arguments = ("site-1", Given(shards, build), permissions, folder)
         self.service = SiteService(*self.arguments)
 
     def restart(self, permissions=None):
-        self.service = SiteService(*self.arguments[:3], permissions or self.arguments[3], self.folder)
+        self.service = SiteService(*self.arguments[:2], permissions or self.arguments[2], self.folder)
 
     def send(self, kind, body, exchange=1, *, epoch=0, number=1, committed_rounds=0, run=RUN):
         return Packet.decode(
@@ -171,7 +171,7 @@ def test_rows_that_changed_during_a_run_are_not_answered_for(tmp_path):
     site = Site(tmp_path, "fedns")
     site.open()
     assert site.ask("curvature", Model(np.zeros(FEATURES)), 2, 1).kind == ANSWER
-    site.arguments = (site.arguments[0], lambda _: make_shards(rows=60, columns=5, sizes=(60,), seed=1), *site.arguments[2:])
+    site.arguments = (site.arguments[0], Given(make_shards(rows=60, columns=5, sizes=(60,), seed=1)), *site.arguments[2:])
     site.restart()
     assert "rows have changed" in refusal(site.ask("curvature", Model(np.zeros(FEATURES)), 3, 2))
 
@@ -226,7 +226,7 @@ def test_a_forged_description_is_refused_in_the_words_of_a_bad_file(forged, sent
 
 def test_targets_that_the_loss_cannot_take_are_refused_at_once(tmp_path):
     regression = make_shards(rows=60, columns=5, sizes=(60,), regression=True)
-    assert "logistic" in refusal(Site(tmp_path, shards=lambda _: regression).open())
+    assert "logistic" in refusal(Site(tmp_path, shards=regression).open())
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from tests.conftest import make_shards
 from tests.federation.in_process import InProcess, one_client
 
 import fedns
+from fedns.cli.serving import serve_site
 from fedns.core.errors import ConfigError
 from fedns.core.registry import Registry
 from fedns.federation import config
@@ -19,7 +20,6 @@ from fedns.federation.provision import init_federation
 from fedns.federation.site_command import run_site
 from fedns.federation.transports import BUILT_IN, TRANSPORTS
 from fedns.runs.builder import algorithm_of, problem_of
-from fedns.studies import FACTORY, serve
 
 SHARDS = make_shards(sizes=(90, 60, 150))
 SITES = ["east", "north", "west"]
@@ -40,9 +40,7 @@ class Postman:
         return folder / "office", {site: folder / site for site in sites}
 
     def serve(self, credentials, service, path):
-        module, _, factory = service.partition(":")
-        assert (module, factory) == (serve.__name__, "service")
-        self.services[(credentials / "stamp").read_text()] = serve.service(path)
+        self.services[(credentials / "stamp").read_text()] = service(path)
 
     @contextmanager
     def open(self, credentials, listen, logs):
@@ -65,7 +63,7 @@ def test_a_federation_over_an_engine_of_ones_own(postman, tmp_path):
         folder, mine = tmp_path / "sites" / name, one_client(SHARDS, number)
         np.savez(folder / "rows.npz", X=mine.rows.values, y=mine.targets)
         (folder / "site.toml").write_text(f'name = "{name}"\nengine = "postman"\n[data]\ndataset = "rows.npz"\n')
-        run_site(folder / "site.toml", FACTORY)
+        run_site(folder / "site.toml", serve_site)
     read = config.read_experiment(tmp_path / "coordinator" / "experiment.toml")
     spec = replace(read, method="fednewton", rounds=3, gradient_tol=None)
     with open_transport(spec, logs=tmp_path / "logs") as transport:

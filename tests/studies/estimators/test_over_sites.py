@@ -17,7 +17,7 @@ import fedns
 from fedns.federation.provision import init_federation
 from fedns.lab.comparison.federation_demo import Demo, prepare, site_processes
 from fedns.studies import federation as module
-from fedns.studies.serve import without_study
+from fedns.studies.serving.columns import without_study
 
 SHARDS = make_shards(sizes=(150, 150))
 X = np.concatenate([block for client in range(2) for _, _, block in SHARDS.blocks(client)])

@@ -94,8 +94,9 @@ class Engine:
     package: str  # that it needs
     provision: Callable[[Path, Sequence[str], str, int], Provisioned]
     """(folder, sites, host, port): make or keep keys there."""
-    serve: Callable[[Path, str, Path], None]
-    """(credentials, service, config): answer with `service(config)` until stopped; service is "package.module:factory"."""
+    serve: Callable[[Path, Callable[[Path], Callable[[bytes], bytes]], Path], None]
+    """(credentials, service, config): answer with `service(config)` until stopped. A process of its own finds the function
+    service by its name, and that of its module."""
     open: Callable[[Path, str, Path], AbstractContextManager[Transport]]
     """(credentials, host:port to listen on, folder for logs): the transport, for as long as the block lasts."""
 

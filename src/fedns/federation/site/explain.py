@@ -12,6 +12,8 @@ from fedns.federation.permissions import Permissions, changed
 from fedns.federation.protocol.opening import BUDGET_LEVELS
 from fedns.federation.site.budget import Budget, Spent
 from fedns.federation.site.levels import has_small_group, named_columns, rare_levels
+from fedns.numerics import memory
+from fedns.numerics.streaming import streamed
 
 _RARE = {
     "blank": "those rows are taken to have the usual value",
@@ -119,6 +121,14 @@ def meaning_for_studies(permissions: Permissions, rows: int, columns: int, budge
         f"{permissions.score_tables} tables of scores"
     )
     return [*found, *(f"changed by you: {text}" for text in changed(permissions))]
+
+
+def read_from_disk(shards: Shards | None) -> str:
+    """Say what to know of rows that are larger than memory; nothing of others."""
+    if shards is None or not streamed(shards.rows):
+        return ""
+    taken, room = shards.rows.nbytes / 1e9, memory.room() / 1e9
+    return f"the rows take {taken:.3g} GB and memory has room for {room:.3g} GB of them: every pass reads them from disk"
 
 
 def _answers(permissions: Permissions, rows: int, width: int) -> list[str]:

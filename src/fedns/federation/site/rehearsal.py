@@ -29,7 +29,8 @@ from fedns.numerics.backends.around import Pass
 from fedns.numerics.backends.guarded import GuardedBackend
 from fedns.numerics.formulas import Formulas
 from fedns.numerics.linalg import single_threaded_blas
-from fedns.runs.over_sites import SiteRun
+from fedns.runs.builder import algorithm_of
+from fedns.runs.over_sites import ColumnRun, SiteRun, StudyRun
 
 FEW_ROWS, ROUNDS = 256, 2
 WORD_SECONDS = 1.0  # a rehearsal that takes longer is said to be under way
@@ -75,8 +76,9 @@ class _Alone(Cohort):
         yield ids, handler(self.session.problem, clients, request)
 
 
-def rehearse(algorithm: Algorithm, problem: Problem, guard: Guard, spec: SiteRun) -> None:
+def rehearse(spec: ColumnRun | StudyRun, problem: Problem, guard: Guard) -> None:
     """Play a run on a few rows, which compiles all it calls; in a thread of its own, so that signals are honoured."""
+    algorithm = algorithm_of(spec)
     features = problem.num_features(guard.shards.num_columns)
     sites, rows = len(spec.sites), guard.shards.num_samples
 

@@ -7,7 +7,7 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,6 @@ from fedns.core.errors import FednsError, MessageError, NonFiniteError
 from fedns.core.files import append_line, disk_trouble, write_whole
 from fedns.core.messages import WIRE_PRECISIONS, Message, refuse_non_finite, split_batch
 from fedns.core.messages.encoding import Envelope, decode, encode, handler_named_in
-from fedns.core.shards import Shards
 from fedns.federation.permissions import Permissions, Refusal
 from fedns.federation.protocol.opening import introduction, read_opening
 from fedns.federation.protocol.packets import ANSWER, ASK, OPEN, OVERFLOW, REFUSAL, UNABLE, Packet
@@ -28,10 +27,12 @@ from fedns.federation.site.budget import NO_MORE, Budget, Line
 from fedns.federation.site.explain import level_of
 from fedns.federation.site.guard import Guard, admit_description, admit_opening, check_description
 from fedns.federation.site.memory import RunMemory
+from fedns.federation.site.rehearsal import rehearse
 from fedns.federation.site.secret_seed import SecretClients, site_secret
+from fedns.federation.site.table_kind import TableKind
 from fedns.models.problem import Problem
 from fedns.numerics.linalg import single_threaded_blas
-from fedns.runs.over_sites import SiteRun
+from fedns.runs.over_sites import Handshake, SiteRun
 
 LEDGER_FILE = "ledger.jsonl"
 _PROBE_BYTES = 1 << 16  # what there has to be room for before a run is opened on a disk that was in trouble
@@ -48,28 +49,16 @@ class SiteService:
     def __init__(
         self,
         name: str,
-        shards: Callable[[SiteRun], Shards],
-        build: Callable[[SiteRun], tuple[Problem, Mapping[str, Handler]]],
+        table: TableKind,
         permissions: Permissions,
         folder: Path,
-        mark: Callable[[], str] = lambda: "",
-        prepare: Callable[[SiteRun, Problem, Guard], None] = lambda spec, problem, guard: None,
     ) -> None:
-        """shards: the rows of a run. mark: tells the table that they come from, as it is now, where a run codes them.
-
-        prepare: called before a run is said to be open, once its description is permitted.
-        """
-        self.name = name
-        self._read = shards
-        self._build = build
-        self._permissions = permissions
-        self._folder = folder
+        self.name, self._table = name, table
+        self._permissions, self._folder = permissions, folder
         folder.mkdir(parents=True, exist_ok=True)
         folder.chmod(0o700)  # answers, the ledger and the secret of a site are its owner's alone
-        self._table_mark = mark
-        self._prepare = prepare
         self._guarding: tuple[tuple[str, ...], Guard] | None = None  # what was coded by what, and the rules over it
-        self._table: tuple[str, Budget] | None = None  # that studies code, and what has left about it
+        self._marked: tuple[str, Budget] | None = None  # a table that studies code, and what has left about it
         self._built: tuple[SiteRun, Problem, Mapping[str, Handler]] | None = None
         self._latest: tuple[tuple[Any, ...], RunMemory] | None = None  # what a file holds, and how to tell it is that one
         self._troubled_since: float | None = None  # the disk
@@ -155,7 +144,8 @@ class SiteService:
                     budget.spend(Line([opening], "", 0, 0, packet.run.hex(), 0, time.time(), refused=True), NO_MORE)
                 budget.settle()
             raise
-        self._prepare(spec, problem, guard)
+        if self._table.compiles() and not isinstance(spec, Handshake):  # which calls nothing that is compiled
+            rehearse(spec, problem, guard)
         return RunMemory(spec, packet.site, guard.fingerprint)
 
     def _opened_before(self, spec: SiteRun) -> bool:
@@ -169,12 +159,12 @@ class SiteService:
     def _budget(self, spec: SiteRun) -> Budget:
         """The budget of the table that a run is about, known before a study has coded any of its rows."""
         with self._private():
-            mark = self._table_mark()
+            mark = self._table.mark
         if not mark:
             return self._guard(spec).budget
-        if self._table is None or self._table[0] != mark:
-            self._table = mark, Budget(self._folder, mark)
-        return self._table[1]
+        if self._marked is None or self._marked[0] != mark:
+            self._marked = mark, Budget(self._folder, mark)
+        return self._marked[1]
 
     def _ask(self, packet: Packet) -> bytes:
         memory = self._recall(packet.run)
@@ -283,11 +273,11 @@ class SiteService:
 
     def _guard(self, spec: SiteRun) -> Guard:
         with self._private():
-            mark = self._table_mark()
+            mark = self._table.mark
         coded_by = (*spec.coded_by, mark)
         if self._guarding is None or self._guarding[0] != coded_by:
             with self._private():
-                shards = self._read(spec)
+                shards = self._table.rows(spec)
             if shards.num_clients != 1:
                 raise MessageError(f"a site has the rows of one client, not of {shards.num_clients}")
             self._guarding = coded_by, Guard(self._permissions, self._folder, shards, mark)
@@ -295,7 +285,7 @@ class SiteService:
 
     def _handlers(self, spec: SiteRun) -> tuple[Problem, Mapping[str, Handler]]:
         if self._built is None or self._built[0] != spec:
-            self._built = (spec, *self._build(spec))
+            self._built = (spec, *self._table.build(spec))
         return self._built[1:]
 
     def _path(self, run: bytes) -> Path:

@@ -34,7 +34,7 @@ NVFLARE = Engine(
     "nvflare",
     "nvflare",
     provision=_later("nvflare.processes.provision"),
-    serve=_later("nvflare.processes.keep_site_running"),
+    serve=_later("nvflare.processes.serve_rows"),
     open=_later("nvflare.server.open_engine"),
     contact=_later("nvflare.processes.contact"),
     forget=_later("nvflare.processes.forget"),

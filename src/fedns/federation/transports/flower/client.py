@@ -11,12 +11,13 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 
 import httpx
 
-from fedns.federation.processes import EngineError, RunningError, load_service, only_process
+from fedns.federation.processes import EngineError, RunningError, Service, only_process
 from fedns.federation.protocol.transport import COORDINATOR
 from fedns.federation.reachable import Contact
 from fedns.federation.transports.flower.connection import Answer, Connection
@@ -30,9 +31,9 @@ CLOCK_SECONDS = 5.0  # Flower signs the time, and refuses what is signed so much
 log = logging.getLogger("fedns.site")
 
 
-def serve_rows(credentials: Path, service: str, config: Path) -> None:
-    """Answer with what the factory makes of the configuration; service is "package.module:factory"."""
-    serve(contact(credentials), load_service(service, config))
+def serve_rows(credentials: Path, service: Callable[[Path], Service], config: Path) -> None:
+    """Answer with what service makes of the configuration."""
+    serve(contact(credentials), service(config))
 
 
 def serve(

@@ -21,14 +21,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType, MappingProxyType
 from typing import Any
 
 from fedns.core.errors import ConfigError
 from fedns.core.files import checked_name
-from fedns.federation.processes import FRUGAL, LARGEST_MESSAGE, EngineError, end_group
+from fedns.federation.processes import FRUGAL, LARGEST_MESSAGE, EngineError, Service, end_group
 from fedns.federation.protocol.transport import Provisioned
 from fedns.federation.reachable import Contact
 from fedns.federation.transports.nvflare.logs import OWNER, log_settings
@@ -147,7 +147,7 @@ def start_server(credentials: Path, channel: int, host: str = "", listen_seconds
 
 
 def start_site(credentials: Path, service: str, config: Path) -> subprocess.Popen[bytes]:
-    """The NVFlare client of these credentials; `service` is `package.module:factory`, as `load_service` takes it."""
+    """The NVFlare client of these credentials; `service` is `package.module:function`, as `load_service` takes it."""
     arguments = {"service": service, "config": str(config.absolute())}
     component = {"id": "fedns", "path": SITE_COMPONENT, "args": arguments}
     _configure(credentials, {"client": {"maint_msg_timeout": UNHEARD_SECONDS}, "components": [component]})
@@ -160,6 +160,11 @@ def start_site(credentials: Path, service: str, config: Path) -> subprocess.Pope
         return _start(credentials, command, {OWNER: str(owner)}, stdin=subprocess.PIPE, pass_fds=[owner])
     finally:
         os.close(owner)
+
+
+def serve_rows(credentials: Path, service: Callable[[Path], Service], config: Path) -> None:
+    """Answer with what service makes of the configuration, in a process that finds it by its name."""
+    keep_site_running(credentials, f"{service.__module__}:{service.__qualname__}", config)
 
 
 def keep_site_running(credentials: Path, service: str, config: Path) -> None:

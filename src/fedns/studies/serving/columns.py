@@ -1,4 +1,4 @@
-"""A site's rows, read from their file once and mapped into memory afterwards."""
+"""A site's columns as they are: read from their file once, mapped into memory afterwards."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 import json
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -14,73 +14,92 @@ from typing import Any, Literal
 import numpy as np
 
 from fedns import __version__
+from fedns.core.clients import Handler
 from fedns.core.errors import DataError, unknown
 from fedns.core.shards import Shards
 from fedns.federation.config import SITE_FILE, DataSource, SiteConfig
 from fedns.federation.site.budget import Budget, fingerprint
-from fedns.lab.data.datasets import load
+from fedns.federation.site.explain import meaning
+from fedns.federation.site.table_kind import TableKind
+from fedns.models.families import family_of
+from fedns.models.problem import Problem
 from fedns.numerics import memory
 from fedns.numerics.onehot import OneHotRows
 from fedns.numerics.rows import DenseRows, SparseRows
-from fedns.numerics.streaming import streamed
+from fedns.runs.builder import at_site
+from fedns.runs.over_sites import ColumnRun, SiteRun
+from fedns.studies.questions import asked_of_rows
 from fedns.studies.tables.dataset import Dataset
-from fedns.studies.tables.files.frames import SUFFIXES
-from fedns.studies.tables.files.opening import format_suffix
 
+Load = Callable[..., Dataset]  # `fedns.load`, which knows named sets, too
 _LARGE = ("flat", "data", "indices")
 _FORMAT = 2  # of the files: others are written anew
 
 
-def site_shards(config: SiteConfig) -> Shards:
-    """The rows of a site as one client. A process that is started for a single message must not parse its file again."""
-    source = _located(config)
-    path = Path(source.dataset)
-    if not path.is_file():  # a named set has no one file to be recognised by
-        return _parse(source, None).onehot
-    folder = config.folder / config.state / "rows" / _key(path, source)
-    return _mapped(folder, lambda room: _parse(source, room))
+class Columns(TableKind):
+    """A site's columns as they are."""
+
+    def __init__(self, config: SiteConfig, load: Load) -> None:
+        self.config, self._load = config, load
+
+    def rows(self, spec: SiteRun) -> Shards:
+        if not isinstance(spec, ColumnRun):
+            raise DataError(f"{self.config.data.dataset}: a study needs a table with columns, such as .csv or .parquet")
+        return self.shards
+
+    @property
+    def shards(self) -> Shards:
+        """The rows as one client. A process that is started for a single message must not parse its file again."""
+        config, source = self.config, _located(self.config)
+        path = Path(source.dataset)
+        if not path.is_file():  # a named set has no one file to be recognised by
+            return _parse(source, None, self._load).onehot
+        folder = config.folder / config.state / "rows" / _key(path, source)
+        return _mapped(folder, lambda room: _parse(source, room, self._load))
+
+    def build(self, spec: SiteRun) -> tuple[Problem, Mapping[str, Handler]]:
+        if not isinstance(spec, ColumnRun):
+            return Problem(), {}  # `rows` will say that there are none for it
+        return without_study(spec, self.config.device)
+
+    def plain_rows(self) -> Shards | None:
+        return self.shards
+
+    def meaning(self) -> list[str]:
+        return meaning(self.config.permit, self.shards, self.budget)
+
+    @property
+    def budget(self) -> Budget:
+        """The budget that requests are counted in: that of the table, or that of its rows."""
+        return Budget(self.config.folder / self.config.state, self.mark or fingerprint(self.shards))
+
+    def compiles(self) -> bool:
+        return True
 
 
-def table_file(config: SiteConfig) -> Path:
-    """The file that holds a site's rows."""
-    path = config.folder / config.data.dataset
-    if not path.is_file():
-        raise DataError(f"'{path}' does not exist: 'dataset' in {SITE_FILE} is a path from the folder of that file")
-    return path
+def without_study(spec: ColumnRun, device: str | None = None) -> tuple[Problem, Mapping[str, Handler]]:
+    """Of a run over bare columns: what its method asks for, and what tells how much its coefficients are worth."""
+    problem, handlers = at_site(spec, device)
+    family = family_of(problem.loss)
+    return problem, {**handlers, **(by_name(*asked_of_rows(family)) if family else {})}
 
 
-def holds_a_table(config: SiteConfig) -> bool:
-    """Whether studies can be about the site's file: what leaves of it is one budget, however it is coded."""
-    return format_suffix(Path(config.data.dataset)) in SUFFIXES
-
-
-def mark_of(table: Path) -> str:
-    """Tells a table from any other, by all its bytes."""
-    return hashlib.sha256(table.read_bytes()).hexdigest()[:32]
-
-
-def budget_of(config: SiteConfig) -> Budget:
-    """The budget that requests to this site are counted in: that of its table, or that of its rows."""
-    mark = mark_of(table_file(config)) if holds_a_table(config) else fingerprint(site_shards(config))
-    return Budget(config.folder / config.state, mark)
-
-
-def read_from_disk(shards: Shards) -> str:
-    """What to know of rows that are larger than memory; nothing to say of others."""
-    if not streamed(shards.rows):
-        return ""
-    held, room = shards.rows.nbytes / 1e9, memory.room() / 1e9
-    return f"the rows take {held:.3g} GB and memory has room for {room:.3g} GB of them: every pass reads them from disk"
+def by_name(*handlers: Handler) -> dict[str, Handler]:
+    return {handler.__name__: handler for handler in handlers}
 
 
 def _located(config: SiteConfig) -> DataSource:
     beside = config.folder / config.data.dataset
     if not beside.exists() and beside.suffix and ":" not in config.data.dataset:  # and no recipe such as synthetic:...
-        raise DataError(f"'{beside}' does not exist: 'dataset' in {SITE_FILE} is a path from the folder of that file")
+        raise no_such_file(beside)
     return DataSource(**asdict(config.data) | {"dataset": str(beside)}) if beside.exists() else config.data
 
 
-def _parse(source: DataSource, room: Path | None) -> Shards:
+def no_such_file(path: Path) -> DataError:
+    return DataError(f"'{path}' does not exist: 'dataset' in {SITE_FILE} is a path from the folder of that file")
+
+
+def _parse(source: DataSource, room: Path | None, load: Load) -> Shards:
     path = Path(source.dataset)
     name: Any = path if path.is_file() else source.dataset
     task = None if source.event is None else "regression"

@@ -11,6 +11,7 @@ from tests.federation.in_process import OPEN_HANDED, Federation, InProcess, run_
 from tests.numerics.gpu.device import needs_device
 
 from fedns.cli.app import main
+from fedns.cli.serving import site_service, table_of
 from fedns.federation import doctor
 from fedns.federation.config import DataSource, SiteConfig
 from fedns.models.cox import Cox
@@ -19,7 +20,6 @@ from fedns.numerics.errors import BackendError
 from fedns.runs.builder import computed_on
 from fedns.studies.example import write_example
 from fedns.studies.federated import fit_federation
-from fedns.studies.serve import site_service
 from fedns.studies.study import Study
 
 SITE = 'name = "north"\nengine = "flower"\ndevice = "cuda"\n[data]\ndataset = "north.csv"\ntarget = "y"\n'
@@ -44,7 +44,7 @@ def test_a_device_that_is_not_there_is_known_before_anybody_connects(no_device):
 
 
 def test_the_doctor_and_a_check_of_a_table_say_so_too(no_device, capsys):
-    assert doctor.Finding("device cuda", NEEDS) in doctor.examine(no_device)
+    assert doctor.Finding("device cuda", NEEDS) in doctor.examine(no_device, table_of)
     study = no_device.parent / "study.toml"
     study.write_text('formula = "y ~ a + b"\nevent = ["1"]\nnon_event = ["-1"]\n')
     with pytest.raises(SystemExit) as ended:

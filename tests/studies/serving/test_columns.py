@@ -11,18 +11,24 @@ import scipy.sparse
 from fedns.core.errors import DataError
 from fedns.core.shards import Shards
 from fedns.federation.config import DataSource, SiteConfig
-from fedns.federation.site import rows as shard_cache
 from fedns.federation.site.budget import fingerprint
-from fedns.federation.site.rows import read_from_disk, site_shards
+from fedns.federation.site.explain import read_from_disk
+from fedns.lab.data import datasets
 from fedns.lab.data.datasets import load
 from fedns.models.problem import Problem
 from fedns.numerics import memory
 from fedns.numerics import rows as storage
 from fedns.numerics.onehot import OneHotRows
 from fedns.numerics.rows import DenseRows, SparseRows
+from fedns.studies.serving import columns
+from fedns.studies.serving.columns import Columns
 
 LIBSVM = "".join(f"{(-1) ** i} {1 + i % 50}:{0.1 * (i + 1)} {60 + i % 7}:{-1.5 * i - 1}\n" for i in range(80))
 CSV = "age,dose,w,y\n" + "".join(f"{20 + i},{0.25 * i},{1 + i % 3},{'yes' if i % 4 else 'no'}\n" for i in range(40))
+
+
+def site_shards(config):
+    return Columns(config, datasets.load).shards
 
 
 def config(folder, **data):
@@ -72,7 +78,7 @@ def assert_same_rows(one, other):
 @pytest.fixture
 def no_parsing(monkeypatch):
     """Fails the test if a file is parsed after this is called."""
-    return lambda: monkeypatch.setattr(shard_cache, "load", lambda *_, **__: pytest.fail("the file was parsed again"))
+    return lambda: monkeypatch.setattr(datasets, "load", lambda *_, **__: pytest.fail("the file was parsed again"))
 
 
 @pytest.mark.parametrize(("make", "kind"), [(sparse_site, SparseRows), (weighted_site, DenseRows), (dense_site, DenseRows)])
@@ -132,11 +138,12 @@ def test_writing_into_mapped_rows_does_not_reach_the_cache(tmp_path, no_parsing)
 def test_a_new_process_maps_what_another_has_parsed(tmp_path):
     site = sparse_site(tmp_path)
     code = (
-        "import sys; from pathlib import Path; from fedns.federation.site import rows as shard_cache\n"
+        "import sys; from pathlib import Path; from fedns.lab.data.datasets import load\n"
         "from fedns.federation.config import DataSource, SiteConfig\n"
-        "if sys.argv[2] == 'mapped': shard_cache.load = None\n"
+        "from fedns.studies.serving.columns import Columns\n"
+        "if sys.argv[2] == 'mapped': load = None\n"
         "site = SiteConfig('north', 'flower', Path(sys.argv[1]), DataSource('rows.svm'))\n"
-        "print(shard_cache.site_shards(site).rows.data.sum())"
+        "print(Columns(site, load).shards.rows.data.sum())"
     )
     sums = [
         subprocess.run(
@@ -211,13 +218,13 @@ def test_a_process_that_comes_second_leaves_the_rows_of_the_first(tmp_path, monk
     """Both parse; the second must not write into files that the first has mapped."""
     site, first = sparse_site(tmp_path), []
 
-    def parse(source, room):
+    def parse(source, room, load):
         if not first:
             first.append(None)
             first[0] = site_shards(site)
         return parsed(site)
 
-    monkeypatch.setattr(shard_cache, "_parse", parse)
+    monkeypatch.setattr(columns, "_parse", parse)
     second = site_shards(site)
     assert_same_rows(first[0], parsed(site))
     assert_same_rows(second, parsed(site))

@@ -1,0 +1,1 @@
+"""What a site serves: columns as they are, or a table that studies are about."""
