@@ -199,9 +199,9 @@ def what_left(
     """
     from fedns.federation.config import SiteConfig
     from fedns.federation.site.service import LEDGER_FILE
-    from fedns.reports.what_left import RESULTS, WHAT_LEFT_FILE, what_left_text, write_what_left
+    from fedns.reports.what_left import RESULTS, what_left_text, write_what_left
     from fedns.runs.results import Results
-    from fedns.studies.site_lines import read_lines
+    from fedns.studies.site_lines import WHAT_LEFT_FILE, read_lines
 
     expect("what-left", (config, SITE))
     site, results = SiteConfig.read(config), Results(out, RESULTS)

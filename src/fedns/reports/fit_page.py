@@ -56,6 +56,17 @@ def report(fit: StudyFit, kind: str = "model") -> str:
     return report_page(title, head, parts, first=[paragraph(one, "lead", strong=True) for one in first])
 
 
+def notebook(fit: StudyFit) -> str:
+    """The table of coefficients for a notebook, without a page around it."""
+    headings = ["", "coefficient", "std. error", "p", "interval"]
+    rows = [
+        [r.name, f"{r.coefficient:.5g}", f"{r.std_error:.4g}", p_text(r.p_value), f"{r.low:.4g} to {r.high:.4g}"]
+        for r in fit.rows()
+    ]
+    warned = "" if fit.converged else f"<p><strong>{escape(fit.first_line)}</strong></p>"
+    return warned + html_table(headings, rows) + pairs(reference_pairs(fit.agreed.design))
+
+
 def _board(fit: StudyFit) -> str:
     """Tiles with what is to be known at a glance."""
     ending = ("converged", "good") if fit.converged else ("not converged", "bad")

@@ -24,9 +24,9 @@ from fedns.reports.page import html_table, page, section
 from fedns.runs.results import Results
 from fedns.studies.handshake.handshake import HANDLERS
 from fedns.studies.questions import asked_of_any
-from fedns.studies.site_lines import SiteLine, SiteLines
+from fedns.studies.site_lines import WHAT_LEFT_FILE, SiteLine, SiteLines
 
-WHAT_LEFT_FILE, RESULTS = "what-left.html", "page of what left"
+RESULTS = "page of what left"
 _MOST_PAGES = 100  # a page for each site, unless there are more
 
 

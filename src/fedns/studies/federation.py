@@ -20,11 +20,11 @@ from fedns.federation.coordinator.supervised import open_transport
 from fedns.federation.coordinator.watching import Watcher
 from fedns.federation.protocol.absence import FederationError
 from fedns.federation.protocol.transport import Transport
-from fedns.reports.run_page import write_report
 from fedns.runs.over_sites import OVER_SITES, ColumnRun
 from fedns.runs.results import Results
 from fedns.studies.federated import RESULTS, fit_federation
 from fedns.studies.inference.fitted import StudyFit
+from fedns.studies.pages import pages
 from fedns.studies.study import Study
 
 LOOK_SECONDS = 0.2
@@ -95,7 +95,7 @@ class Federation:
         """
         spec = self._described(settings, out or self._new_folder("run"))
         result = coordinate(spec, self._open(), resume=resume, watchers=watchers)
-        write_report(spec, result)
+        pages().write_report(spec, result)
         return result.history
 
     def fit(self, study: Study, *, out: str | None = None, watchers: Sequence[Watcher] = ()) -> StudyFit:

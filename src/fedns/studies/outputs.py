@@ -9,23 +9,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedns.core.errors import DataError
 from fedns.core.files import write_whole
-from fedns.reports.fit_page import report
-from fedns.reports.page import versions
-from fedns.reports.what_left import WHAT_LEFT_FILE, write_what_left
+from fedns.core.types import FloatArray
 from fedns.runs.coefficients import coefficients_csv as csv_of
 from fedns.runs.results import Results
 from fedns.studies.design.site_table import HIDDEN
 from fedns.studies.inference.estimates import KINDS, Inference
 from fedns.studies.inference.fitted import StudyFit
+from fedns.studies.pages import pages
+from fedns.studies.site_lines import WHAT_LEFT_FILE
 
 COEFFICIENTS_FILE, MODEL_FILE, REPORT_FILE = "coefficients.csv", "model.json", "report.html"
 MODEL_FORMAT = 1
 _FILES = (COEFFICIENTS_FILE, MODEL_FILE, REPORT_FILE, WHAT_LEFT_FILE)
-FloatArray = NDArray[np.float64]
 
 
 def refuse_results(folder: Path, *, overwrite: bool) -> None:
@@ -36,13 +34,17 @@ def refuse_results(folder: Path, *, overwrite: bool) -> None:
 def write_fit(fit: StudyFit, folder: Path, kind: str = "model", *, overwrite: bool = False) -> Path:
     """All files, with standard errors of this kind; the path of the report. overwrite: in place of an earlier fit's."""
     refuse_results(folder, overwrite=overwrite)
-    tables = coefficients_csv(fit, kind), json.dumps(model(fit), indent=1, ensure_ascii=False) + "\n", report(fit, kind)
+    tables = (
+        coefficients_csv(fit, kind),
+        json.dumps(model(fit), indent=1, ensure_ascii=False) + "\n",
+        pages().report(fit, kind),
+    )
     results = _results(folder)
     results.begin(_FILES)  # once there is something to write
     for name, text in zip((COEFFICIENTS_FILE, MODEL_FILE, REPORT_FILE), tables, strict=True):
         write_whole(folder / name, text, durable=False)
     about = f"{fit.study.title or fit.study.formula}, study {fit.study.digest}"
-    write_what_left(fit.site_lines, folder, about, results)
+    pages().write_what_left(fit.site_lines, folder, about, results)
     return folder / REPORT_FILE
 
 
@@ -105,7 +107,7 @@ def model(fit: StudyFit) -> dict[str, Any]:
             "downlink_bytes": fit.downlink_bytes,
             "objective": last.objective,
             "sites": [{"name": site.site, "rows": _told(site.used)} for site in fit.sites],
-            "versions": versions(),
+            "versions": pages().versions(),
         },
     }
 

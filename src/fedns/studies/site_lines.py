@@ -17,6 +17,8 @@ from fedns.core.messages.encoding import batch_bytes
 from fedns.core.shards import Shards
 from fedns.simulation.simulator import SimulatedCohort
 
+WHAT_LEFT_FILE = "what-left.html"  # the page that is made of them, in a folder of results
+
 
 @dataclass(frozen=True)
 class SiteLine:

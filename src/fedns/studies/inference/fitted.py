@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from html import escape
 from typing import Any
 
 from fedns.core.errors import ConfigError, DataError
@@ -13,7 +12,6 @@ from fedns.core.history import History
 from fedns.core.messages.ledger import LedgerEntry, Meter
 from fedns.core.termination import Ending
 from fedns.core.types import FloatArray
-from fedns.reports.page import html_table, pairs
 from fedns.studies.design.aliases import Alias, kept_places
 from fedns.studies.design.columns import term_of
 from fedns.studies.diagnostics.by_site import Diagnosed
@@ -31,12 +29,12 @@ from fedns.studies.inference.table import (
     class_title,
     coefficient_text,
     goodness_pairs,
-    p_text,
     reference_pairs,
     rows_of,
     term_text,
 )
 from fedns.studies.inference.terms import Comparison, TermTest, likelihood_ratio, term_tests
+from fedns.studies.pages import pages
 from fedns.studies.questions.baseline import SiteHazard
 from fedns.studies.questions.gradients import Without
 from fedns.studies.site_lines import SiteLines
@@ -254,13 +252,8 @@ class StudyFit:
 
     def _repr_html_(self) -> str:
         """The table for a notebook."""
-        headings = ["", "coefficient", "std. error", "p", "interval"]
-        rows = [
-            [r.name, f"{r.coefficient:.5g}", f"{r.std_error:.4g}", p_text(r.p_value), f"{r.low:.4g} to {r.high:.4g}"]
-            for r in self.rows()
-        ]
-        warned = "" if self.converged else f"<p><strong>{escape(self.first_line)}</strong></p>"
-        return warned + html_table(headings, rows) + pairs(reference_pairs(self.agreed.design))
+        found: str = pages().notebook(self)
+        return found
 
     @property
     def _missing(self) -> str:
