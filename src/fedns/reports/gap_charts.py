@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedns.core.errors import ConfigError
 from fedns.core.history import Record
+from fedns.core.types import FloatArray
 from fedns.reports.charts import Chart, Line, Scale
 
-FloatArray = NDArray[np.float64]
 GAP_CHART = "gap"  # its name, with which its files begin
 FLOOR = 1e-16  # gaps at or below are rounding errors, drawn here
 WIDE_RANGE = 30.0  # from this ratio on, bytes are drawn on a log scale

@@ -1,4 +1,4 @@
-"""The paper's claims: how they are judged, and the ones that must hold on the data at hand."""
+"""The paper's claims: how they are decided, and the ones that must hold on the data at hand."""
 
 import json
 import math

@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from fedns.core.checked import checked
 from fedns.core.errors import DataError
 from fedns.core.shards import Shards
-from fedns.core.types import IntArray
+from fedns.core.types import FloatArray, IntArray
 from fedns.numerics.rng import generator
 from fedns.numerics.rows import DenseRows
 from fedns.numerics.streaming import streamed
@@ -129,7 +129,7 @@ def _checked_clients(clients: int | None, num_rows: int) -> int:
     return int(clients)
 
 
-def _by_draw(kind: str, alpha: float, y: NDArray[np.float64], clients: int, seed: int, task: str | None) -> _Deal:
+def _by_draw(kind: str, alpha: float, y: FloatArray, clients: int, seed: int, task: str | None) -> _Deal:
     draw = generator(seed, f"split {kind}")
     match kind:
         case "contiguous":
@@ -152,7 +152,7 @@ def _equal_sizes(num_rows: int, clients: int) -> IntArray:
     return sizes
 
 
-def _cuts(shares: NDArray[np.float64], num_rows: int) -> IntArray:
+def _cuts(shares: FloatArray, num_rows: int) -> IntArray:
     """Where each client's run of rows ends; rounding the running sum keeps the total exact."""
     ends = np.rint(np.cumsum(shares) * num_rows).astype(np.int64)
     ends[-1] = num_rows
@@ -167,7 +167,7 @@ def _fill_empty(sizes: IntArray) -> IntArray:
     return filled
 
 
-def _by_label(y: NDArray[np.float64], alpha: float, clients: int, draw: np.random.Generator, task: str) -> _Deal:
+def _by_label(y: FloatArray, alpha: float, clients: int, draw: np.random.Generator, task: str) -> _Deal:
     classes = _classes(y, task)
     owner = np.empty(y.size, dtype=np.int64)
     for label in range(int(classes.max()) + 1):
@@ -178,7 +178,7 @@ def _by_label(y: NDArray[np.float64], alpha: float, clients: int, draw: np.rando
     return _Deal(np.argsort(owner, kind="stable"), np.bincount(owner, minlength=clients))
 
 
-def _classes(y: NDArray[np.float64], task: str) -> IntArray:
+def _classes(y: FloatArray, task: str) -> IntArray:
     """A class number per row: the rank of its label, or of the quantile it falls into."""
     if task == "regression":
         edges = np.quantile(y, np.linspace(0, 1, QUANTILE_BINS + 1)[1:-1])

@@ -12,18 +12,17 @@ from dataclasses import dataclass, fields, replace
 from typing import ClassVar, Literal, NamedTuple, get_type_hints
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import DTypeLike
 
 from fedns.core.checked import Checked, Count, CountOrZero, NotNegative, parsed
 from fedns.core.errors import ConfigError, DataError
+from fedns.core.types import FloatArray
 from fedns.numerics.rng import generator
 from fedns.studies.tables.files.file_rows import FileRows
 
 PREFIX = "synthetic:"
 CHUNK_ROWS = 65536  # part of what a seed means: changing it changes the data
 MARGIN_DEVIATION = 2.0  # classes then overlap as in real data: the best classifier is right in about four of five rows
-
-FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

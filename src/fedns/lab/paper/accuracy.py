@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 
 from fedns.core.algorithm import Algorithm
 from fedns.core.history import Observer, Record
+from fedns.core.types import FloatArray
 from fedns.lab.comparison.workers import Say, Task
 from fedns.lab.data.catalogue import names_at_hand
 from fedns.lab.data.datasets import load
 from fedns.lab.data.partition import split_dataset
 from fedns.lab.paper import STRENGTH, once
-from fedns.lab.paper.part import Check, Part, claim, judged, table_of
+from fedns.lab.paper.part import Check, Part, claim, decided, table_of_rows
 from fedns.models.penalties import Ridge
 from fedns.models.problem import Problem
 from fedns.models.reference import pooled_optimum
@@ -72,7 +73,7 @@ def tasks(folder: Path, quick: bool) -> list[Task]:
     """A task for each setting whose data are there and that is not measured yet."""
     trials, there, found = TRIALS[quick], names_at_hand(), []
     for setting in SETTINGS:
-        path = once.file_of(folder, f"{setting.dataset}-{trials}")
+        path = once.path_of(folder, f"{setting.dataset}-{trials}")
         if setting.dataset in there and setting.test in (None, *there) and not path.is_file():
             found.append(Task(f"held-out accuracy on {setting.dataset}", measure, (setting, trials, path)))
     return found
@@ -109,11 +110,11 @@ def measure(setting: HeldOut, trials: int, path: Path, say: Say) -> None:
 class _Scores(Observer):
     """The accuracy on the test rows after every round."""
 
-    def __init__(self, test: Dataset, divisors: NDArray[np.float64]) -> None:
+    def __init__(self, test: Dataset, divisors: FloatArray) -> None:
         self._test, self._divisors = test, divisors
         self.by_round: list[float] = []
 
-    def of(self, coefficients: NDArray[np.float64]) -> float:
+    def of(self, coefficients: FloatArray) -> float:
         margins = self._test.features @ (coefficients / self._divisors)
         return float(np.mean((margins > 0) == (self._test.targets > 0)))
 
@@ -145,9 +146,9 @@ def build(points: Sequence[Accuracy]) -> Part:
         "Predictive accuracy on held-out rows",
         ["phishing: every fifth row is held out; cod_rna and a9a have test sets of their own."],
         [_chart(name, group) for name, group in grouped(points, lambda p: p.dataset).items()],
-        [table_of("Held-out accuracy", map(_row, points))],
+        [table_of_rows("Held-out accuracy", map(_row, points))],
         {f"{p.dataset}: {p.method} {p.size} held-out accuracy": p.last for p in points},
-        judged(higher_verdict(points), small_verdict(points), monotone_verdict(points), better_verdict(points)),
+        decided(higher_verdict(points), small_verdict(points), monotone_verdict(points), better_verdict(points)),
     )
 
 

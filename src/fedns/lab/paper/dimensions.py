@@ -39,7 +39,7 @@ class Dimension:
 def tasks(folder: Path, quick: bool) -> list[Task]:
     """A task for each large data set whose dimension is not known yet, and one for all small ones; quick or not."""
     wanted = [
-        (info.name, how, once.file_of(folder, f"{info.name}-{how}"), info.rows * info.columns**2)
+        (info.name, how, once.path_of(folder, f"{info.name}-{how}"), info.rows * info.columns**2)
         for info in available()
         if info.task != "unreadable"
         for how in (("maxabs", "none") if info.name in BADLY_SCALED else ("none",))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fedns.core.numbers import gap_text
 from fedns.lab.paper.cases import CaseRuns, MethodRuns, rounds_or_more
 from fedns.lab.paper.dimensions import Dimension, dimension_of
-from fedns.lab.paper.part import Check, ClaimVerdict, Part, claim, judge, judged, table_of
+from fedns.lab.paper.part import Check, ClaimVerdict, Part, claim, decided, judge, table_of_rows
 from fedns.reports.charts import Chart, Line, Scale
 from fedns.reports.grouping import grouped
 
@@ -56,9 +56,9 @@ def build(cases: Sequence[CaseRuns], known: Sequence[Dimension]) -> Part:
             "up, m k rows stand against the effective dimension, whatever the number of clients.",
         ],
         [_chart(case, [point for point in points if point.case is case]) for case in cases],
-        [table_of("Every sketch and size", map(_row, points))],
+        [table_of_rows("Every sketch and size", map(_row, points))],
         {f"{p.place}: {p.method} {p.sketch} {p.size} gap after {ROUNDS_SHOWN} rounds": p.gap for p in points},
-        judged(larger_verdict(points), newton_verdict(points), small_verdict(points), smaller_sketch_verdict(points)),
+        decided(larger_verdict(points), newton_verdict(points), small_verdict(points), smaller_sketch_verdict(points)),
     )
 
 

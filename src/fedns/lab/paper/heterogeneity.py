@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from fedns.lab.paper.cases import CaseRuns, MethodRuns, reached_text
-from fedns.lab.paper.part import Check, ClaimVerdict, Part, Table, claim, judge, judged
+from fedns.lab.paper.part import Check, ClaimVerdict, Part, Table, claim, decided, judge
 
 CLOSE_GAP = 1e-10
 LOCAL = ("distributednewton", "localnewton")
@@ -24,7 +24,7 @@ def build(cases: Sequence[CaseRuns]) -> Part:
         findings={
             f"{case.label}: {typed} final gap": found.final_gap for case in cases for typed, found in case.methods.items()
         },
-        verdicts=judged(
+        verdicts=decided(
             safe_verdict(cases, "fedns", "FedNS"),
             safe_verdict(cases, "fedndes", "FedNDES"),
             printed_verdict(cases),

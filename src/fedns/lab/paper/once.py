@@ -11,7 +11,7 @@ from fedns.core.files import write_whole
 from fedns.lab.paper import STRENGTH
 
 
-def file_of(folder: Path, name: str) -> Path:
+def path_of(folder: Path, name: str) -> Path:
     """The file of a measurement, by letters and figures that every file system takes."""
     return folder / f"{''.join(letter if letter.isalnum() or letter in '-_' else '_' for letter in name)}-{STRENGTH:g}.json"
 

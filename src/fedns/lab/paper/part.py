@@ -87,7 +87,7 @@ def judge(
     return ClaimVerdict(name, says, "holds if", if_some or where, f"{text}; {where}" if if_some else text)
 
 
-def judged(*verdicts: ClaimVerdict | None) -> list[ClaimVerdict]:
+def decided(*verdicts: ClaimVerdict | None) -> list[ClaimVerdict]:
     """Leave out the claims that nothing was measured for."""
     return [verdict for verdict in verdicts if verdict is not None]
 
@@ -139,7 +139,7 @@ class Part:
         return cls(**values | {"charts": list(charts), "verdicts": list(verdicts), "tables": list(tables)})
 
 
-def table_of(title: str, rows: Iterable[Mapping[str, str]]) -> Table:
+def table_of_rows(title: str, rows: Iterable[Mapping[str, str]]) -> Table:
     """A table whose rows are cells by heading, all with the same headings."""
     listed = list(rows)
     return title, list(listed[0]) if listed else [], [list(row.values()) for row in listed]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fedns.core.numbers import bytes_text, gap_text
 from fedns.lab.comparison.summary import gap_name
 from fedns.lab.paper.cases import GAPS, CaseRuns, MethodRuns, rounds_or_more
-from fedns.lab.paper.part import Check, ClaimVerdict, Part, Table, judge, judged, table_of
+from fedns.lab.paper.part import Check, ClaimVerdict, Part, Table, decided, judge, table_of_rows
 from fedns.lab.paper.rates import Kind, Rate, rate
 from fedns.methods import METHODS
 from fedns.reports.charts import Chart
@@ -54,7 +54,7 @@ def build(cases: Sequence[CaseRuns]) -> Part:
         [_chart(case) for case in cases],
         [table(case) for case in cases],
         _findings(cases),
-        judged(*(verdict(claim, cases) for claim in CLAIMS)),
+        decided(*(verdict(claim, cases) for claim in CLAIMS)),
     )
 
 
@@ -87,7 +87,9 @@ def table(case: CaseRuns) -> Table:
         | {"final gap": gap_text(found.final_gap)}
         for typed, found in case.methods.items()
     )
-    return table_of(f"{case.spec.dataset}, {case.spec.loss} loss, {case.clients} clients, k = {case.spec.sketch_size}", rows)
+    return table_of_rows(
+        f"{case.spec.dataset}, {case.spec.loss} loss, {case.clients} clients, k = {case.spec.sketch_size}", rows
+    )
 
 
 def _bytes(count: float | None) -> str:

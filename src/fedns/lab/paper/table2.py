@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from fedns.lab.paper import PENALTY, STRENGTH
 from fedns.lab.paper.cases import CaseRuns, as_in_the_paper
 from fedns.lab.paper.dimensions import Dimension, dimension_of
-from fedns.lab.paper.part import Check, ClaimVerdict, Part, claim, judge, judged, table_of
+from fedns.lab.paper.part import Check, ClaimVerdict, Part, claim, decided, judge, table_of_rows
 
 ENOUGH = 4.0  # sketched rows of all clients together per effective dimension
 
@@ -22,11 +22,11 @@ def build(cases: Sequence[CaseRuns], known: Sequence[Dimension]) -> Part:
             "sketch is kM + M numbers a round, the packed Hessian M(M+1)/2 + M.",
         ],
         tables=[
-            table_of("The paper's data sets", _paper_rows(cases, known)),
-            table_of("Every data set at hand", map(_row, known)),
+            table_of_rows("The paper's data sets", _paper_rows(cases, known)),
+            table_of_rows("Every data set at hand", map(_row, known)),
         ],
         findings={f"{one.dataset} ({one.scale}): effective dimension": one.value for one in known},
-        verdicts=judged(cheaper_verdict(paper, known), dimension_verdict(paper, known)),
+        verdicts=decided(cheaper_verdict(paper, known), dimension_verdict(paper, known)),
     )
 
 

@@ -16,7 +16,7 @@ THEOREMS = {"theorem1": theorem1, "theorem2": theorem2, "theorem3": theorem3}
 
 def tasks(folder: Path, quick: bool) -> list[Task]:
     """A task for each theorem that is not measured yet."""
-    files = {name: once.file_of(folder, f"{name}{'_quick' * quick}") for name in THEOREMS}
+    files = {name: once.path_of(folder, f"{name}{'_quick' * quick}") for name in THEOREMS}
     left = {name: path for name, path in files.items() if not path.is_file()}
     return [Task(name.replace("theorem", "Theorem "), measure, (name, quick, path)) for name, path in left.items()]
 

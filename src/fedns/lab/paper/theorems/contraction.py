@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from fedns.core.types import FloatArray
-from fedns.lab.paper.part import NumberedClaim, Part, Table, table_of, verdicts_on
+from fedns.lab.paper.part import NumberedClaim, Part, Table, table_of_rows, verdicts_on
 from fedns.lab.paper.theorems.measure import Path, PowerLaw, fit_power, follow_seeds, geometric_mean
 from fedns.lab.paper.theorems.settings import ROUNDING, Setting, has_phishing, logistic_setting, ridge_setting
 from fedns.methods.fedns import FedNS
@@ -215,8 +215,8 @@ def _start_over_radius(case: FactorCase) -> float:
 def tables(cases: Sequence[FactorCase]) -> list[Table]:
     """A row for every sketch size, and one for every setting."""
     return [
-        table_of("Theorem 1: contraction factors in the Hessian norm", map(_factors_row, cases)),
-        table_of("Theorem 1: what it asks for", map(_constants_row, _by_setting(cases))),
+        table_of_rows("Theorem 1: contraction factors in the Hessian norm", map(_factors_row, cases)),
+        table_of_rows("Theorem 1: what it asks for", map(_constants_row, _by_setting(cases))),
     ]
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from fedns.core.algorithm import Algorithm
 from fedns.core.types import FloatArray
-from fedns.lab.paper.part import Findings, NumberedClaim, Part, Table, table_of, verdicts_on
+from fedns.lab.paper.part import Findings, NumberedClaim, Part, Table, table_of_rows, verdicts_on
 from fedns.lab.paper.theorems.known_kernel import FEATURES, KnownKernel, exact_solution
 from fedns.lab.paper.theorems.measure import StepsObserver, fit_power
 from fedns.methods.fedndes import FedNDES
@@ -196,8 +196,8 @@ def _slopes(f: Findings, short: str) -> str:
 def tables(curves: Sequence[Curve]) -> list[Table]:
     """Exponents by method, and the risks that they are fitted to at both ends."""
     return [
-        table_of("Theorem 3: exponents of N in the excess risk", map(_slope_row, curves)),
-        table_of("Theorem 3: smallest and largest sample", _risk_rows(curves)),
+        table_of_rows("Theorem 3: exponents of N in the excess risk", map(_slope_row, curves)),
+        table_of_rows("Theorem 3: smallest and largest sample", _risk_rows(curves)),
     ]
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from fedns.core.algorithm import Algorithm
 from fedns.core.types import FloatArray
-from fedns.lab.paper.part import NumberedClaim, Part, Table, table_of, verdicts_on
+from fedns.lab.paper.part import NumberedClaim, Part, Table, table_of_rows, verdicts_on
 from fedns.lab.paper.theorems.measure import Path, follow, follow_seeds
 from fedns.lab.paper.theorems.settings import Setting, has_phishing, logistic_setting, ridge_setting
 from fedns.methods.fedndes import FedNDES
@@ -229,8 +229,8 @@ def _from_where(cases: list[RoundsCase], good: Callable[[RoundsCase], bool]) -> 
 def tables(cases: Sequence[RoundsCase], far: Sequence[tuple[float, RoundsCase]]) -> list[Table]:
     """A row for every method, and one for every start far away."""
     return [
-        table_of("Theorem 2: mean rounds to |w - w*| <= δ", map(_rounds_row, cases)),
-        table_of("Theorem 2: starts far from the optimum", (_far_row(away, case) for away, case in far)),
+        table_of_rows("Theorem 2: mean rounds to |w - w*| <= δ", map(_rounds_row, cases)),
+        table_of_rows("Theorem 2: starts far from the optimum", (_far_row(away, case) for away, case in far)),
     ]
 
 
