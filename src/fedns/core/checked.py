@@ -31,11 +31,11 @@ class Limit:
     holds: Callable[[Any], bool]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Known:
-    """The names that a text may be, looked up when one is checked: `Annotated[str, Known(lambda: (...))]`."""
+    """The names that a text may be: `Annotated[str, Known(LOSSES)]`; a function is called when one is checked."""
 
-    names: Callable[[], Iterable[str]]
+    names: Collection[str] | Callable[[], Collection[str]]
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ def _check(owner: str, name: str, value: Any, declared: Any) -> None:
         whose = f"{name} of {owner}" if owner else name
         raise ConfigError(f"{whose} must be {_in_words(declared)}, got {_shown(value)}")
     for known in _said(declared, Known) if value is not None else ():
-        if value not in (names := list(known.names())):
+        if value not in (names := known.names() if callable(known.names) else known.names):
             raise ConfigError(unknown(name, value, names))
 
 
@@ -278,9 +278,7 @@ def filled(
     if not isinstance(values, Mapping):
         raise ConfigError(f"{where} must be a table")
     own = {field.name: field for field in fields(cls) if field.name not in given}  # type: ignore[arg-type]
-    for key in values:
-        if key not in (known or own):
-            raise ConfigError(located(where, unknown("setting", key, known or own)))
+    refuse_unknown("setting", values, known or own, where)
     must = [name for name, f in own.items() if name in required or (f.default is MISSING and f.default_factory is MISSING)]
     if missing := [f"'{name}'" for name in must if name not in values]:
         raise ConfigError(f"{where} lacks {' and '.join(missing)}")
@@ -289,6 +287,13 @@ def filled(
         return cls(**{key: typed(key, hints[key], value) for key, value in values.items()}, **given)
     except ConfigError as error:
         raise ConfigError(located(where, str(error))) from None
+
+
+def refuse_unknown(what: str, given: Iterable[str], known: Collection[str], where: str = "") -> None:
+    """Refuse the first key that is not known, with what is likely meant."""
+    for key in given:
+        if key not in known:
+            raise ConfigError(located(where, unknown(what, key, known)))
 
 
 def located(where: str, sentence: str) -> str:

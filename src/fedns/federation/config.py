@@ -5,14 +5,16 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated, ClassVar
 
-from fedns.core.checked import filled
+from fedns.core.checked import Checked, Known, filled
 from fedns.core.errors import ConfigError, unknown
 from fedns.core.files import checked_name, read_toml
 from fedns.federation.permissions import Permissions
 from fedns.federation.protocol.transport import Engine
 from fedns.federation.reachable import days_left, expiring
 from fedns.federation.transports import TRANSPORTS
+from fedns.runs.compare import Device
 from fedns.runs.over_sites import ColumnRun
 
 log = logging.getLogger("fedns.federation")
@@ -31,17 +33,21 @@ class DataSource:
 
 
 @dataclass(frozen=True)
-class SiteConfig:
+class SiteConfig(Checked):
     """A site: its name, its data, and what it will answer."""
 
+    is_settings: ClassVar[bool] = True
     name: str
-    engine: str
+    engine: Annotated[str, Known(TRANSPORTS)]
     folder: Path  # of the file; the site's credentials are in it
     data: DataSource
     state: str = "state"  # what the site remembers of runs, and its ledger
     permit: Permissions = field(default_factory=Permissions)
     metrics_port: int | None = None  # on the loopback address, for Prometheus
-    device: str | None = None  # cpu or cuda, what passes over the rows; the processor where there is one to compute with
+    device: Device | None = None  # the processor where there is one to compute with
+
+    def __post_init__(self) -> None:
+        checked_name("name: a site's name", self.name)
 
     @property
     def credentials(self) -> Path:
@@ -52,25 +58,14 @@ class SiteConfig:
         values = read_toml(path)
         data = filled(DataSource, f"{path}, [data]", values.pop("data", {}))
         permit = filled(Permissions, f"{path}, [permit]", values.pop("permit", {}))
-        config = filled(cls, str(path), values, folder=path.resolve().parent, data=data, permit=permit)
-        _check_engine(path, config.engine)
-        if config.device is not None:
-            # Here, since it loads much that a process which only starts others can spare.
-            from fedns.numerics.backends.devices import DEVICES
-
-            if config.device not in DEVICES:
-                raise ConfigError(f"{path}: {unknown('device', config.device, DEVICES)}")
-        try:
-            checked_name("name: a site's name", config.name)
-        except ConfigError as error:
-            raise ConfigError(f"{path}: {error}") from None
-        return config
+        return filled(cls, str(path), values, folder=path.resolve().parent, data=data, permit=permit)
 
 
 def read_experiment(path: Path) -> ColumnRun:
     """What a coordinator runs, from its file, on an engine that is known."""
     spec = ColumnRun.from_toml(path)
-    _check_engine(path, spec.engine)
+    if spec.engine not in TRANSPORTS:
+        raise ConfigError(f"{path}: {unknown('engine', spec.engine, TRANSPORTS)}")
     return spec
 
 
@@ -88,8 +83,3 @@ def check_expiry(engine: Engine, credentials: Path) -> None:
             if days_left(certificate) < 0:
                 raise ConfigError(sentence)
             log.warning("%s", sentence)
-
-
-def _check_engine(path: Path, engine: str) -> None:
-    if engine not in TRANSPORTS:
-        raise ConfigError(f"{path}: {unknown('engine', engine, TRANSPORTS)}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
 from typing import Any, get_type_hints
@@ -11,8 +12,15 @@ from fedns.core.algorithm import Algorithm
 from fedns.core.checked import alternatives_of, parsed
 from fedns.core.errors import ConfigError, unknown
 from fedns.methods import METHODS
+from fedns.methods.auto.thresholds import FEW_COLUMNS
 from fedns.methods.searches import SEARCHES, Search
+from fedns.models.loss import Loss
+from fedns.models.losses import Squared
+from fedns.numerics.linalg import triangle_size
 from fedns.sketches import DEFAULT_SIZE, SKETCHES, Sketch
+
+EXACT, EXACT_WITH_SEARCH = "fednewton", "fednewton:line_search=aggregate"  # what fits of few coefficients take
+_SMALLEST_SKETCH = 256  # rows of a sketch that leaves little to chance
 
 
 @dataclass(frozen=True)
@@ -71,6 +79,20 @@ def parse_method(text: str, sketch: str = "srht", sketch_size: int = DEFAULT_SIZ
         return Method(text.strip(), kind(**arguments))
     except ConfigError as error:
         raise ConfigError(f"method '{text.strip()}': {error}") from None
+
+
+def default_method(loss: Loss, num_features: int, num_sites: int) -> str:
+    """Choose the method that sends least among those that take few rounds, where nobody asks for another.
+
+    Exact Newton steps where one is enough or coefficients are few; then `auto`, which sends the Hessian's changes in few
+    bits, or its cheapest curvature where even that is more than a sketch.
+    """
+    if isinstance(loss, Squared):
+        return EXACT
+    if num_features <= FEW_COLUMNS["balanced"] or not loss.has_root:
+        return EXACT_WITH_SEARCH
+    sketch_size = max(_SMALLEST_SKETCH, math.ceil(4 * num_features / num_sites))
+    return "auto:prefer=rounds" if triangle_size(num_features) <= sketch_size * num_features else "auto"
 
 
 def alternatives(text: str) -> list[str]:

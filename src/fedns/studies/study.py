@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from fedns.core.checked import Checked
+from fedns.core.checked import Checked, Known, refuse_unknown
 from fedns.core.errors import ConfigError, unknown
 from fedns.core.files import read_toml
 from fedns.models.families import FAMILIES
@@ -20,7 +20,7 @@ from fedns.models.family import Family, Outcomes
 from fedns.studies.tables.column_rule import ColumnRule
 from fedns.studies.tables.feature_map import MapRule
 from fedns.studies.tables.formula import Formula, parse_formula, term_text
-from fedns.studies.tables.reading import labels_of, number_of, refuse_unknown, table_of
+from fedns.studies.tables.reading import labels_of, number_of, table_of
 
 MISSING_RULES = ("refuse", "complete", "mean")
 ALIASED_RULES = ("drop", "refuse")
@@ -57,7 +57,7 @@ class Study(Checked):
     """
 
     formula: str
-    family: str
+    family: Annotated[str, Known(FAMILIES)]
     title: str = ""
     link: str = ""  # the family's first unless given
     parameters: Mapping[str, float] = field(default_factory=dict)  # that the family needs to know
@@ -67,15 +67,15 @@ class Study(Checked):
     class_weights: Mapping[str, float] = field(default_factory=dict)  # by outcome: what its rows' weights are multiplied by
     baseline: tuple[float, ...] = ()  # of family cox, times of cumulative baseline hazards
     columns: Mapping[str, ColumnRule] = field(default_factory=dict)
-    missing: str = "refuse"
+    missing: Annotated[str, Known(MISSING_RULES)] = "refuse"
     weights: str = ""  # a column of row weights
-    weights_are: str = "counts"
+    weights_are: Annotated[str, Known(WEIGHTS_ARE)] = "counts"
     strength: float = 0.0  # s of the penalty (s/2) b^2 on every coefficient b but the intercept
     strengths: Mapping[str, float] = field(default_factory=dict)  # by term, in place of that
     method: str = "default"  # exact Newton steps, unless there are very many coefficients
     tolerance: float = 1e-8  # of the Newton decrement in units of standard errors
     rounds: int = 50
-    aliased: str = "drop"
+    aliased: Annotated[str, Known(ALIASED_RULES)] = "drop"
     policy: Mapping[str, Any] = field(default_factory=dict)  # what to do over real sites when one is missing
     feature_map: MapRule | None = None  # a kernel's features in place of the formula's columns
 
@@ -227,17 +227,6 @@ _SETTINGS = (*_TEXTS, "outcome", "columns", "penalty", "fit", "policy", "feature
 
 
 def _check_names(study: Study) -> None:
-    for name in (*_TEXTS, "status", "method", "aliased"):
-        if not isinstance(getattr(study, name), str):
-            raise ConfigError(f"{name} must be a text, got {getattr(study, name)!r}")
-    for name, known in (
-        ("family", FAMILIES),
-        ("missing", MISSING_RULES),
-        ("aliased", ALIASED_RULES),
-        ("weights_are", WEIGHTS_ARE),
-    ):
-        if getattr(study, name) not in known:
-            raise ConfigError(unknown(name, getattr(study, name), known))
     refuse_unknown(f"parameter of family {study.family}", study.parameters, _parameters(study.family))
     if not study.distribution.starts_anywhere:
         raise ConfigError(f"family {study.family} cannot be fitted from a study: use its loss in a fedns.Problem")
@@ -311,14 +300,12 @@ def _check_class_weights(study: Study) -> None:
 
 
 def _check_numbers(study: Study) -> None:
-    for name in ("strength", "tolerance"):
-        number_of(name, getattr(study, name))
     for name, value in (("penalty.strength", study.strength), *study.strengths.items()):
         if not 0 <= value < math.inf:
             raise ConfigError(f"the penalty strength {name} must be a number >= 0, got {value}")
     if not 0 < study.tolerance < 1:
         raise ConfigError(f"tolerance must be above 0 and below 1, got {study.tolerance}")
-    if type(study.rounds) is not int or study.rounds < 1:
+    if study.rounds < 1:
         raise ConfigError(f"rounds must be a whole number of at least 1, got {study.rounds!r}")
 
 

@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_array, check_consistent_length, check
 from fedns.core.errors import ConfigError, DataError, unknown
 from fedns.models.families import FAMILIES
 from fedns.models.family import Family, Outcomes
+from fedns.runs.methods import EXACT, EXACT_WITH_SEARCH
 from fedns.studies.estimators.fitting import Fitted, Settings, fit_federation, fit_rows
 from fedns.studies.estimators.onnx import onnx_of
 from fedns.studies.federation import Federation
@@ -126,7 +127,7 @@ class FederatedRidge(RegressorMixin, LinearEstimator):  # type: ignore[misc]
         alpha: float = 1.0,
         *,
         fit_intercept: bool = True,
-        method: str = "fednewton",
+        method: str = EXACT,
         tol: float = 1e-10,
         max_iter: int = 20,
     ) -> None:
@@ -180,7 +181,7 @@ class FederatedGLM(RegressorMixin, LinearEstimator):  # type: ignore[misc]
         dispersion: float | None = None,
         alpha: float = 0.0,
         fit_intercept: bool = True,
-        method: str = "fednewton:line_search=aggregate",
+        method: str = EXACT_WITH_SEARCH,
         tol: float = 1e-10,
         max_iter: int = 100,
     ) -> None:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_array, check_consistent_length, validate_data
 
 from fedns.models.families import FAMILIES
+from fedns.runs.methods import EXACT_WITH_SEARCH
 from fedns.studies.estimators.fitting import Settings
 from fedns.studies.estimators.linear import LinearEstimator
 from fedns.studies.federation import Federation
@@ -30,7 +31,7 @@ class FederatedCox(LinearEstimator):
         self,
         alpha: float = 0.0,
         *,
-        method: str = "fednewton:line_search=aggregate",
+        method: str = EXACT_WITH_SEARCH,
         tol: float = 1e-10,
         max_iter: int = 100,
     ) -> None:

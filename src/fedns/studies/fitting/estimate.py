@@ -16,13 +16,10 @@ from fedns.core.history import Observer
 from fedns.core.run import Progress
 from fedns.federation.coordinator.cohort import NetworkedCohort
 from fedns.federation.protocol.absence import SitesLost
-from fedns.methods.auto.thresholds import FEW_COLUMNS
 from fedns.models.family import Outcomes
-from fedns.models.losses import Squared
 from fedns.models.penalties import Ridge
 from fedns.models.problem import Problem
-from fedns.numerics.linalg import triangle_size
-from fedns.runs.methods import parse_method
+from fedns.runs.methods import default_method, parse_method
 from fedns.simulation.simulator import SimulatedCohort
 from fedns.studies.design.aliases import Alias, kept_places, without
 from fedns.studies.design.columns import Design
@@ -43,7 +40,6 @@ from fedns.studies.study import Study
 
 S = TypeVar("S", bound=Cohort)
 S_co = TypeVar("S_co", bound=Cohort, covariant=True)
-SMALLEST_SKETCH = 256  # rows of a sketch that leaves little to chance
 
 
 class SeparationError(DataError):
@@ -58,19 +54,9 @@ def problem_of(study: Study, design: Design) -> Problem:
 
 
 def method_text(study: Study, num_features: int, num_sites: int) -> str:
-    """The study's method; by default the one that sends least among those that take few rounds.
-
-    Exact Newton steps where one is enough or coefficients are few; then `auto`, which sends the Hessian's changes in few
-    bits, or its cheapest curvature where even that is more than a sketch.
-    """
-    if study.method != "default":
-        return study.method
-    if isinstance(study.distribution.loss, Squared):
-        return "fednewton"
-    if num_features <= FEW_COLUMNS["balanced"] or not study.distribution.loss.has_root:
-        return "fednewton:line_search=aggregate"
-    sketch_size = max(SMALLEST_SKETCH, math.ceil(4 * num_features / num_sites))
-    return "auto:prefer=rounds" if triangle_size(num_features) <= sketch_size * num_features else "auto"
+    """The study's method, or the one that suits its loss and its number of coefficients."""
+    own = study.method
+    return default_method(study.distribution.loss, num_features, num_sites) if own == "default" else own
 
 
 class Begun(NamedTuple, Generic[S_co]):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from fedns.core.checked import Checked
+from fedns.core.checked import Checked, refuse_unknown
 from fedns.core.errors import ConfigError, unknown
 from fedns.models.maps.kernel_maps import Kernel
 
@@ -43,10 +43,7 @@ class MapRule(Checked):
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> MapRule:
-        known = [one.name for one in fields(cls)]
-        for name in values:
-            if name not in known:
-                raise ConfigError(unknown("setting of [feature_map]", name, known))
+        refuse_unknown("setting of [feature_map]", values, [one.name for one in fields(cls)])
         for name in ("kind", "size"):
             if name not in values:
                 raise ConfigError(f"[feature_map] has no {name}: set {name} = ...")

@@ -6,7 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from fedns.core.errors import ConfigError, unknown
+from fedns.core.checked import refuse_unknown
+from fedns.core.errors import ConfigError
 from fedns.studies.tables.files.frames import label_of
 
 _LONGEST_TEXT = 200
@@ -20,13 +21,6 @@ def table_of(values: Mapping[str, Any], name: str, known: tuple[str, ...] | None
     if known is not None:
         refuse_unknown(f"setting of [{name}]", found, known)
     return dict(found)
-
-
-def refuse_unknown(what: str, given: Mapping[str, Any], known: tuple[str, ...]) -> None:
-    """Refuse the first key that is not known, with what is likely meant."""
-    for key in given:
-        if key not in known:
-            raise ConfigError(unknown(what, key, known))
 
 
 def labels_of(what: str, value: Any) -> tuple[str, ...]:
