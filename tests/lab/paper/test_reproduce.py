@@ -17,7 +17,7 @@ from fedns.lab.data.catalogue import available
 from fedns.lab.paper import figure1, plan, report
 from fedns.lab.paper.cases import CaseRuns, MethodRuns
 from fedns.lab.paper.command import reproduce
-from fedns.lab.paper.part import Check, ClaimVerdict, gathered, in_order, judge
+from fedns.lab.paper.part import Check, ClaimVerdict, claim, gathered, in_order
 from fedns.lab.paper.rates import rate
 from fedns.runs.compare import Compare
 
@@ -61,12 +61,13 @@ def test_rounds_and_bytes_count_only_where_every_trial_got_there():
 
 
 def test_a_claim_is_judged_by_where_it_holds():
-    assert judge("c", "s", [Check("a", True), Check("b", True)], "e").outcome == "holds"
-    assert judge("c", "s", [Check("a", False)], "e").outcome == "does not hold"
-    assert judge("c", "s", [Check("a", True), Check("a", False)], "e").outcome == "does not hold"
-    some = judge("c", "s", [Check("x on a", True), Check("x on b", True), Check("y on a", False)], "e")
+    judge = claim("c", "s", "e")(lambda *checks: checks)
+    assert judge(Check("a", True), Check("b", True)).outcome == "holds"
+    assert judge(Check("a", False)).outcome == "does not hold"
+    assert judge(Check("a", True), Check("a", False)).outcome == "does not hold"
+    some = judge(Check("x on a", True), Check("x on b", True), Check("y on a", False))
     assert (some.outcome, some.condition) == ("holds if", "one looks at x on a and b; not at y on a")
-    assert judge("c", "s", [Check("", True, "only words")], "e") is None
+    assert judge(Check("", True, "only words")) is None
     assert gathered(["a", "b"]) == "a, b"
 
 

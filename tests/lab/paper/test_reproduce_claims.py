@@ -102,7 +102,7 @@ def test_clients_that_differ():
     assert outcomes == ["holds", "holds", "does not hold", "holds"]
     helped = {"fedns": stuck, "fedns:line_search=aggregate": steady(9)}
     other = CaseRuns("e group", Compare("digits", split="group"), 10, {n: measured(n, g) for n, g in helped.items()})
-    verdict = heterogeneity.safe_verdict([case, other], "fedns", "FedNS")
+    verdict = heterogeneity.SAFE["fedns"]([case, other])
     assert (verdict.outcome, verdict.condition) == (
         "holds if",
         "a line search is added where few clients have small sketches",

@@ -10,7 +10,7 @@ from fedns.core.numbers import bytes_text, gap_text
 from fedns.lab.data.catalogue import shape_of
 from fedns.lab.paper import PENALTY
 from fedns.lab.paper.cases import GAPS, CaseRuns, MethodRuns, as_in_the_paper, reached_text, rounds_or_more
-from fedns.lab.paper.part import Check, ClaimVerdict, Part, Table, claim, decided, judge
+from fedns.lab.paper.part import Check, Looked, Part, Table, claim, decided
 from fedns.lab.paper.rates import SUPERLINEAR_ORDER, rate
 from fedns.reports.charts import Chart
 from fedns.reports.gap_charts import gap_chart
@@ -67,7 +67,8 @@ def speed_verdict(cases: Sequence[CaseRuns]) -> Iterator[Check]:
         yield Check("", True, f"{case.spec.dataset} {_listed(case, (*OURS, *RIVALS))}")
 
 
-def superlinear_verdict(cases: Sequence[CaseRuns]) -> ClaimVerdict | None:
+@claim("Fig. 1, claim 1, super-linear", "this validates that FedNS and FedNDES converge super-linearly")
+def superlinear_verdict(cases: Sequence[CaseRuns]) -> Looked:
     """Claim 1, second half: the order of convergence at the end of the runs."""
     checks, whole = [], []
     for case in cases:
@@ -78,9 +79,7 @@ def superlinear_verdict(cases: Sequence[CaseRuns]) -> ClaimVerdict | None:
                 measured = f"{place}: order {fitted.order:.2f}, factor {fitted.factor:.1g}"
                 checks.append(Check(place, fitted.order >= SUPERLINEAR_ORDER, measured))
                 whole += [2 * case.spec.sketch_size > rows] if checks[-1].holds else []
-    return judge(
-        "Fig. 1, claim 1, super-linear",
-        "this validates that FedNS and FedNDES converge super-linearly",
+    return Looked(
         checks,
         f"{{measured}} (super-linear: order of {SUPERLINEAR_ORDER:g} or more; a fixed factor has order 1)",
         if_some="a client has less than twice as many rows as its sketch, which then is nearly exact" if all(whole) else "",
@@ -123,26 +122,21 @@ def slow_rivals_verdict(cases: Sequence[CaseRuns]) -> Iterator[Check]:
         yield Check("", True, f"{case.spec.dataset} after {at} rounds: {', '.join(gaps)}")
 
 
-def faster_verdict(cases: Sequence[CaseRuns]) -> ClaimVerdict | None:
+@claim("Fig. 1, claim 3", "FedNDES converges faster than FedNS")
+def faster_verdict(cases: Sequence[CaseRuns]) -> Looked:
     """Claim 3: FedNDES with the line search on the sum of all losses."""
     rounds = {case.label: [_rounds(case, name) for name in OURS] for case in cases}
     known = [(label, ns, des) for label, (ns, des) in rounds.items() if ns is not None and des is not None]
-    if not known:
-        return None
-    fewer = ", ".join(label for label, ns, des in known if des < ns)
+    checks = [Check(label, des < ns, f"{label} {des:.1f} against {ns:.1f}") for label, ns, des in known]
     same = ", ".join(label for label, ns, des in known if des == ns)
     more = ", ".join(label for label, ns, des in known if des > ns)
-    measured = [f"{label} {des:.1f} against {ns:.1f}" for label, ns, des in known]
-    name, says = "Fig. 1, claim 3", "FedNDES converges faster than FedNS"
-    evidence = f"rounds to {CLOSE_GAP:g}, FedNDES against FedNS: {'; '.join(measured)}"
-    if not fewer:
-        return ClaimVerdict(name, says, "does not hold", "", evidence)
-    if not same and not more:
-        return ClaimVerdict(name, says, "holds", "", f"{evidence}, with the line search on the sum of losses")
-    condition = f"the line search is on the sum of losses; fewer rounds on {fewer}"
+    condition = f"the line search is on the sum of losses; fewer rounds on {', '.join(c.place for c in checks if c.holds)}"
     condition += f", as many on {same}" if same else ""
     condition += f", more on {more}" if more else ""
-    return ClaimVerdict(name, says, "holds if", condition, evidence)
+    evidence = f"rounds to {CLOSE_GAP:g}, FedNDES against FedNS: {{measured}}"
+    if not same and not more:
+        evidence += ", with the line search on the sum of losses"
+    return Looked(checks, evidence, condition, names_places=False)
 
 
 @claim("Fig. 1, claim 3, as printed", f"Algorithm 2 with its local line search converges, to {CLOSE_GAP:g}")

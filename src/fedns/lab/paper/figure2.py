@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fedns.core.numbers import gap_text
 from fedns.lab.paper.cases import CaseRuns, MethodRuns, rounds_or_more
 from fedns.lab.paper.dimensions import Dimension, dimension_of
-from fedns.lab.paper.part import Check, ClaimVerdict, Part, claim, decided, judge, table_of_rows
+from fedns.lab.paper.part import Check, Looked, Part, claim, decided, table_of_rows
 from fedns.reports.charts import Chart, Line, Scale
 from fedns.reports.grouping import grouped
 
@@ -83,7 +83,8 @@ def larger_verdict(points: Sequence[SketchPoint]) -> Iterator[Check]:
     yield Check("", True, "" if exceptions else "none")
 
 
-def newton_verdict(points: Sequence[SketchPoint]) -> ClaimVerdict | None:
+@claim("Fig. 2, claim 2", "FedNS and FedNDES finally come to the answer of the global Newton method")
+def newton_verdict(points: Sequence[SketchPoint]) -> Looked:
     """Claim 2: the largest sketch of each kind gets to Newton's answer."""
     checks = []
     for (place, method), group in grouped(points, lambda p: (p.place, p.method)).items():
@@ -91,21 +92,18 @@ def newton_verdict(points: Sequence[SketchPoint]) -> ClaimVerdict | None:
         there = all(p.found.final_gap <= CLOSE_GAP for p in group if p.size == largest)
         checks.append(Check(f"{method} on {place}", there))
     reached = sum(p.found.final_gap <= CLOSE_GAP for p in points)
-    return judge(
-        "Fig. 2, claim 2",
-        "FedNS and FedNDES finally come to the answer of the global Newton method",
+    return Looked(
         checks,
         f"{reached} of {len(points)} runs reach {CLOSE_GAP:g} within {max(p.case.spec.rounds for p in points)} rounds; "
         f"{threshold_text(points)}",
     )
 
 
-def small_verdict(points: Sequence[SketchPoint]) -> ClaimVerdict | None:
+@claim("Fig. 2, claim 3", "a small sketch, k much below M and N, still does well")
+def small_verdict(points: Sequence[SketchPoint]) -> Looked:
     """Claim 3: k of at most a quarter of M."""
     few, least = _threshold(points)
-    return judge(
-        "Fig. 2, claim 3",
-        "a small sketch, k much below M and N, still does well",
+    return Looked(
         [
             Check(f"{p.method} k = {p.size} on {p.place}", p.found.final_gap <= GOOD_GAP)
             for p in points

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from fedns.lab.paper.cases import CaseRuns, MethodRuns, reached_text
-from fedns.lab.paper.part import Check, ClaimVerdict, Part, Table, claim, decided, judge
+from fedns.lab.paper.part import Check, Looked, Part, Table, claim, decided
 
 CLOSE_GAP = 1e-10
 LOCAL = ("distributednewton", "localnewton")
@@ -25,15 +26,14 @@ def build(cases: Sequence[CaseRuns]) -> Part:
             f"{case.label}: {typed} final gap": found.final_gap for case in cases for typed, found in case.methods.items()
         },
         verdicts=decided(
-            safe_verdict(cases, "fedns", "FedNS"),
-            safe_verdict(cases, "fedndes", "FedNDES"),
+            *(safe(cases) for safe in SAFE.values()),
             printed_verdict(cases),
             local_verdict(cases),
         ),
     )
 
 
-def safe_verdict(cases: Sequence[CaseRuns], name: str, shown: str) -> ClaimVerdict | None:
+def _safe(name: str, cases: Sequence[CaseRuns]) -> Looked:
     """Judge whether a method gets to the pooled answer however the clients differ, and whether a line search would help."""
     checks, helped = [], []
     for case in cases:
@@ -43,13 +43,17 @@ def safe_verdict(cases: Sequence[CaseRuns], name: str, shown: str) -> ClaimVerdi
         if searched and not checks[-1].holds:
             helped.append(searched.rounds_to(CLOSE_GAP) is not None)
             checks.append(Check("", True, f"{case.label} with a line search {_cell(searched)}"))
-    return judge(
-        f"Table 1, heterogeneous, {shown}",
-        f"{shown} applies to heterogeneous clients",
+    return Looked(
         checks,
         f"rounds / bytes per client to {CLOSE_GAP:g}: {{measured}}",
         if_some="a line search is added where few clients have small sketches" if helped and all(helped) else "",
     )
+
+
+SAFE = {
+    name: claim(f"Table 1, heterogeneous, {shown}", f"{shown} applies to heterogeneous clients")(partial(_safe, name))
+    for name, shown in (("fedns", "FedNS"), ("fedndes", "FedNDES"))
+}
 
 
 @claim(

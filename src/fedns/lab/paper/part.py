@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 from fedns.reports.charts import Chart
@@ -55,28 +55,38 @@ class Check(NamedTuple):
     measured: str = ""  # the figures
 
 
-def claim(name: str, says: str, evidence: str = "{measured}") -> Callable[[Callable[..., Iterator[Check]]], Any]:
-    """A function that looks at a claim place by place, as one that gives the verdict on it, or None without a place."""
+class Looked(NamedTuple):
+    """What a look at a claim found, where it decides more than whether the claim holds at each place."""
 
-    def decorate(look: Callable[..., Iterator[Check]]) -> Callable[..., ClaimVerdict | None]:
-        @functools.wraps(look)
-        def decide(*given: Any) -> ClaimVerdict | None:
-            return judge(name, says, look(*given), evidence)
-
-        return decide
-
-    return decorate
+    checks: Iterable[Check]
+    evidence: str = "{measured}"
+    if_some: str = ""  # what the places where it holds have in common, in words
+    names_places: bool = True  # beside if_some
 
 
-def judge(
-    name: str, says: str, checks: Iterable[Check], evidence: str = "{measured}", *, if_some: str = ""
-) -> ClaimVerdict | None:
-    """A claim that should hold in several places: in all, in none, or in those that are named as the condition.
+@dataclass(frozen=True)
+class Claim:
+    """A claim that is looked at place by place; called with what was measured it gives the verdict, None without a place."""
 
-    `if_some` says in words what the places where it holds have in common. None where nothing was measured.
-    """
-    found = list(checks)
-    text = evidence.format(measured="; ".join(check.measured for check in found if check.measured))
+    name: str
+    says: str
+    evidence: str
+    look: Callable[..., Iterable[Check] | Looked]
+
+    def __call__(self, *measured: Any) -> ClaimVerdict | None:
+        found = self.look(*measured)
+        return judge(self.name, self.says, found if isinstance(found, Looked) else Looked(found, self.evidence))
+
+
+def claim(name: str, says: str, evidence: str = "{measured}") -> Callable[[Callable[..., Iterable[Check] | Looked]], Claim]:
+    """Make a claim of the function that looks at it."""
+    return partial(Claim, name, says, evidence)
+
+
+def judge(name: str, says: str, looked: Looked) -> ClaimVerdict | None:
+    """A claim that should hold in several places: in all, in none, or in those that are named as the condition."""
+    found = list(looked.checks)
+    text = looked.evidence.format(measured="; ".join(check.measured for check in found if check.measured))
     places = {check.place: all(c.holds for c in found if c.place == check.place) for check in found if check.place}
     if not places:
         return None
@@ -84,7 +94,8 @@ def judge(
     if not (good and bad):
         return ClaimVerdict(name, says, "holds" if good else "does not hold", "", text)
     where = f"one looks at {gathered(good)}; not at {gathered(bad)}"
-    return ClaimVerdict(name, says, "holds if", if_some or where, f"{text}; {where}" if if_some else text)
+    named = f"{text}; {where}" if looked.if_some and looked.names_places else text
+    return ClaimVerdict(name, says, "holds if", looked.if_some or where, named)
 
 
 def decided(*verdicts: ClaimVerdict | None) -> list[ClaimVerdict]:

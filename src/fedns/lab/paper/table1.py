@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from fedns.core.numbers import bytes_text, gap_text
 from fedns.lab.comparison.summary import gap_name
 from fedns.lab.paper.cases import GAPS, CaseRuns, MethodRuns, rounds_or_more
-from fedns.lab.paper.part import Check, ClaimVerdict, Part, Table, decided, judge, table_of_rows
+from fedns.lab.paper.part import Check, Part, Table, claim, decided, table_of_rows
 from fedns.lab.paper.rates import Kind, Rate, rate
 from fedns.methods import METHODS
 from fedns.reports.charts import Chart
@@ -18,7 +19,7 @@ SLOWEST_FIRST: tuple[Kind, ...] = ("sub-linear", "linear", "super-linear", "quad
 
 
 @dataclass(frozen=True)
-class Claim:
+class PaperRow:
     """A row of the paper's Table 1: the method as it was run here, and the iterations it is said to need."""
 
     row: str
@@ -27,17 +28,17 @@ class Claim:
     needs: Kind  # the slowest rate that gives so few
 
 
-CLAIMS = (
-    Claim("FedAvg", "fedavg", "1/δ", "sub-linear"),
-    Claim("FedProx", "fedprox", "1/δ", "sub-linear"),
-    Claim("DistributedNewton", "distributednewton", "log 1/δ", "linear"),
-    Claim("LocalNewton", "localnewton", "log 1/δ", "linear"),
-    Claim("FedNL", "fednl", "log 1/δ", "linear"),
-    Claim("SHED", "shed", "log 1/δ", "linear"),
-    Claim("FedNewton", "fednewton", "log log 1/δ", "super-linear"),
-    Claim("FedNS, k = M", "fedns:sketch_size=68", "log log 1/δ", "super-linear"),
-    Claim("FedNS, Table 2's k", "fedns", "log log 1/δ", "super-linear"),
-    Claim("FedNDES", "fedndes", "log log 1/δ", "super-linear"),
+ROWS = (
+    PaperRow("FedAvg", "fedavg", "1/δ", "sub-linear"),
+    PaperRow("FedProx", "fedprox", "1/δ", "sub-linear"),
+    PaperRow("DistributedNewton", "distributednewton", "log 1/δ", "linear"),
+    PaperRow("LocalNewton", "localnewton", "log 1/δ", "linear"),
+    PaperRow("FedNL", "fednl", "log 1/δ", "linear"),
+    PaperRow("SHED", "shed", "log 1/δ", "linear"),
+    PaperRow("FedNewton", "fednewton", "log log 1/δ", "super-linear"),
+    PaperRow("FedNS, k = M", "fedns:sketch_size=68", "log log 1/δ", "super-linear"),
+    PaperRow("FedNS, Table 2's k", "fedns", "log log 1/δ", "super-linear"),
+    PaperRow("FedNDES", "fedndes", "log log 1/δ", "super-linear"),
 )
 
 
@@ -54,20 +55,23 @@ def build(cases: Sequence[CaseRuns]) -> Part:
         [_chart(case) for case in cases],
         [table(case) for case in cases],
         _findings(cases),
-        decided(*(verdict(claim, cases) for claim in CLAIMS)),
+        decided(*(as_claimed(cases) for as_claimed in CLAIMS)),
     )
 
 
-def verdict(claim: Claim, cases: Sequence[CaseRuns]) -> ClaimVerdict | None:
-    """Judge whether the gap falls as fast as the claimed number of iterations needs, for each loss."""
-    checks = []
+def _as_claimed(row: PaperRow, cases: Sequence[CaseRuns]) -> Iterator[Check]:
+    """Look whether the gap falls as fast as the claimed number of iterations needs, for each loss."""
     for case in cases:
-        if found := case.of(claim.typed):
+        if found := case.of(row.typed):
             fitted = rate(found)
             hits = [f"{rounds_or_more(found, gap)} to {gap_name(gap)}" for gap in (GAPS[0], GAPS[2], GAPS[-1])]
             measured = f"{case.spec.loss}: {fitted}, final gap {gap_text(found.final_gap)}, rounds {', '.join(hits)}"
-            checks.append(Check(f"the {case.spec.loss} loss", fast_enough(found, fitted, claim.needs), measured))
-    return judge(f"Table 1, {claim.row}", f"{claim.iterations} iterations to a gap of δ", checks)
+            yield Check(f"the {case.spec.loss} loss", fast_enough(found, fitted, row.needs), measured)
+
+
+CLAIMS = [
+    claim(f"Table 1, {row.row}", f"{row.iterations} iterations to a gap of δ")(partial(_as_claimed, row)) for row in ROWS
+]
 
 
 def fast_enough(found: MethodRuns, fitted: Rate, needs: Kind) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from fedns.lab.paper import PENALTY, STRENGTH
 from fedns.lab.paper.cases import CaseRuns, as_in_the_paper
 from fedns.lab.paper.dimensions import Dimension, dimension_of
-from fedns.lab.paper.part import Check, ClaimVerdict, Part, claim, decided, judge, table_of_rows
+from fedns.lab.paper.part import Check, Looked, Part, claim, decided, table_of_rows
 
 ENOUGH = 4.0  # sketched rows of all clients together per effective dimension
 
@@ -30,16 +30,15 @@ def build(cases: Sequence[CaseRuns], known: Sequence[Dimension]) -> Part:
     )
 
 
-def cheaper_verdict(cases: Sequence[CaseRuns], known: Sequence[Dimension]) -> ClaimVerdict | None:
+@claim("Table 1, communication per round", "O(kM) a round is less than FedNewton's O(M²)")
+def cheaper_verdict(cases: Sequence[CaseRuns], known: Sequence[Dimension]) -> Looked:
     """Judge whether kM is less than what FedNewton has to send."""
     checks = []
     for case in cases:
         if columns := _columns(case, known):
             sketch, packed = case.spec.sketch_size * columns, columns * (columns + 1) // 2
             checks.append(Check(case.spec.dataset, sketch < packed, f"{case.spec.dataset} {sketch} against {packed}"))
-    return judge(
-        "Table 1, communication per round",
-        "O(kM) a round is less than FedNewton's O(M²)",
+    return Looked(
         checks,
         "numbers a round at Table 2's k, sketch against packed Hessian: {measured}",
         if_some="k < (M + 1)/2, since a Hessian is symmetric",
