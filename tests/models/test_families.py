@@ -5,11 +5,11 @@ import pytest
 import statsmodels.api as sm
 
 import fedns
-from fedns.models.families import FAMILIES, Binomial, Gaussian
+from fedns.models.families import FAMILIES, Binomial, GaussianNumbers
 from fedns.models.family import Outcomes
 
 STATSMODELS = {
-    Gaussian(): sm.families.Gaussian(),
+    GaussianNumbers(): sm.families.Gaussian(),
     Binomial(): sm.families.Binomial(),
     Binomial("probit"): sm.families.Binomial(sm.families.links.Probit()),
     Binomial("cloglog"): sm.families.Binomial(sm.families.links.CLogLog()),
@@ -47,7 +47,7 @@ def test_what_the_sums_say_is_what_statsmodels_says(family, weighted):
     assert dispersion == pytest.approx(rival.scale, rel=1e-10)
     assert family.deviance(losses, constants) == pytest.approx(rival.deviance, rel=1e-10)
     # With weights statsmodels takes another variance than the one that makes the likelihood largest.
-    expected = rival.llf_scaled(2 * losses / weights.sum()) if isinstance(family, Gaussian) else rival.llf
+    expected = rival.llf_scaled(2 * losses / weights.sum()) if isinstance(family, GaussianNumbers) else rival.llf
     found = family.log_likelihood(losses, constants, weights.sum(), dispersion)
     assert found == pytest.approx(expected, rel=1e-10)
     null = family.margin(np.average(family.outcome(y), weights=weights))

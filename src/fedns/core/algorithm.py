@@ -33,6 +33,20 @@ class State(Message):
         return replace(self, **_as_declared(type(self), changes))
 
 
+class StateOfAll(State):
+    """A state of means over all clients, of whom a round may see a part."""
+
+    total_weight: Payload = wire(dtype="float64")  # of all clients
+
+    @classmethod
+    def first(cls, cohort: Cohort, **known: Any) -> Self:
+        return super().first(cohort, total_weight=cohort.total_weights.sum(), **known)
+
+    def share(self, cohort: Cohort) -> float:
+        """The weight of the clients that take part in this round among all."""
+        return float(cohort.total_weights.sum() / self.total_weight)
+
+
 def _as_declared(kind: type[State], values: dict[str, Any]) -> dict[str, Any]:
     """Arrays and numbers of the types that the fields of a state have."""
     specs = kind.specs()
@@ -87,7 +101,8 @@ class Algorithm(Checked, ABC):
     @property
     def way_out(self) -> str:
         """Say what to try where a run of it has diverged, as the end of a sentence; nothing where there is no advice."""
-        return ""
+        unsearched = getattr(self, "line_search", "no such setting") is None
+        return f"{self.name}:line_search=aggregate" if unsearched else ""
 
     @property
     def quadratic_penalty_only(self) -> str:

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fedns.core.clients import Clients
+from fedns.core.cohort import Needs
 from fedns.core.errors import ConfigError
 from fedns.core.messages import Message, as_received
 from fedns.core.types import FloatArray, Keys
@@ -133,18 +135,31 @@ class RandK(Compressor):
 
 
 @dataclass(frozen=True)
-class Identity(Compressor):
+class WholeTriangle(Compressor):
     """The whole upper triangle: M(M+1)/2 numbers."""
 
     def compress(self, packed: FloatArray, features: int, keys: Keys) -> Compressed:
         return Compressed(packed.copy(), _no_vectors(packed, features), _no_indices(len(packed)))
 
 
+def errors_of_learned(clients: Clients, name: str, hessians: FloatArray) -> list[FloatArray]:
+    """The Hessians that clients have learned so far, in place; what these are off by is written over `hessians`."""
+    learned = clients.held(name, hessians.shape[1])
+    parallel.map_clients(lambda j: np.subtract(hessians[j], learned[j], out=hessians[j]), len(hessians))
+    return learned
+
+
+def learning_needs(features: int) -> Needs:
+    """The memory of a method whose server and clients hold learned Hessians."""
+    square = float(features) ** 2
+    return Needs(server=3.0 * square + 20.0 * features, client=3.0 * square + 20.0 * features, kept=0.5 * square)
+
+
 def parse_compressor(text: str) -> Compressor:
     """The compressor of this name: rank1, rank5, topk (K = M), top100, randk (K = M), rand200 or identity."""
     found = re.fullmatch(r"(rank|top|rand)(k|\d+)", text)
     if text == "identity":
-        return Identity()
+        return WholeTriangle()
     if found is None or found[2] == "0" or (found[1] == "rank" and found[2] == "k"):
         raise ConfigError(f"compressor must be like rank1, topk, top100, randk, rand200 or identity, got {text!r}")
     count = 0 if found[2] == "k" else int(found[2])

@@ -73,12 +73,13 @@ class ADMMDirections(Algorithm):
         return Needs(server=20.0 * features, client=3.0 * square + 20.0 * features, kept=0.5 * square + 4.0 * features)
 
     def init(self, problem: Problem, cohort: Cohort) -> FedNewState:
-        return FedNewState(cohort.start, np.zeros(cohort.num_features), np.int64(0), np.float64(self._weights(cohort).sum()))
+        return FedNewState.first(cohort, total=self._weights(cohort).sum())
 
     def round(self, problem: Problem, state: FedNewState, cohort: Cohort) -> Outcome:
         request = DirectionRequest(state.coefficients, state.direction, state.iteration, cohort.number_bytes)
         direction = self._common_direction(state, cohort, request)
-        after = FedNewState(state.coefficients - direction, direction, np.int64(state.iteration + 1), state.total)
+        w = state.coefficients - direction
+        after = state.after(coefficients=w, direction=direction, iteration=state.iteration + 1)
         return Outcome(after, {"direction_norm": float(np.linalg.norm(direction)), "step_size": 1.0})
 
     @abstractmethod

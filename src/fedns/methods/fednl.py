@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
-from fedns.core.algorithm import Algorithm, Needs, Outcome, State
+from fedns.core.algorithm import Algorithm, Needs, Outcome, StateOfAll
 from fedns.core.checked import Limit
 from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
@@ -17,10 +17,12 @@ from fedns.core.messages.reducers import mean
 from fedns.core.types import FloatArray
 from fedns.methods.compressors import (
     Compressed,
-    Identity,
     RankR,
+    WholeTriangle,
     add_compressed,
     entry_weights,
+    errors_of_learned,
+    learning_needs,
     mean_compressed,
     parse_compressor,
 )
@@ -82,20 +84,17 @@ class Correction(Message):
             raise MessageError(f"field 'indices' of {self.kind} points outside the {entries} entries of the Hessian")
 
 
-class LearnedHessian(State):
+class LearnedHessian(StateOfAll):
     """Coefficients and the mean of the Hessians the clients hold."""
 
     packed_hessian: Payload = wire("entries", dtype="float64")
-    total_weight: Payload = wire(dtype="float64")  # of all clients, of whom a round may see a part
 
 
-class PartialModel(State):
+class PartialModel(LearnedHessian):
     """Coefficients, and the means over all clients, present or not, of Hessian, shift and right-hand side."""
 
-    packed_hessian: Payload = wire("entries", dtype="float64")
     shift: Payload = wire(dtype="float64")
     right_side: Payload = wire("features", dtype="float64")
-    total_weight: Payload = wire(dtype="float64")
 
 
 @dataclass(frozen=True)
@@ -142,13 +141,8 @@ class FedNL(Algorithm):
     reports: ClassVar[tuple[str, ...]] = ("step_size",)
     heterogeneous: ClassVar[str] = "yes"
 
-    @property
-    def way_out(self) -> str:
-        return "" if self.line_search else f"{self.name}:line_search=aggregate"
-
     def needs(self, features: int, clients: int, rows: int) -> Needs:
-        square = float(features) ** 2
-        return Needs(server=3.0 * square + 20.0 * features, client=3.0 * square + 20.0 * features, kept=0.5 * square)
+        return learning_needs(features)
 
     def __post_init__(self) -> None:
         parse_compressor(self.compressor)
@@ -158,7 +152,7 @@ class FedNL(Algorithm):
     @property
     def shifts(self) -> bool:
         """Whether clients send the norm of their Hessian error (option 2)."""
-        safe = isinstance(parse_compressor(self.compressor), (RankR, Identity)) and self.initial_hessian == "exact"
+        safe = isinstance(parse_compressor(self.compressor), (RankR, WholeTriangle)) and self.initial_hessian == "exact"
         return self.option == 2 or self.variant == "pp" or (self.option == 0 and not safe)
 
     def handlers(self) -> tuple[Handler, ...]:
@@ -169,15 +163,16 @@ class FedNL(Algorithm):
 
     def init(self, problem: Problem, cohort: Cohort) -> LearnedHessian | PartialModel:
         w = cohort.start
-        packed, total = np.zeros(triangle_size(w.size)), np.float64(cohort.total_weights.sum())
+        packed = np.zeros(triangle_size(w.size))
         request = LearnRequest(w, cohort.number_bytes)
         if self.variant == "pp":
             reducers = [mean(name) for name in ("right_side", "shift", "packed_hessian")]
             right_side, shift, learned = cohort.ask(self.start_partially, request).fold(*reducers)
-            return PartialModel(w, learned if learned.size else packed, shift, right_side, total)
+            learned = learned if learned.size else packed
+            return PartialModel.first(cohort, packed_hessian=learned, shift=shift, right_side=right_side)
         if self.initial_hessian == "exact":
             (packed,) = cohort.ask(self.start, request).fold(mean("packed_hessian"))
-        return LearnedHessian(w, packed, total)
+        return LearnedHessian.first(cohort, packed_hessian=packed)
 
     def round(self, problem: Problem, state: Any, cohort: Cohort) -> Outcome:
         return self._partial_round(problem, state, cohort) if self.variant == "pp" else self._round(problem, state, cohort)
@@ -238,9 +233,8 @@ class FedNL(Algorithm):
         along = step_along(newton, self.line_search, 1.0, problem, w, cohort)
         if self.shifts:
             along.diagnostics["hessian_error"] = float(shift[0])
-        share = self._rate(w.size) * _share(cohort, state)
-        learned = state.packed_hessian + share * correction
-        after = LearnedHessian(along.after, learned, state.total_weight)
+        share = self._rate(w.size) * state.share(cohort)
+        after = state.after(coefficients=along.after, packed_hessian=state.packed_hessian + share * correction)
         return Outcome(after, along.diagnostics, note=along.note)  # the next Hessian is nearer to that of the clients
 
     def _partial_round(self, problem: Problem, state: PartialModel, cohort: Cohort) -> Outcome:
@@ -252,24 +246,20 @@ class FedNL(Algorithm):
         w = solve_positive(matrix, state.right_side + (curvature * before - problem.penalty_gradient(before)))
         replies = cohort.ask(self.learn_partially, LearnRequest(w, cohort.number_bytes))
         change, shift, correction = replies.fold(mean("gradient"), mean("shift"), mean_compressed(features))
-        share = _share(cohort, state)
-        after = PartialModel(
-            w,
-            state.packed_hessian + self._rate(features) * share * correction,
-            np.float64(state.shift + share * shift[0]),
-            state.right_side + share * change,
-            state.total_weight,
+        share = state.share(cohort)
+        after = state.after(
+            coefficients=w,
+            packed_hessian=state.packed_hessian + self._rate(features) * share * correction,
+            shift=state.shift + share * shift[0],
+            right_side=state.right_side + share * change,
         )
         return Outcome(after, {"hessian_error": float(after.shift), "step_size": 1.0})
 
     def _gradient_and_error(
         self, problem: Problem, clients: Clients, request: LearnRequest
     ) -> tuple[FloatArray, FloatArray, list[FloatArray]]:
-        """Gradients, packed Hessian errors, and the packed Hessians they are errors of, which the clients remember."""
         gradient, error = problem.gradient_and_hessian(request.coefficients, clients.shards)
-        learned = clients.held("fednl_hessian", error.shape[1])
-        parallel.map_clients(lambda j: np.subtract(error[j], learned[j], out=error[j]), len(error))
-        return gradient, error, learned
+        return gradient, error, errors_of_learned(clients, "fednl_hessian", error)
 
     def _correct(self, clients: Clients, error: FloatArray, learned: list[FloatArray], request: LearnRequest) -> Compressed:
         """Compress the Hessian errors, and add to the clients' Hessians what the server is going to receive."""
@@ -318,17 +308,13 @@ class NewtonZero(Algorithm):
     reports: ClassVar[tuple[str, ...]] = ("newton_decrement", "step_size")
     sees_partition: ClassVar[bool] = False
 
-    @property
-    def way_out(self) -> str:
-        return "" if self.line_search else f"{self.name}:line_search=aggregate"
-
     def handlers(self) -> tuple[Handler, ...]:
         return (self.start, local_gradient, *search_handlers(self.line_search))
 
     def init(self, problem: Problem, cohort: Cohort) -> LearnedHessian:
         w = cohort.start
         (packed,) = cohort.ask(self.start, Model(w)).fold(mean("packed_hessian"))
-        return LearnedHessian(w, packed, np.float64(cohort.total_weights.sum()))
+        return LearnedHessian.first(cohort, packed_hessian=packed)
 
     @on_client(Model, InitialHessian)
     def start(self, problem: Problem, clients: Clients, request: Model) -> InitialHessian:
@@ -339,13 +325,7 @@ class NewtonZero(Algorithm):
         (gradient,) = cohort.ask(local_gradient, Model(w)).fold(mean("gradient"))
         newton = problem.newton_step(w, gradient, state.packed_hessian)
         along = step_along(newton, self.line_search, 1.0, problem, w, cohort)
-        after = LearnedHessian(along.after, state.packed_hessian, state.total_weight)
-        return Outcome(after, along.diagnostics, along.finished, stuck=along.stuck)
-
-
-def _share(cohort: Cohort, state: LearnedHessian | PartialModel) -> float:
-    """The weight of the clients that take part in this round among all."""
-    return float(cohort.total_weights.sum() / state.total_weight)
+        return Outcome(state.after(coefficients=along.after), along.diagnostics, along.finished, stuck=along.stuck)
 
 
 def _rounded(values: FloatArray, request: LearnRequest) -> FloatArray:

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedns.core.algorithm import Algorithm, Needs, Outcome, State
+from fedns.core.algorithm import Algorithm, Needs, Outcome, StateOfAll
 from fedns.core.checked import Fraction
 from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
@@ -15,7 +15,16 @@ from fedns.core.errors import ConfigError
 from fedns.core.messages import Message, Payload, as_received, joined, wire
 from fedns.core.messages.reducers import mean
 from fedns.core.types import FloatArray
-from fedns.methods.compressors import Compressed, Identity, RankR, add_compressed, mean_compressed, parse_compressor
+from fedns.methods.compressors import (
+    Compressed,
+    RankR,
+    WholeTriangle,
+    add_compressed,
+    errors_of_learned,
+    learning_needs,
+    mean_compressed,
+    parse_compressor,
+)
 from fedns.methods.fednl import InitialHessian, LearnRequest
 from fedns.models.problem import Problem
 from fedns.numerics import parallel
@@ -44,7 +53,7 @@ class LearntAtModel(Message):
     gradient: Payload = wire("sent", discloses="gradient")
 
 
-class BidirectionalState(State):
+class BidirectionalState(StateOfAll):
     """The server's model, the clients' model and its last step, the last point with a gradient, and the learnt Hessian."""
 
     model: Payload = wire("features", dtype="float64")
@@ -53,7 +62,6 @@ class BidirectionalState(State):
     gradient: Payload = wire("features", dtype="float64")  # there, of the mean loss
     packed_hessian: Payload = wire("entries", dtype="float64")
     missed: Payload = wire(dtype="uint8")
-    total_weight: Payload = wire(dtype="float64")
 
 
 @dataclass(frozen=True)
@@ -85,11 +93,10 @@ class FedNLBC(Algorithm):
     draws_random_numbers: ClassVar[bool] = True
 
     def needs(self, features: int, clients: int, rows: int) -> Needs:
-        square = float(features) ** 2
-        return Needs(server=3.0 * square + 20.0 * features, client=3.0 * square + 20.0 * features, kept=0.5 * square)
+        return learning_needs(features)
 
     def __post_init__(self) -> None:
-        if not isinstance(parse_compressor(self.compressor), RankR | Identity):
+        if not isinstance(parse_compressor(self.compressor), RankR | WholeTriangle):
             raise ConfigError(f"compressor of FedNL-BC must be like rank1, or identity, got {self.compressor!r}")
 
     def handlers(self) -> tuple[Handler, ...]:
@@ -99,8 +106,7 @@ class FedNLBC(Algorithm):
         w = as_received(cohort.start, int(cohort.number_bytes))
         request = LearnRequest(w, cohort.number_bytes)
         (packed,) = cohort.ask(self.start_learning, request).fold(mean("packed_hessian"))
-        none, total = np.zeros(w.size), np.float64(cohort.total_weights.sum())
-        return BidirectionalState(w, w, none, w, none, packed, np.uint8(0), total)
+        return BidirectionalState.first(cohort, coefficients=w, model=w, anchor=w, packed_hessian=packed)
 
     @on_client(LearnRequest, InitialHessian)
     def start_learning(self, problem: Problem, clients: Clients, request: LearnRequest) -> InitialHessian:
@@ -127,8 +133,7 @@ class FedNLBC(Algorithm):
             models[:] = request.model
         clients.remember("fednlbc_model", models)
         gradient, error = problem.gradient_and_hessian(models, clients.shards)
-        learned = clients.held("fednlbc_hessian", error.shape[1])
-        parallel.map_clients(lambda j: np.subtract(error[j], learned[j], out=error[j]), len(error))
+        learned = errors_of_learned(clients, "fednlbc_hessian", error)
         compressor, keys = parse_compressor(self.compressor), clients.keys("fednlbc compressor")
         correction = compressor.compress(error, features, keys).rounded(int(request.number_bytes))
         parallel.map_clients(lambda j: add_compressed(learned[j], correction, j, 1.0), len(learned))
@@ -136,7 +141,7 @@ class FedNLBC(Algorithm):
 
     def round(self, problem: Problem, state: BidirectionalState, cohort: Cohort) -> Outcome:
         z, anchor, gradient = state.model, state.anchor, state.gradient
-        share = float(cohort.total_weights.sum() / state.total_weight)  # of the clients that take part, among all
+        share = state.share(cohort)
         draw = generator(cohort.session.seed, "fednlbc gradients", cohort.session.round).random()
         asks = cohort.session.round == 1 or draw < self.gradient_probability
         replies = cohort.ask(self.learn_at_model, self._request(state, asks, cohort))
@@ -147,9 +152,15 @@ class FedNLBC(Algorithm):
         newton = problem.newton_step(z, gradient + hessian @ (z - anchor), positive_part(hessian))
         w = z + newton.step
         step = as_received(self._compressed(w - z), int(cohort.number_bytes))
-        learned = state.packed_hessian + share * correction
-        missed = np.uint8(share < 1)
-        after = BidirectionalState(w, z + step, step, anchor, gradient, learned, missed, state.total_weight)
+        after = state.after(
+            coefficients=w,
+            model=z + step,
+            step=step,
+            anchor=anchor,
+            gradient=gradient,
+            packed_hessian=state.packed_hessian + share * correction,
+            missed=share < 1,
+        )
         return Outcome(after, {"newton_decrement": newton.newton_decrement, "gradients": float(asks)})
 
     def _request(self, state: BidirectionalState, asks: bool, cohort: Cohort) -> ModelStep:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from fedns.core.algorithm import Algorithm, Outcome
 from fedns.core.checked import NotNegative
 from fedns.core.clients import Handler
@@ -48,7 +46,7 @@ class GradientDescent(Algorithm):
         return (local_gradient, *(() if self.step_size else self.line_search.handlers()))
 
     def init(self, problem: Problem, cohort: Cohort) -> StepState:
-        return StepState(cohort.start, np.float64(self.step_size or 1.0))
+        return StepState.first(cohort, step_size=self.step_size or 1.0)
 
     def round(self, problem: Problem, state: StepState, cohort: Cohort) -> Outcome:
         w, step_size = state.coefficients, float(state.step_size)
@@ -60,4 +58,4 @@ class GradientDescent(Algorithm):
             if not found.passed:
                 return Outcome(state, {"step_size": 0.0}, **no_step(found))
             step_size = found.step_size * longest
-        return Outcome(StepState(w - step_size * gradient, np.float64(step_size)), {"step_size": step_size})
+        return Outcome(state.after(coefficients=w - step_size * gradient, step_size=step_size), {"step_size": step_size})

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from fedns.core.algorithm import Algorithm, Needs, Outcome
 from fedns.core.checked import Positive
 from fedns.core.clients import Clients, Handler, on_client
@@ -72,7 +70,7 @@ class GIANT(Algorithm):
         return (local_gradient, local_direction, *search_handlers(self.line_search))
 
     def init(self, problem: Problem, cohort: Cohort) -> StepState:
-        return StepState(cohort.start, np.float64(self.step_size))
+        return StepState.first(cohort, step_size=self.step_size)
 
     def round(self, problem: Problem, state: StepState, cohort: Cohort) -> Outcome:
         w = state.coefficients
@@ -81,5 +79,5 @@ class GIANT(Algorithm):
         newton = NewtonStep(direction, float(gradient @ direction))
         last = float(state.step_size)
         along = step_along(newton, self.line_search, last, problem, w, cohort, unresolved=last)
-        step_size = np.float64(along.diagnostics["step_size"] or last)
-        return Outcome(StepState(along.after, step_size), along.diagnostics, along.finished, stuck=along.stuck)
+        after = state.after(coefficients=along.after, step_size=along.diagnostics["step_size"] or last)
+        return Outcome(after, along.diagnostics, along.finished, stuck=along.stuck)

@@ -65,8 +65,7 @@ class LBFGS(Algorithm):
         return (local_gradient, *self.line_search.handlers())
 
     def init(self, problem: Problem, cohort: Cohort) -> QuasiNewtonState:
-        none = np.zeros((0, cohort.num_features))
-        return QuasiNewtonState(cohort.start, none, none, none, none)
+        return QuasiNewtonState.first(cohort)
 
     def round(self, problem: Problem, state: QuasiNewtonState, cohort: Cohort) -> Outcome:
         w = state.coefficients
@@ -79,9 +78,8 @@ class LBFGS(Algorithm):
         found = search_repeatedly(self.line_search, problem, w, NewtonStep(step, slope), cohort, 1.0)
         diagnostics = {"step_size": found.step_size, "pairs": float(len(moves))}
         if not found.passed:
-            none = moves[:0]
             ending = {} if len(moves) else no_step(found)  # without pairs the next direction is the gradient's
-            return Outcome(QuasiNewtonState(w, none, none, none, none), diagnostics, **ending)
+            return Outcome(QuasiNewtonState.first(cohort, coefficients=w), diagnostics, **ending)
         return Outcome(QuasiNewtonState(w + found.step_size * step, w[None], gradient[None], moves, changes), diagnostics)
 
     def _pairs(self, state: QuasiNewtonState, gradient: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -106,7 +106,7 @@ class LocalNewton(Algorithm):
         return (first, *self._giant.handlers())
 
     def init(self, problem: Problem, cohort: Cohort) -> LocalNewtonState:
-        return LocalNewtonState(cohort.start, np.int64(self.local_steps), np.int64(0), np.float64(1.0), np.zeros(0))
+        return LocalNewtonState.first(cohort, local_steps=self.local_steps, step_size=1.0)
 
     @on_client(LocalRun, LocalModel)
     def local_model(self, problem: Problem, clients: Clients, request: LocalRun) -> LocalModel:
@@ -120,7 +120,7 @@ class LocalNewton(Algorithm):
 
     def round(self, problem: Problem, state: LocalNewtonState, cohort: Cohort) -> Outcome:
         w, local_steps, objectives = state.coefficients, int(state.local_steps), state.objectives
-        rounds = np.int64(state.rounds + 1)
+        rounds = int(state.rounds) + 1
         diagnostics = {"local_steps": float(local_steps)}
         if local_steps == 0:
             return self._giant_round(problem, state, cohort)
@@ -134,13 +134,13 @@ class LocalNewton(Algorithm):
             (model,) = cohort.ask(self.local_model, request).fold(mean("coefficients"))
             if 0 < self.finish_after <= rounds:
                 local_steps = 0
-        return Outcome(LocalNewtonState(model, np.int64(local_steps), rounds, state.step_size, objectives), diagnostics)
+        after = state.after(coefficients=model, local_steps=local_steps, rounds=rounds, objectives=objectives)
+        return Outcome(after, diagnostics)
 
     def _giant_round(self, problem: Problem, state: LocalNewtonState, cohort: Cohort) -> Outcome:
         outcome = self._giant.round(problem, StepState(state.coefficients, state.step_size), cohort)
         after: StepState = outcome.state
-        rounds = np.int64(state.rounds + 1)
-        ended = LocalNewtonState(after.coefficients, state.local_steps, rounds, after.step_size, state.objectives)
+        ended = state.after(coefficients=after.coefficients, rounds=state.rounds + 1, step_size=after.step_size)
         return Outcome(ended, {"local_steps": 0.0, **outcome.diagnostics}, outcome.finished, stuck=outcome.stuck)
 
     def _stalled(self, objectives: FloatArray, now: float) -> bool:

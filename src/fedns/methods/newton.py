@@ -48,10 +48,6 @@ class FedNewton(Algorithm):
     heterogeneous: ClassVar[str] = "yes"
     sees_partition: ClassVar[bool] = False
 
-    @property
-    def way_out(self) -> str:
-        return "" if self.line_search else f"{self.name}:line_search=aggregate"
-
     def handlers(self) -> tuple[Handler, ...]:
         return (self.curvature, *search_handlers(self.line_search))
 

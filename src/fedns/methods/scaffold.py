@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedns.core.algorithm import Algorithm, Outcome, State
+from fedns.core.algorithm import Algorithm, Outcome, StateOfAll
 from fedns.core.checked import Count, NotNegative
 from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
@@ -35,12 +35,11 @@ class ModelChange(Message):
     change: Payload = wire("features", discloses="direction")
 
 
-class ScaffoldState(State):
-    """The model, the clients' mean control, the learning rate (0 until it is known) and the weight of all clients."""
+class ScaffoldState(StateOfAll):
+    """The model, the clients' mean control, and the learning rate, 0 until it is known."""
 
     control: Payload = wire("features", dtype="float64")
     learning_rate: Payload = wire(dtype="float64")
-    total_weight: Payload = wire(dtype="float64")
 
 
 @dataclass(frozen=True)
@@ -73,8 +72,7 @@ class Scaffold(Algorithm):
         return (self.local_change, *(() if self.learning_rate else (local_smoothness,)))
 
     def init(self, problem: Problem, cohort: Cohort) -> ScaffoldState:
-        none = np.zeros(cohort.num_features)
-        return ScaffoldState(cohort.start, none, np.float64(self.learning_rate), np.float64(cohort.total_weights.sum()))
+        return ScaffoldState.first(cohort, learning_rate=self.learning_rate)
 
     @on_client(ControlledRequest, ModelChange)
     def local_change(self, problem: Problem, clients: Clients, request: ControlledRequest) -> ModelChange:
@@ -93,10 +91,9 @@ class Scaffold(Algorithm):
         rate = float(state.learning_rate) or self._safe_rate(problem, cohort)
         request = ControlledRequest(state.coefficients, state.control, np.float64(rate), cohort.number_bytes)
         (change,) = cohort.ask(self.local_change, request).fold(mean("change"))
-        share = float(cohort.total_weights.sum() / state.total_weight)  # of the clients that take part, among all
         heard = as_received(state.control, int(cohort.number_bytes))
-        control = state.control - share * (heard + change / (self.local_steps * rate))
-        after = ScaffoldState(state.coefficients + change, control, np.float64(rate), state.total_weight)
+        control = state.control - state.share(cohort) * (heard + change / (self.local_steps * rate))
+        after = state.after(coefficients=state.coefficients + change, control=control, learning_rate=rate)
         return Outcome(after, {"learning_rate": rate, "control_norm": float(np.linalg.norm(control))})
 
     def _safe_rate(self, problem: Problem, cohort: Cohort) -> float:

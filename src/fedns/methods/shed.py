@@ -115,16 +115,12 @@ class SHED(Algorithm):
         return (self.next_pairs, *search_handlers(self.line_search))
 
     def init(self, problem: Problem, cohort: Cohort) -> EigenState:
-        clients, features = cohort.num_clients, cohort.num_features
+        clients = cohort.num_clients
         if self.eigenpairs_per_client and len(self.eigenpairs_per_client) != clients:
             raise ConfigError(
                 f"eigenpairs_per_client has {len(self.eigenpairs_per_client)} numbers, but there are {clients} clients"
             )
-        none, nobody = np.zeros((clients, 0)), np.zeros(clients, dtype=np.int64)
-        return EigenState(
-            cohort.start, np.int64(0), cohort.ids, cohort.total_weights,
-            nobody, nobody, np.zeros(clients), none, np.zeros((clients, 0, features)),
-        )  # fmt: skip
+        return EigenState.first(cohort, ids=cohort.ids, weights=cohort.total_weights)
 
     @on_client(EigenRequest, EigenUpdate)
     def next_pairs(self, problem: Problem, clients: Clients, request: EigenRequest) -> EigenUpdate:
@@ -145,7 +141,7 @@ class SHED(Algorithm):
         newton = problem.newton_step(w, gradient_mean.result(), hessian_estimate(known))
         along = step_along(newton, self.line_search, 1.0, problem, w, cohort)
         diagnostics = along.diagnostics | {"eigenpairs_known": float(known.counts.mean())}
-        return Outcome(EigenState(**vars(known) | {"coefficients": along.after}), diagnostics, note=along.note)
+        return Outcome(known.after(coefficients=along.after), diagnostics, note=along.note)
 
     def _next_pairs(self, problem: Problem, clients: Clients, request: EigenRequest) -> EigenUpdate:
         w = request.coefficients
@@ -209,10 +205,14 @@ class SHED(Algorithm):
         for position, client in enumerate(here.tolist()):
             values[client, before[client] : counts[client]] = batch.eigenvalues.part(position)
             vectors[client, before[client] : counts[client]] = batch.eigenvectors.part(position)
-        return EigenState(
-            state.coefficients, np.int64(state.iteration + 1), state.ids, state.weights,
-            generations, counts, residuals, values, vectors,
-        )  # fmt: skip
+        return state.after(
+            iteration=state.iteration + 1,
+            generations=generations,
+            counts=counts,
+            residuals=residuals,
+            eigenvalues=values,
+            eigenvectors=vectors,
+        )
 
 
 def renewals(schedule: str, iteration: int) -> int:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from fedns.core.errors import ConfigError, DataError
 from fedns.core.shards import Shards
@@ -45,12 +44,6 @@ class Cox(Loss):
     def derivatives(self, y: Any, z: Any) -> tuple[FloatArray, FloatArray]:
         """Slopes, and the diagonal part of the curvature, of rows that are one client's."""
         return CoxBackend().derivatives(self, np.asarray(y, dtype=np.float64), np.asarray(z, dtype=np.float64))
-
-    def slope(self, y: ArrayLike, z: ArrayLike) -> FloatArray:
-        return self.derivatives(y, z)[0]
-
-    def curvature(self, y: ArrayLike, z: ArrayLike) -> FloatArray:
-        return self.derivatives(y, z)[1]
 
     def row_scores(self, x: FloatArray, z: FloatArray, y: FloatArray, weights: FloatArray) -> FloatArray:
         """Of rows that are one client's: a row counts at its own event, and in every risk set that it is in."""

@@ -100,11 +100,18 @@ class Loss(Checked, Formulas, ABC):
 
     def slope(self, y: ArrayLike, z: ArrayLike) -> FloatArray:
         """The first derivatives of many rows."""
-        return default().derivatives(self, *_pair(y, z))[0]
+        return self.derivatives_of_rows(y, z)[0]
 
     def curvature(self, y: ArrayLike, z: ArrayLike) -> FloatArray:
         """The second derivatives of many rows."""
-        return default().derivatives(self, *_pair(y, z))[1]
+        return self.derivatives_of_rows(y, z)[1]
+
+    def derivatives_of_rows(self, y: ArrayLike, z: ArrayLike) -> tuple[FloatArray, FloatArray]:
+        """Both; of a loss of several margins, or of none of a row's own, `derivatives` are these."""
+        if self.root_rows != 1 or not self.has_root:
+            return self.derivatives(y, z)
+        targets, margins = (np.ascontiguousarray(values, dtype=np.float64).ravel() for values in (y, z))
+        return default().derivatives(self, targets, margins)
 
 
 class NumberLoss(Loss):
@@ -138,7 +145,3 @@ class CountLoss(Loss):
             raise DataError(
                 f"{self.name} loss needs targets >= 0, found {shards.targets.min():g}: choose another loss, or fix them"
             )
-
-
-def _pair(y: ArrayLike, z: ArrayLike) -> tuple[FloatArray, FloatArray]:
-    return np.ascontiguousarray(y, dtype=np.float64).ravel(), np.ascontiguousarray(z, dtype=np.float64).ravel()

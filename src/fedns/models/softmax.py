@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike
 from scipy.special import logsumexp
 
 from fedns.core.errors import ConfigError, DataError
@@ -64,12 +63,6 @@ class Softmax(Loss):
         """Slopes (rows, outputs) and curvatures (rows, outputs, outputs)."""
         passes = cpu_softmax(self.classes, self.reference)
         return passes.derivatives(self, np.asarray(y, dtype=np.float64), np.asarray(z, dtype=np.float64))
-
-    def slope(self, y: ArrayLike, z: ArrayLike) -> FloatArray:
-        return self.derivatives(y, z)[0]
-
-    def curvature(self, y: ArrayLike, z: ArrayLike) -> FloatArray:
-        return self.derivatives(y, z)[1]
 
     def check_targets(self, shards: Shards) -> None:
         known = np.isin(shards.targets, np.arange(self.classes))

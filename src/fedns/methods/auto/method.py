@@ -67,16 +67,10 @@ class Auto(Rules, Algorithm):
         return self.client.handlers()
 
     def init(self, problem: Problem, cohort: Cohort) -> AutoState:
-        clients, weights = cohort.num_clients, cohort.total_weights
-        source = first_source(self, cohort.num_features, weights, problem.loss.curvature_is_constant)
-        return AutoState.first(
-            cohort,
-            source=source.number,
-            rows=self.rows_of_sketches(clients),
-            contraction=1.0,
-            clients=clients,
-            total_weight=weights.sum(),
-        )
+        clients, quadratic = cohort.num_clients, problem.loss.curvature_is_constant
+        source = first_source(self, cohort.num_features, cohort.total_weights, quadratic).number
+        rows = self.rows_of_sketches(clients)
+        return AutoState.first(cohort, source=source, rows=rows, contraction=1.0, clients=clients)
 
     def round(self, problem: Problem, state: AutoState, cohort: Cohort) -> Outcome:
         turn = Turn(self.client, self, problem, cohort, state)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from fedns.core.algorithm import State
+from fedns.core.algorithm import StateOfAll
 from fedns.core.messages import Payload, wire
 
 
-class AutoState(State):
+class AutoState(StateOfAll):
     """Where the run is, and what the server believes of the clients."""
 
     exponents: Payload = wire("scales", dtype="int32")  # of the columns; none before the first round
@@ -36,5 +36,4 @@ class AutoState(State):
     spent: Payload = wire(dtype="float64")  # bytes that the mean client has sent
     gave_up: Payload = wire(dtype="uint8")  # 1 where these were too many: the run goes on as with prefer="rounds"
     missed: Payload = wire(dtype="uint8")  # 1 where somebody has not heard the last move, or cannot hear it as a step
-    clients: Payload = wire(dtype="int32")  # all of them, and their weight: who is not asked has not changed
-    total_weight: Payload = wire(dtype="float64")
+    clients: Payload = wire(dtype="int32")  # all of them: who is not asked has not changed

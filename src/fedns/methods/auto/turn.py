@@ -90,7 +90,7 @@ class Turn:
         )
         handler, reducers = source.with_a_move(self.client, self.scales) if asks else gradients_alone(self.client)
         (count, present), loss, change, *found = self.cohort.ask(handler, request).fold(answers(), mean("loss"), *reducers)
-        share = float(self.cohort.total_weights.sum() / state.total_weight)  # of those asked, among all
+        share = state.share(self.cohort)
         self.state = state.after(
             gradient=state.gradient + share * change * self.scales,
             loss=float(state.loss) + share * float(loss),

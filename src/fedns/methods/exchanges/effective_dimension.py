@@ -12,7 +12,6 @@ quadratic P is that at w.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,9 +26,9 @@ from fedns.core.shards import Shards
 from fedns.core.types import FloatArray
 from fedns.models.problem import Problem
 from fedns.numerics.backend import COLUMNS, SketchPlan
-from fedns.numerics.formulas import Formulas
 from fedns.numerics.linalg import single_threaded_blas, symmetric_of
-from fedns.numerics.rng import normal_row, stream_keys
+from fedns.numerics.rng import stream_keys
+from fedns.sketches import Gaussian
 
 _CLIENTS_AT_ONCE = 16  # packed Hessians in memory
 
@@ -86,18 +85,11 @@ def _point(w: FloatArray | None, features: int) -> FloatArray:
     return point
 
 
-class _Gaussian(Formulas):
-    """Independent normal entries, a column at a time."""
-
-    def column(self, key0: Any, key1: Any, position: Any, entries: Any) -> None:
-        normal_row(key0, key1, position, entries)
-
-
 @on_client(CurvatureProbe, CurvatureSample)
 def curvature_sample(problem: Problem, clients: Clients, request: CurvatureProbe) -> CurvatureSample:
     shards = clients.shards
     sizes = np.ceil(shards.total_weights * float(request.rows_per_weight)).astype(np.int64)
-    plan = SketchPlan(COLUMNS, np.maximum(1, sizes), columns=_Gaussian())
+    plan = SketchPlan(COLUMNS, np.maximum(1, sizes), columns=Gaussian(1))  # a formula, whatever the rows
     keys = stream_keys(int(request.seed), "effective dimension", int(request.attempt), clients.ids)
     _, rows, offsets = problem.gradient_and_sketch(request.coefficients, shards, plan, keys)
     return CurvatureSample(sketched_root=Ragged(rows, offsets))
