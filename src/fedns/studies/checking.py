@@ -35,8 +35,7 @@ class TableCheck:
 
 def check_table(study: Study, frame: Frame, permissions: Permissions | None = None) -> TableCheck:
     """Rows, columns, levels, what would leave, what the owner's limits say to that, and what stands in the way."""
-    smallest_count = max(1, (permissions or Permissions()).smallest_level)
-    table = SiteTable(study, frame, smallest_count, permissions is not None and permissions.rare_levels == "blank")
+    table = SiteTable.of(study, frame, permissions) if permissions else SiteTable(study, frame, Permissions().smallest_level)
     summary = summary_of(study, frame.source, describe(table))
     reasons = conflicts(study, [summary])
     size = len(encode(message_of(table), Envelope(0, 0), np.dtype("<f8")))
@@ -45,7 +44,7 @@ def check_table(study: Study, frame: Frame, permissions: Permissions | None = No
     leaving.append(
         f"handshake, once: names of columns and levels, counts, means and standard deviations ({bytes_text(size)})"
     )
-    leaving.append(f"groups of fewer than {smallest_count} rows are neither named nor counted in it")
+    leaving.append(f"groups of fewer than {table.smallest_count} rows are neither named nor counted in it")
     if not reasons:
         agreement = first_agreement(study, [summary])
         design = Design(study, agreement if asks_more(study) else learn(study, agreement, []))

@@ -44,7 +44,9 @@ def draft_study(frames: Mapping[str, Frame], outcome: str | None = None) -> Draf
     """A study of one outcome on all columns that look like measurements or categories in every table."""
     if not frames:
         raise DataError("no table was given to draft a study from")
-    shared = [name for name in _first(frames).columns if all(name in frame.columns for frame in frames.values())]
+    shared = [
+        name for name in next(iter(frames.values())).columns if all(name in frame.columns for frame in frames.values())
+    ]
     chosen = _outcome(frames, shared, outcome)
     left_out = {name: "not in every table" for frame in frames.values() for name in frame.columns if name not in shared}
     rules: dict[str, ColumnRule] = {}
@@ -63,8 +65,8 @@ def draft_study(frames: Mapping[str, Frame], outcome: str | None = None) -> Draf
     remarks = _remarks(chosen, family, frames)
     if family == "multinomial":
         _term(chosen, frames, rules, levels)
-    study = _study(chosen, terms, family, event, non_event, rules, frames)
     while True:  # a column that lies elsewhere at some site is left out, with the sentence that says so
+        study = _study(chosen, terms, family, event, non_event, rules, frames)
         odd = far_apart(study, _summaries(study, frames))
         names = [name for name in terms if any(sentence.startswith(f"column '{name}' ") for sentence in odd)]
         if not names or len(names) == len(terms):
@@ -73,7 +75,6 @@ def draft_study(frames: Mapping[str, Frame], outcome: str | None = None) -> Draf
             left_out[name] = next(s for s in odd if s.startswith(f"column '{name}' ")).removeprefix(f"column '{name}' ")
             del terms[name]
             rules.pop(name, None)
-        study = _study(chosen, terms, family, event, non_event, rules, frames)
     remarks += conflicts(study, _summaries(study, frames))
     return Draft(study, left_out, levels, remarks)
 
@@ -119,10 +120,6 @@ def draft_text(draft: Draft) -> str:
     lines += [f"tolerance = {study.tolerance!r}  # of the Newton decrement, in standard errors", f"rounds = {study.rounds}"]
     lines += [f"aliased = {_text(study.aliased)}  # columns that say what others say: drop the later one, or refuse"]
     return "\n".join(lines) + "\n"
-
-
-def _first(frames: Mapping[str, Frame]) -> Frame:
-    return next(iter(frames.values()))
 
 
 def _outcome(frames: Mapping[str, Frame], shared: Sequence[str], outcome: str | None) -> str:

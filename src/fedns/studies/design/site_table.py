@@ -6,11 +6,13 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedns.core.types import FloatArray
+from fedns.federation.permissions import Permissions
 from fedns.studies.study import Study
 from fedns.studies.tables.files.frames import Column, Frame
 from fedns.studies.tables.formula import Factor
@@ -27,6 +29,13 @@ class SiteTable:
     frame: Frame
     smallest_count: int = SMALLEST_COUNT
     hides_rare: bool = False  # the owner lets rows of rare levels look like the others
+
+    @classmethod
+    def of(cls, study: Study, frame: Frame, permit: Permissions) -> Self:
+        """The table as its owner lets a study see it."""
+        # Of a feature map's columns nobody can tell any more which rows have a rare level.
+        hides = permit.rare_levels == "blank" or (study.feature_map is not None and permit.rare_levels == "refuse")
+        return cls(study, frame, max(1, permit.smallest_level), hides)
 
     @cached_property
     def columns(self) -> dict[str, Column]:

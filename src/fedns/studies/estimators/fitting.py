@@ -29,8 +29,7 @@ from fedns.studies.federation import Federation
 from fedns.studies.fitting.fit import Goal, Reached, Sites, fit, uncounted
 from fedns.studies.fitting.rank import Rank, may_be_lost
 from fedns.studies.fitting.start import ask_start
-from fedns.studies.inference.asking import infer
-from fedns.studies.inference.estimates import Inference
+from fedns.studies.inference.estimates import Inference, infer
 from fedns.studies.questions.asking import REFUSALS, UNANSWERED
 from fedns.studies.questions.fit_sums import FitSums
 from fedns.studies.questions.information import ask_curvature

@@ -29,7 +29,7 @@ from fedns.studies.fitting.fit import Goal, fit, uncounted
 from fedns.studies.fitting.rank import Rank
 from fedns.studies.fitting.start import Look, first_look, start_after
 from fedns.studies.handshake.handshake import Agreed
-from fedns.studies.inference.asking import infer
+from fedns.studies.inference.estimates import infer
 from fedns.studies.inference.fitted import StudyFit
 from fedns.studies.inference.without import ask_without
 from fedns.studies.questions.baseline import Baseline, ask_baseline

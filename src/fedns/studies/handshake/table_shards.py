@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from fedns.core.clients import Clients
 from fedns.core.errors import DataError
-from fedns.core.messages import split_batch
+from fedns.core.messages import batch_size, split_batch
 from fedns.core.shards import Shards
 from fedns.studies.design.agreement import Agreement
 from fedns.studies.design.site_table import SiteTable
@@ -65,7 +65,4 @@ def agreement_in(letters: Any) -> Agreement:
 
 def each_reply(replies: Any) -> list[Any]:
     """Every site's reply by itself, in order."""
-    found = []
-    for positions, batch in replies:
-        found += [split_batch(batch, place) for place in range(positions.stop - positions.start)]
-    return found
+    return [split_batch(batch, place) for _, batch in replies for place in range(batch_size(batch))]

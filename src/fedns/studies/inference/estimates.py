@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 import scipy.linalg
 
+from fedns.core.cohort import Cohort
 from fedns.core.errors import ConfigError, DataError, unknown
-from fedns.core.types import FloatArray
+from fedns.core.types import FloatArray, IntArray
 from fedns.models.family import Family
+from fedns.models.problem import Problem
 from fedns.numerics.linalg import symmetric_of
 from fedns.studies.inference.distributions import Student
-from fedns.studies.questions.fit_sums import SiteSums
-from fedns.studies.questions.information import SiteCurvature
+from fedns.studies.questions.asking import UNANSWERED
+from fedns.studies.questions.fit_sums import FitSums, SiteSums, ask_sums
+from fedns.studies.questions.information import SiteCurvature, ask_curvature, expected_information, triangle_part
 
 KINDS = {
     "model": "from the model: the inverse of the information, times the dispersion",
@@ -30,6 +34,7 @@ _WEIGHTED = {
 }
 ROUNDING = 1e-10  # of the model's variance: a variance below is 0 but for rounding
 _SINGULAR = 1e-13  # what is left of a column of unit length, squared, after those before it are taken out
+_NO_COLUMN = 1e-12  # of the joint information: a column that a site has nothing of
 _ENOUGH_SITES = 10  # fewer clusters than that give standard errors that are too small
 
 
@@ -81,6 +86,17 @@ class Inference:
     def information(self) -> FloatArray:
         """The data's information: (fitted, fitted)."""
         return np.asarray(np.einsum("j,jab->ab", self.curvature.weights, self.hessians))
+
+    def alone(self, site: int) -> tuple[IntArray, FloatArray] | None:
+        """Coefficients that a site tells of by itself, and the inverse of its own Hessian there; None where it cannot."""
+        hessian, joint = self.hessians[site], np.diag(self.information) / self.weight
+        has = np.flatnonzero(np.diag(hessian) > _NO_COLUMN * joint)
+        if self.site_rows[site] <= has.size:
+            return None
+        try:
+            return has, inverse(hessian[np.ix_(has, has)])
+        except DataError:
+            return None
 
     @cached_property
     def bread(self) -> FloatArray:
@@ -203,6 +219,49 @@ class Inference:
         if self.sums is None:
             found.append(f"no likelihood and no robust standard errors: {self.missing}")
         return found
+
+
+def infer(
+    cohort: Cohort,
+    asked: FitSums,
+    curvature: SiteCurvature,
+    w: FloatArray,
+    names: Sequence[str],
+    coefficients: FloatArray,
+    *,
+    intercept: bool,
+    transform: FloatArray | None = None,
+    kept: list[int] | None = None,
+) -> Inference:
+    """What is known of the coefficients, after asking the sites for the sums at w.
+
+    names, coefficients: as they are reported. transform: from those of w that were kept to them, the same unless given.
+    kept: which of w were not left out, all unless given.
+    """
+    problem: Problem = cohort.session.problem
+    kept = list(range(w.size)) if kept is None else kept
+    expected, sums, missing = None, None, ""
+    try:
+        if asked.family.loss.expected != asked.family.loss:  # the observed information, which a fit uses, is another
+            expected = ask_curvature(cohort, w, expected_information).part(kept).triangle
+        sums = ask_sums(cohort, asked, w, intercept=intercept)
+        sums = replace(sums, score_triangles=triangle_part(sums.score_triangles, kept, w.size))
+    except UNANSWERED as refusal:
+        missing = str(refusal)
+    return Inference(
+        names=tuple(names),
+        coefficients=coefficients,
+        family=asked.family,
+        transform=np.eye(w.size) if transform is None else transform,
+        curvature=curvature.part(kept),
+        fitted=w[kept],
+        penalty=problem.penalty_curvature(w)[kept],
+        expected_triangle=expected,
+        sums=sums,
+        missing=missing,
+        weights_are=asked.weights_are,
+        rows=cohort.rows,
+    )
 
 
 def inverse(matrix: FloatArray) -> FloatArray:

@@ -33,7 +33,7 @@ from fedns.studies.inference.table import (
     rows_of,
     term_text,
 )
-from fedns.studies.inference.terms import Comparison, TermTest, likelihood_ratio, term_tests
+from fedns.studies.inference.terms import LikelihoodRatio, TermTest, likelihood_ratio, term_tests
 from fedns.studies.pages import pages
 from fedns.studies.questions.baseline import SiteHazard
 from fedns.studies.questions.gradients import Without
@@ -189,7 +189,7 @@ class StudyFit:
             terms.setdefault(term_of(self.agreed.design, name), []).append(name)
         return term_tests(self._known(), terms, kind)
 
-    def compared_with(self, smaller: StudyFit) -> Comparison:
+    def compared_with(self, smaller: StudyFit) -> LikelihoodRatio:
         """The likelihood-ratio test (F where the dispersion is estimated) of a fit without some of the terms."""
         if not set(smaller.names) < set(self.names) or smaller.study.family != self.study.family:
             raise ConfigError("the smaller fit must have some of the coefficients of this one, and the same family")

@@ -26,7 +26,6 @@ from fedns.studies.questions.gradients import Without
 _BEYOND_CHANCE = 1e-6  # how likely so much disagreement may be by chance alone
 _NEARER = 0.1  # of the disagreement may be left once the sign is changed
 _ERRORS_BELOW = 3.0  # standard errors that the order of predictions must be below chance, where outcomes can be ordered
-_NO_COLUMN = 1e-12
 
 
 class Order(NamedTuple):
@@ -101,19 +100,20 @@ def questions(found: Sequence[Opposite], sites: Sequence[str]) -> tuple[str, ...
 
 def _compared(inference: Inference, rest: FloatArray, site: int, slopes: IntArray) -> tuple[float, bool] | None:
     """Tell how likely the site differs so much by chance, whether its mirror image is nearer; None where untold."""
-    hessian, gradient = inference.hessians[site], inference.curvature.gradients[site]
-    weight, joint = float(inference.curvature.weights[site]), np.diag(inference.information) / inference.weight
-    has = np.flatnonzero(np.diag(hessian) > _NO_COLUMN * joint)
+    alone, weight = inference.alone(site), float(inference.curvature.weights[site])
+    if alone is None or np.isnan(rest).any():
+        return None
+    has, bread = alone
     both = np.flatnonzero(np.isin(has, slopes))
-    if not both.size or np.isnan(rest).any() or inference.site_rows[site] <= has.size:
+    if not both.size:
         return None
     others = inference.information - weight * inference.hessians[site] + inference.weight * np.diag(inference.penalty)
     try:
-        bread, theirs = inverse(weight * hessian[np.ix_(has, has)]), inverse(others)[np.ix_(has, has)]
+        theirs = inverse(others)[np.ix_(has, has)]
     except DataError:
         return None
-    own = inference.fitted[has] - weight * bread @ gradient[has]
-    covariance = inference.dispersion * (bread + theirs)[np.ix_(both, both)]
+    own = inference.fitted[has] - bread @ inference.curvature.gradients[site][has]
+    covariance = inference.dispersion * (bread / weight + theirs)[np.ix_(both, both)]
     apart, mirrored = (own - rest[has])[both], (own + rest[has])[both]
     squares = [float(one @ solve_positive(covariance, one)) for one in (apart, mirrored)]
     return chi2_sf(both.size, squares[0]), squares[1] < _NEARER * squares[0]

@@ -11,14 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedns.core.errors import DataError
 from fedns.core.types import FloatArray
 from fedns.numerics.linalg import symmetric_of
 from fedns.studies.inference.distributions import chi2_sf
-from fedns.studies.inference.estimates import Inference, inverse
+from fedns.studies.inference.estimates import Inference
 from fedns.studies.questions.gradients import Without
-
-_NO_COLUMN = 1e-12  # of the joint information: a column that a site has nothing of
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,18 +67,13 @@ def heterogeneity(inference: Inference, estimates: SiteEstimates) -> tuple[Heter
 
 
 def _alone(inference: Inference, site: int) -> tuple[FloatArray, FloatArray]:
-    hessian, gradient = inference.hessians[site], inference.curvature.gradients[site]
-    weight, joint = float(inference.curvature.weights[site]), np.diag(inference.information) / inference.weight
-    rows = float(inference.site_rows[site])
-    has = np.flatnonzero(np.diag(hessian) > _NO_COLUMN * joint)
-    nothing = np.full(len(inference.names), np.nan)
-    if rows <= has.size:
+    found = inference.alone(site)
+    if found is None:
+        nothing = np.full(len(inference.names), np.nan)
         return nothing, nothing
-    try:
-        bread = inverse(hessian[np.ix_(has, has)])
-    except DataError:
-        return nothing, nothing
-    step = -bread @ gradient[has]
+    has, bread = found
+    gradient, weight = inference.curvature.gradients[site], float(inference.curvature.weights[site])
+    rows, step = float(inference.site_rows[site]), -bread @ gradient[has]
     dispersion = 1.0
     if not inference.family.dispersion_is_known:
         left = inference.need_sums().pearson[site] + float(gradient[has] @ step)  # of its own fit

@@ -76,7 +76,7 @@ def _inflation(covariance: FloatArray, places: list[int], columns: list[int]) ->
     return float(math.exp((own + rest - whole) / len(places)))
 
 
-class Comparison(NamedTuple):
+class LikelihoodRatio(NamedTuple):
     """The likelihood-ratio test of a smaller model within a larger one; an F test where the dispersion is estimated."""
 
     test: str
@@ -85,7 +85,7 @@ class Comparison(NamedTuple):
     p_value: float
 
 
-def likelihood_ratio(smaller: Inference, larger: Inference) -> Comparison:
+def likelihood_ratio(smaller: Inference, larger: Inference) -> LikelihoodRatio:
     """Whether the larger model fits better than by chance; both are of the same rows."""
     if larger.is_sample:
         raise ConfigError("rows that stand for others have no likelihood to compare models by: see term_tests()")
@@ -93,6 +93,6 @@ def likelihood_ratio(smaller: Inference, larger: Inference) -> Comparison:
     deviances = [float(2.0 * one.curvature.weights @ one.need_sums().losses) for one in (smaller, larger)]
     if larger.family.dispersion_is_known:
         statistic = deviances[0] - deviances[1]
-        return Comparison("chi2", statistic, df, chi2_sf(df, statistic))
+        return LikelihoodRatio("chi2", statistic, df, chi2_sf(df, statistic))
     statistic = (deviances[0] - deviances[1]) / df / larger.dispersion
-    return Comparison("F", statistic, df, f_sf(df, larger.residual_df, statistic))
+    return LikelihoodRatio("F", statistic, df, f_sf(df, larger.residual_df, statistic))

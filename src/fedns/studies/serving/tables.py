@@ -108,10 +108,7 @@ class StudyTable(Columns):
         return computed_on(self.config.device, problem_of(design.study, design)), by_name(*asked)
 
     def _table(self, spec: Handshake | StudyRun) -> SiteTable:
-        permit, study = self.config.permit, Study.from_json(spec.study)
-        # Of a feature map's columns nobody can tell any more which rows have a rare level.
-        hides = permit.rare_levels == "blank" or (study.feature_map is not None and permit.rare_levels == "refuse")
-        return SiteTable(study, self.frame, max(1, permit.smallest_level), hides)
+        return SiteTable.of(Study.from_json(spec.study), self.frame, self.config.permit)
 
 
 def table_of(config: SiteConfig, load: Load) -> TableKind:

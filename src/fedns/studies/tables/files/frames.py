@@ -124,7 +124,7 @@ def read_frame(table: Any) -> Frame:
     check_file(path)
     suffix = format_suffix(path)
     if suffix in (".parquet", ".arrow", ".feather"):
-        return _from_arrow(_arrow_file(path, suffix), path.name)
+        return _from_arrow(arrow_file(path), path.name)
     if suffix in (".csv", ".tsv", ".tab", ".txt"):
         return _read_text(path)
     raise DataError(
@@ -283,11 +283,12 @@ def _arrow_table(table: Any) -> Any:
         raise DataError(f"a {kind} is not a table: give a path, a pandas or polars frame, or columns by name") from None
 
 
-def _arrow_file(path: Path, suffix: str) -> Any:
-    pyarrow = _pyarrow(path.name)
+def arrow_file(path: Path, function: str = "read_table") -> Any:
+    """What this function of Arrow's reader makes of a file."""
+    pyarrow, suffix = _pyarrow(path.name), format_suffix(path)
     reader = import_module(f"pyarrow.{'parquet' if suffix == '.parquet' else 'feather'}")
     try:
-        return reader.read_table(path)
+        return getattr(reader, function)(path)
     except (pyarrow.ArrowException, OSError) as error:
         raise DataError(f"{path.name} cannot be read as {suffix[1:].capitalize()}: {str(error).splitlines()[0]}") from error
 

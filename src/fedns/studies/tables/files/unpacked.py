@@ -21,6 +21,7 @@ from fedns.numerics.rows import NARROW_TYPES
 from fedns.studies.tables.files.cache import CACHE_VARIABLE, cache_folder, storing
 from fedns.studies.tables.files.compact import compact
 from fedns.studies.tables.files.file_rows import FileRows
+from fedns.studies.tables.files.frames import arrow_file
 from fedns.studies.tables.files.libsvm import LIBSVM_SUFFIXES
 from fedns.studies.tables.files.npz import peek_shape, table_of, write_npy
 from fedns.studies.tables.files.opening import format_suffix
@@ -39,7 +40,7 @@ def too_large(path: Path) -> bool:
         rows, columns = peek_shape(path)
         return min(8 * rows * columns, 2 * path.stat().st_size) > memory.room()
     if suffix == ".parquet":
-        facts = _parquet(path).metadata
+        facts = arrow_file(path, "ParquetFile").metadata
         return bool(8 * facts.num_rows * facts.num_columns > memory.room())
     return suffix in LIBSVM_SUFFIXES and path.stat().st_size > memory.room()
 
@@ -111,7 +112,7 @@ def _extract(archive: Path, place: Path) -> None:
 
 def _convert(path: Path, place: Path, target: str | None, group: str | None, weight: str | None) -> None:
     """Twice over the file: which type holds every number exactly is known at the end only."""
-    file = _parquet(path)
+    file = arrow_file(path, "ParquetFile")
     roles = assign_roles(list(file.schema_arrow.names), path.name, target, group, weight)
     kinds = [np.dtype(kind) for kind in (*NARROW_TYPES, np.float64)]
     for block in _blocks(file, roles, path.name):
@@ -141,12 +142,3 @@ def _blocks(file: Any, roles: Roles, source: str) -> Iterator[NDArray[np.float64
                     f"{source}: column '{name}' holds something that is not a number: encode or drop the column"
                 ) from None
         yield block
-
-
-def _parquet(path: Path) -> Any:
-    try:
-        return import_module("pyarrow.parquet").ParquetFile(path)
-    except ImportError as error:
-        raise DataError(f"{path.name} needs pyarrow: install it with pip install 'fedns[parquet]'") from error
-    except (ValueError, OSError) as error:  # pyarrow's own derive from these
-        raise DataError(f"{path.name} cannot be read as Parquet: {str(error).splitlines()[0]}") from error
