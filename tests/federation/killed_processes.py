@@ -9,43 +9,18 @@ import signal
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
-from multiprocessing.connection import Client, Listener
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tests.conftest import make_shards
 from tests.federation.in_process import Federation, run_of, services
 
 from fedns.core import files
-from fedns.federation.protocol.transport import Arrival, Transport
 from fedns.federation.site import budget, memory, service
+from fedns.federation.transports.loopback import Loopback, listen
 from fedns.runs.over_sites import Policy
 
 SHARDS, COORDINATOR = make_shards(sizes=(90, 60, 150)), "coordinator"
-
-
-class Sockets(Transport):
-    """Sites behind sockets in a folder."""
-
-    def __init__(self, folder: Path, sites: list[str]) -> None:
-        self._folder, self._sites = folder, sites
-
-    def connected(self) -> list[str]:
-        return [site for site in self._sites if self._asked(site, b"") is not None]
-
-    def exchange(self, requests: Mapping[str, bytes], timeout_seconds: float) -> Iterator[Arrival]:
-        for site, request in requests.items():
-            answer = self._asked(site, request)
-            yield Arrival(site, failure="it is gone") if answer is None else Arrival(site, answer)
-
-    def _asked(self, site: str, request: bytes) -> bytes | None:
-        with contextlib.suppress(OSError, EOFError), Client(str(self._folder / f"{site}.socket")) as connection:
-            connection.send_bytes(request)
-            return connection.recv_bytes()
-        return None
-
-    def close(self) -> None:
-        """Nothing is held."""
 
 
 def dying_at(step: int) -> Callable[[], bool]:
@@ -92,23 +67,21 @@ def die_while_writing(tick: Callable[[], bool]) -> None:
 
 
 def site_process(folder: Path, name: str, step: int) -> None:
-    path, tick = folder / f"{name}.socket", dying_at(step)
-    path.unlink(missing_ok=True)
-    answer = services(SHARDS, folder)[name].answer
+    tick, answer = dying_at(step), services(SHARDS, folder)[name].answer
     die_while_writing(tick)
-    with Listener(str(path)) as listener:
-        while True:
-            with contextlib.suppress(OSError, EOFError), listener.accept() as connection:
-                request = connection.recv_bytes()
-                reply = answer(request) if request else b""
-                if request and tick():  # once it is written down, and before it leaves
-                    die()
-                connection.send_bytes(reply)
+
+    def dying(request: bytes) -> bytes:
+        reply = answer(request)
+        if tick():  # once it is written down, and before it leaves
+            die()
+        return reply
+
+    listen(folder / "sockets" / name, dying)
 
 
 def coordinator_process(folder: Path, method: str, step: int) -> None:
     federation = Federation(SHARDS, folder, run_of(method, rounds=6), Policy(patience_seconds=120.0))
-    federation.transport = Sockets(folder, list(federation.spec.sites))
+    federation.transport = Loopback(folder / "sockets", federation.spec.sites)
     die_while_writing(dying_at(step))
     history = federation.start(resume=federation.checkpoint.exists())
     print(history.coefficients.tobytes().hex(), flush=True)
@@ -116,7 +89,7 @@ def coordinator_process(folder: Path, method: str, step: int) -> None:
 
 def main() -> None:
     folder, method = Path(sys.argv[1]), sys.argv[2]
-    folder.mkdir(parents=True)
+    (folder / "sockets").mkdir(parents=True)
     kills = defaultdict(list)
     for text in sys.argv[3:]:
         who, _, step = text.partition(":")

@@ -39,5 +39,12 @@ NVFLARE = Engine(
     contact=_later("nvflare.processes.contact"),
     forget=_later("nvflare.processes.forget"),
 )
-BUILT_IN = (FLOWER, NVFLARE)
-TRANSPORTS: Registry[Engine] = Registry("engine", "fedns.transports", Engine, BUILT_IN)
+LOOPBACK = Engine(
+    "loopback",
+    "fedns",
+    provision=_later("loopback.provision"),
+    serve=_later("loopback.serve"),
+    open=_later("loopback.open_engine"),
+)
+BUILT_IN = (FLOWER, NVFLARE)  # between machines
+TRANSPORTS: Registry[Engine] = Registry("engine", "fedns.transports", Engine, (*BUILT_IN, LOOPBACK))
