@@ -106,7 +106,7 @@ def test_a_folder_that_others_can_enter_is_refused(tmp_path):
         assert transport.connected() == [] and folder.stat().st_mode & 0o777 == 0o700
     folder.chmod(0o755)
     for use in (
-        lambda: LOOPBACK.serve(tmp_path / "f/sites/north/credentials", "a:b", tmp_path),
+        lambda: LOOPBACK.serve(tmp_path / "f/sites/north/credentials", lambda config: bytes, tmp_path),
         LOOPBACK.open(credentials, "localhost:1", tmp_path).__enter__,
     ):
         with pytest.raises(EngineError, match=f"others can enter {folder}"):

@@ -43,7 +43,7 @@ LOOPBACK = Engine(
     "loopback",
     "fedns",
     provision=_later("loopback.provision"),
-    serve=_later("loopback.serve"),
+    serve=_later("loopback.serve_rows"),
     open=_later("loopback.open_engine"),
 )
 BUILT_IN = (FLOWER, NVFLARE)  # between machines

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from fedns.core.errors import ConfigError
 from fedns.core.files import checked_name
-from fedns.federation.processes import LARGEST_MESSAGE, EngineError, load_service
+from fedns.federation.processes import LARGEST_MESSAGE, EngineError, Service
 from fedns.federation.protocol.transport import (
     COORDINATOR,
     Arrival,
@@ -115,10 +115,10 @@ def provision(folder: Path, sites: Sequence[str], host: str, port: int) -> Provi
     return made
 
 
-def serve(credentials: Path, service: str, config: Path) -> None:
-    """Answer with what the factory makes of the configuration until the process is told to end."""
+def serve_rows(credentials: Path, service: Callable[[Path], Service], config: Path) -> None:
+    """Answer with what service makes of the configuration until the process is told to end."""
     folder, (site,) = _place(credentials)
-    answer = load_service(service, config)
+    answer = service(config)
     log.info("%s waits for a coordinator in %s", site, folder)
     listen(folder / site, answer)
 
