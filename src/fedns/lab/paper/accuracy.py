@@ -20,7 +20,7 @@ from fedns.lab.data.catalogue import names_at_hand
 from fedns.lab.data.datasets import load
 from fedns.lab.data.partition import split_dataset
 from fedns.lab.paper import STRENGTH, once
-from fedns.lab.paper.part import Check, Part, claim, decided, table_of_rows
+from fedns.lab.paper.part import Check, Part, claim, table_of_rows, verdicts_on
 from fedns.models.penalties import Ridge
 from fedns.models.problem import Problem
 from fedns.models.reference import pooled_optimum
@@ -148,7 +148,7 @@ def build(points: Sequence[Accuracy]) -> Part:
         [_chart(name, group) for name, group in grouped(points, lambda p: p.dataset).items()],
         [table_of_rows("Held-out accuracy", map(_row, points))],
         {f"{p.dataset}: {p.method} {p.size} held-out accuracy": p.last for p in points},
-        decided(higher_verdict(points), small_verdict(points), monotone_verdict(points), better_verdict(points)),
+        verdicts_on((higher_verdict, small_verdict, monotone_verdict, better_verdict), points),
     )
 
 

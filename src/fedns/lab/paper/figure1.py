@@ -10,7 +10,7 @@ from fedns.core.numbers import bytes_text, gap_text
 from fedns.lab.data.catalogue import shape_of
 from fedns.lab.paper import PENALTY
 from fedns.lab.paper.cases import GAPS, CaseRuns, MethodRuns, as_in_the_paper, reached_text, rounds_or_more
-from fedns.lab.paper.part import Check, Looked, Part, Table, claim, decided
+from fedns.lab.paper.part import Check, Looked, Part, Table, claim, verdicts_on
 from fedns.lab.paper.rates import SUPERLINEAR_ORDER, rate
 from fedns.reports.charts import Chart
 from fedns.reports.gap_charts import gap_chart
@@ -40,15 +40,11 @@ def build(cases: Sequence[CaseRuns]) -> Part:
         [_chart(case) for case in cases],
         [_table(cases)],
         findings,
-        decided(
-            speed_verdict(paper),
-            superlinear_verdict(paper),
-            newton_verdict(paper),
-            slow_rivals_verdict(paper),
-            faster_verdict(cases),
-            printed_verdict(paper),
-            bytes_verdict(paper),
-        ),
+        [
+            *verdicts_on((speed_verdict, superlinear_verdict, newton_verdict, slow_rivals_verdict), paper),
+            *verdicts_on((faster_verdict,), cases),
+            *verdicts_on((printed_verdict, bytes_verdict), paper),
+        ],
     )
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fedns.core.numbers import gap_text
 from fedns.lab.paper.cases import CaseRuns, MethodRuns, rounds_or_more
 from fedns.lab.paper.dimensions import Dimension, dimension_of
-from fedns.lab.paper.part import Check, Looked, Part, claim, decided, table_of_rows
+from fedns.lab.paper.part import Check, Looked, Part, claim, table_of_rows, verdicts_on
 from fedns.reports.charts import Chart, Line, Scale
 from fedns.reports.grouping import grouped
 
@@ -58,7 +58,7 @@ def build(cases: Sequence[CaseRuns], known: Sequence[Dimension]) -> Part:
         [_chart(case, [point for point in points if point.case is case]) for case in cases],
         [table_of_rows("Every sketch and size", map(_row, points))],
         {f"{p.place}: {p.method} {p.sketch} {p.size} gap after {ROUNDS_SHOWN} rounds": p.gap for p in points},
-        decided(larger_verdict(points), newton_verdict(points), small_verdict(points), smaller_sketch_verdict(points)),
+        verdicts_on((larger_verdict, newton_verdict, small_verdict, smaller_sketch_verdict), points),
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from fedns.lab.paper.cases import CaseRuns, MethodRuns, reached_text
-from fedns.lab.paper.part import Check, Looked, Part, Table, claim, decided
+from fedns.lab.paper.part import Check, Looked, Part, Table, claim, verdicts_on
 
 CLOSE_GAP = 1e-10
 LOCAL = ("distributednewton", "localnewton")
@@ -25,11 +25,7 @@ def build(cases: Sequence[CaseRuns]) -> Part:
         findings={
             f"{case.label}: {typed} final gap": found.final_gap for case in cases for typed, found in case.methods.items()
         },
-        verdicts=decided(
-            *(safe(cases) for safe in SAFE.values()),
-            printed_verdict(cases),
-            local_verdict(cases),
-        ),
+        verdicts=verdicts_on((*SAFE.values(), printed_verdict, local_verdict), cases),
     )
 
 

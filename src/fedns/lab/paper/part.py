@@ -24,29 +24,6 @@ class ClaimVerdict:
     evidence: str  # the measured figures
 
 
-@dataclass(frozen=True)
-class NumberedClaim:
-    """A claim that a few numbers decide; its texts have their names in braces."""
-
-    claim: str
-    says: str
-    holds: Callable[[Findings], bool]
-    evidence: str
-    holds_if: Callable[[Findings], bool] = lambda findings: False
-    condition: str = ""
-
-    def verdict(self, findings: Findings) -> ClaimVerdict:
-        evidence = self.evidence.format_map(findings)
-        if not self.holds(findings) and self.holds_if(findings):
-            return ClaimVerdict(self.claim, self.says, "holds if", self.condition.format_map(findings), evidence)
-        return ClaimVerdict(self.claim, self.says, "holds" if self.holds(findings) else "does not hold", "", evidence)
-
-
-def verdicts_on(claims: Iterable[NumberedClaim], findings: Findings) -> list[ClaimVerdict]:
-    """Verdicts on claims, by the numbers."""
-    return [claim.verdict(findings) for claim in claims]
-
-
 class Check(NamedTuple):
     """One place where a claim was looked at; without a place there are only words."""
 
@@ -83,6 +60,24 @@ def claim(name: str, says: str, evidence: str = "{measured}") -> Callable[[Calla
     return partial(Claim, name, says, evidence)
 
 
+def claim_by_numbers(
+    name: str,
+    says: str,
+    holds: Callable[[Findings], bool],
+    evidence: str,
+    holds_if: Callable[[Findings], bool] = lambda findings: False,
+    condition: str = "",
+) -> Claim:
+    """A claim that a few numbers decide; evidence and condition have their names in braces."""
+
+    def look(findings: Findings) -> Looked:
+        as_stated = holds(findings)
+        checks = [Check("as stated", as_stated), Check("on a condition", as_stated or holds_if(findings))]
+        return Looked(checks, evidence.format_map(findings), condition.format_map(findings), names_places=False)
+
+    return Claim(name, says, "", look)
+
+
 def judge(name: str, says: str, looked: Looked) -> ClaimVerdict | None:
     """A claim that should hold in several places: in all, in none, or in those that are named as the condition."""
     found = list(looked.checks)
@@ -98,9 +93,9 @@ def judge(name: str, says: str, looked: Looked) -> ClaimVerdict | None:
     return ClaimVerdict(name, says, "holds if", looked.if_some or where, named)
 
 
-def decided(*verdicts: ClaimVerdict | None) -> list[ClaimVerdict]:
-    """Leave out the claims that nothing was measured for."""
-    return [verdict for verdict in verdicts if verdict is not None]
+def verdicts_on(claims: Iterable[Claim], *measured: Any) -> list[ClaimVerdict]:
+    """Verdicts on claims, without those that nothing was measured for."""
+    return [verdict for one in claims if (verdict := one(*measured)) is not None]
 
 
 def gathered(places: Iterable[str]) -> str:

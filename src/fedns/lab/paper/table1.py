@@ -9,7 +9,7 @@ from functools import partial
 from fedns.core.numbers import bytes_text, gap_text
 from fedns.lab.comparison.summary import gap_name
 from fedns.lab.paper.cases import GAPS, CaseRuns, MethodRuns, rounds_or_more
-from fedns.lab.paper.part import Check, Part, Table, claim, decided, table_of_rows
+from fedns.lab.paper.part import Check, Part, Table, claim, table_of_rows, verdicts_on
 from fedns.lab.paper.rates import Kind, Rate, rate
 from fedns.methods import METHODS
 from fedns.reports.charts import Chart
@@ -55,7 +55,7 @@ def build(cases: Sequence[CaseRuns]) -> Part:
         [_chart(case) for case in cases],
         [table(case) for case in cases],
         _findings(cases),
-        decided(*(as_claimed(cases) for as_claimed in CLAIMS)),
+        verdicts_on(CLAIMS, cases),
     )
 
 

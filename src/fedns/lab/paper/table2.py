@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from fedns.lab.paper import PENALTY, STRENGTH
 from fedns.lab.paper.cases import CaseRuns, as_in_the_paper
 from fedns.lab.paper.dimensions import Dimension, dimension_of
-from fedns.lab.paper.part import Check, Looked, Part, claim, decided, table_of_rows
+from fedns.lab.paper.part import Check, Looked, Part, claim, table_of_rows, verdicts_on
 
 ENOUGH = 4.0  # sketched rows of all clients together per effective dimension
 
@@ -26,7 +26,7 @@ def build(cases: Sequence[CaseRuns], known: Sequence[Dimension]) -> Part:
             table_of_rows("Every data set at hand", map(_row, known)),
         ],
         findings={f"{one.dataset} ({one.scale}): effective dimension": one.value for one in known},
-        verdicts=decided(cheaper_verdict(paper, known), dimension_verdict(paper, known)),
+        verdicts=verdicts_on((cheaper_verdict, dimension_verdict), paper, known),
     )
 
 

@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from fedns.core.types import FloatArray
-from fedns.lab.paper.part import NumberedClaim, Part, Table, table_of_rows, verdicts_on
+from fedns.lab.paper.part import Part, Table, claim_by_numbers, table_of_rows, verdicts_on
 from fedns.lab.paper.theorems.measure import Path, PowerLaw, fit_power, follow_seeds, geometric_mean
 from fedns.lab.paper.theorems.settings import ROUNDING, Setting, has_phishing, logistic_setting, ridge_setting
 from fedns.methods.fedns import FedNS
@@ -26,7 +26,7 @@ SUPERLINEAR_BELOW = -0.5  # half way between a factor that stays and one that fa
 FULL_SKETCH_ABOVE = 0.5  # k / M from which "of the order of M" is granted
 ONE_SKETCH_BELOW = 0.5  # rows of a client worth fewer than m / 2 rows of one sketch: Grams would be no better than the sum
 CLAIMS = (
-    NumberedClaim(
+    claim_by_numbers(
         "Theorem 1, rate",
         "with k = Ω(M) rows |w_t - w*| / |w_(t-1) - w*| tends to 0: super-linear convergence",
         lambda f: f["trend_full"] < SUPERLINEAR_BELOW,
@@ -37,21 +37,21 @@ CLAIMS = (
         lambda f: f["trend_growing"] < SUPERLINEAR_BELOW,
         "k grows like log²(1 + t)",
     ),
-    NumberedClaim(
+    claim_by_numbers(
         "Theorem 1, bound",
         "|w_t - w*| is at most (β/γ) / log(1+t) times |w_(t-1) - w*|",
         lambda f: f["largest_over_bound"] <= 1,
         "at most {largest_over_bound:.2g} of the bound in any round; but with β/γ of {smallest_condition:.0f} "
         "or more it promises a decrease only after 10^{smallest_useful_digits:.0f} rounds",
     ),
-    NumberedClaim(
+    claim_by_numbers(
         "Theorem 1, sketch size",
         "FedNS takes a sketch of k ≳ M rows from every client",
         lambda f: f["smallest_k_over_features"] >= FULL_SKETCH_ABOVE,
         "every seed converges with k = {smallest_k:.0f}, {smallest_k_over_features:.2f} of M, where m k is "
         "{smallest_rows_over_dimension:.1f} d_λ; summed as in the proof, k = {smallest_sum_over_dimension:.1f} d_λ will do",
     ),
-    NumberedClaim(
+    claim_by_numbers(
         "Theorem 1, proof",
         "FedNS is Newton's method with one sketch of k rows, the sum of the clients' sketches",
         lambda f: f["clients_worth"] < ONE_SKETCH_BELOW,

@@ -10,7 +10,7 @@ import numpy as np
 
 from fedns.core.algorithm import Algorithm
 from fedns.core.types import FloatArray
-from fedns.lab.paper.part import Findings, NumberedClaim, Part, Table, table_of_rows, verdicts_on
+from fedns.lab.paper.part import Claim, Findings, Part, Table, claim_by_numbers, table_of_rows, verdicts_on
 from fedns.lab.paper.theorems.known_kernel import FEATURES, KnownKernel, exact_solution
 from fedns.lab.paper.theorems.measure import StepsObserver, fit_power
 from fedns.methods.fedndes import FedNDES
@@ -151,10 +151,10 @@ def _dimension_ratios(curve: Curve) -> FloatArray:
     return np.asarray(curve.dimensions / powers)
 
 
-def claims(f: Findings) -> Iterator[NumberedClaim]:
+def claims(f: Findings) -> Iterator[Claim]:
     """The claims; their evidence names the kernels that were measured."""
     # Where it holds for k = N^a at each client but not for m k = N^a, FedNDES holds by its clients' number.
-    yield NumberedClaim(
+    yield claim_by_numbers(
         "Theorem 3, FedNDES",
         "with k = Ω(N^(γ/(2r+γ))) and T = (2r/(2r+γ)) log N rounds the excess risk is O(N^(-2r/(2r+γ)))",
         lambda f: _as_claimed(f, "fedndes") and _as_claimed(f, "shared"),
@@ -163,13 +163,13 @@ def claims(f: Findings) -> Iterator[NumberedClaim]:
         lambda f: _as_claimed(f, "fedndes"),
         "all clients' rows together, m k, are some times d_λ, here at least {rows_over_dimension:.1f}",
     )
-    yield NumberedClaim(
+    yield claim_by_numbers(
         "Theorem 3, FedNS",
         "with k = Ω(M) and T = (2r/(2r+γ)) log N rounds the excess risk is O(N^(-2r/(2r+γ)))",
         lambda f: _as_claimed(f, "fedns"),
         f"{_slopes(f, 'fedns')}; at most {{over_pooled_fedns:.3f}} times the risk of pooled kernel ridge regression",
     )
-    yield NumberedClaim(
+    yield claim_by_numbers(
         "Theorem 3, proof",
         "the empirical effective dimension is between 1/3 and 3 times N^(γ/(2r+γ))",
         lambda f: f["smallest_dimension_ratio"] >= 1 / 3 and f["largest_dimension_ratio"] <= 3,

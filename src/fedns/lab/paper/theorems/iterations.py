@@ -10,7 +10,7 @@ import numpy as np
 
 from fedns.core.algorithm import Algorithm
 from fedns.core.types import FloatArray
-from fedns.lab.paper.part import NumberedClaim, Part, Table, table_of_rows, verdicts_on
+from fedns.lab.paper.part import Part, Table, claim_by_numbers, table_of_rows, verdicts_on
 from fedns.lab.paper.theorems.measure import Path, follow, follow_seeds
 from fedns.lab.paper.theorems.settings import Setting, has_phishing, logistic_setting, ridge_setting
 from fedns.methods.fedndes import FedNDES
@@ -34,7 +34,7 @@ SHOWN_DIGITS = (2, 4, 6, 8, 10)
 LOG_LOG_BEND = math.log(10 / 6) / math.log(6 / 2)
 BENT_BELOW = (1 + LOG_LOG_BEND) / 2
 CLAIMS = (
-    NumberedClaim(
+    claim_by_numbers(
         "Theorem 2, iterations",
         "with k = Ω(d_λ) FedNDES takes T = O(log log 1/δ) rounds to |w - w*| <= δ",
         lambda f: f["bend_median"] < BENT_BELOW,
@@ -45,7 +45,7 @@ CLAIMS = (
         lambda f: f["bend_exact"] < BENT_BELOW,
         "the second sketch has d_λ/δ rows, as in the proof, which is exact for every client",
     ),
-    NumberedClaim(
+    claim_by_numbers(
         "Theorem 2, sketch size",
         "k = Ω(d_λ) rows are enough for FedNDES",
         # k = d_lambda at each of m clients is m k = m d_lambda: no constant has to be chosen.
@@ -54,14 +54,14 @@ CLAIMS = (
         "{rows_enough:.2g} d_λ on, far less than d_λ at each of many clients; every unit step is accepted from m k = "
         "{rows_unit_step:.2g} d_λ on",
     ),
-    NumberedClaim(
+    claim_by_numbers(
         "Theorem 2, start",
         "FedNDES needs no condition on the start",
         lambda f: f["far_reached"] == 1.0,
         "from up to 1000 |w*| away {far_reached:.0%} of the seeds reach 1e-10 with a line search on the sum of the losses, "
         "{far_reached_without_search:.0%} without one",
     ),
-    NumberedClaim(
+    claim_by_numbers(
         "Theorem 2, Algorithm 2",
         "Algorithm 2 as printed, with the smallest of the clients' own steps, reaches any δ",
         lambda f: f["printed_reached"] == 1.0,
