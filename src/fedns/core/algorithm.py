@@ -64,7 +64,7 @@ class Outcome:
     - stuck: why the method cannot go on though it is not done; the coefficients are those of the round before.
     """
 
-    state: Any
+    state: State
     diagnostics: Mapping[str, float] = field(default_factory=dict)
     finished: str = ""
     note: str = ""
@@ -120,7 +120,7 @@ class Algorithm(Checked, ABC):
         square = float(features) ** 2 if hessians else 0.0
         return Needs(server=20.0 * features + 2.0 * square, client=20.0 * features + square)
 
-    def init(self, problem: Any, cohort: Cohort) -> Any:
+    def init(self, problem: Any, cohort: Cohort) -> State:
         """The state before the first round: the coefficients to start from, unless a method needs more."""
         return State(coefficients=cohort.start)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from fedns.core.errors import ConfigError
 from fedns.core.messages import Discloses, Message
 from fedns.core.shards import Shards
+from fedns.core.types import Array
 from fedns.numerics.rng import stream_keys
 
 Ids = NDArray[np.int64]
@@ -24,21 +25,21 @@ class ClientMemory:
     """Arrays that clients keep between rounds, one row per client. What a checkpoint of the clients has to hold."""
 
     ids: Ids  # (clients,), increasing
-    arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
+    arrays: dict[str, Array] = field(default_factory=dict)
 
-    def recall(self, name: str, ids: Ids, shape: tuple[int, ...]) -> NDArray[Any]:
+    def recall(self, name: str, ids: Ids, shape: tuple[int, ...]) -> Array:
         """These clients' arrays, of at least this shape; zeros for a client that has not stored any, or a smaller one."""
         if name not in self.arrays:
             return np.zeros((ids.size, *shape))
         return _at_least(self.arrays[name][np.searchsorted(self.ids, ids)], shape)
 
-    def remember(self, name: str, ids: Ids, values: NDArray[Any]) -> None:
+    def remember(self, name: str, ids: Ids, values: Array) -> None:
         if name not in self.arrays:
             self.arrays[name] = np.zeros((self.ids.size, *values.shape[1:]), dtype=values.dtype)
         held = self.arrays[name] = _at_least(self.arrays[name], values.shape[1:])
         held[np.searchsorted(self.ids, ids)] = _at_least(values, held.shape[1:])
 
-    def held(self, name: str, ids: Ids, shape: tuple[int, ...]) -> list[NDArray[Any]]:
+    def held(self, name: str, ids: Ids, shape: tuple[int, ...]) -> list[Array]:
         """These clients' arrays themselves, zeros at first: what is written to them is remembered."""
         if name not in self.arrays:
             self.arrays[name] = np.zeros((self.ids.size, *shape))
@@ -46,7 +47,7 @@ class ClientMemory:
         return [kept[position] for position in np.searchsorted(self.ids, ids).tolist()]
 
 
-def _at_least(values: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+def _at_least(values: Array, shape: tuple[int, ...]) -> Array:
     """Clients' arrays with zeros appended on every axis that is shorter than here."""
     missing = [max(0, wanted - there) for there, wanted in zip(values.shape[1:], shape, strict=True)]
     return np.pad(values, [(0, 0), *((0, more) for more in missing)]) if any(missing) else values
@@ -70,13 +71,13 @@ class Clients:
         """The seed of a choice among rows: the agreed one, unless a site has random numbers of its own."""
         return agreed
 
-    def recall(self, name: str, *shape: int) -> NDArray[Any]:
+    def recall(self, name: str, *shape: int) -> Array:
         return self.memory.recall(name, self.ids, shape)
 
-    def remember(self, name: str, values: NDArray[Any]) -> None:
+    def remember(self, name: str, values: Array) -> None:
         self.memory.remember(name, self.ids, values)
 
-    def held(self, name: str, *shape: int) -> list[NDArray[Any]]:
+    def held(self, name: str, *shape: int) -> list[Array]:
         """What each client remembers under this name, to be changed in place: for arrays that are costly to copy."""
         return self.memory.held(name, self.ids, shape)
 

@@ -26,7 +26,7 @@ from fedns.core.messages.encoding import Envelope, encode, total_bytes
 from fedns.core.messages.ledger import LedgerEntry, Meter
 from fedns.core.messages.reducers import Reducer, mean, mean_gram
 from fedns.core.problem import Objective
-from fedns.core.types import FloatArray
+from fedns.core.types import DType, FloatArray
 from fedns.numerics.linalg import triangle_size
 from fedns.numerics.rng import generator
 
@@ -99,7 +99,7 @@ class Session:
             raise ConfigError(f"wire precision must be {' or '.join(WIRE_PRECISIONS)}, got {self.wire!r}")
 
     @property
-    def precision(self) -> np.dtype[Any]:
+    def precision(self) -> DType:
         return WIRE_PRECISIONS[self.wire]
 
 

@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedns.core.errors import DataError
 from fedns.core.files import write_whole
 from fedns.core.messages.ledger import LedgerEntry
 from fedns.core.termination import Ending
-from fedns.core.types import FloatArray
+from fedns.core.types import Array, FloatArray
 
 _VERSION = 2  # of the saved form
 
@@ -69,7 +68,7 @@ class _Measure:
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
 
-    def __get__(self, history: History, owner: type) -> NDArray[Any]:
+    def __get__(self, history: History, owner: type) -> Array:
         values = [getattr(record, self._name) for record in history.records]
         return np.array([np.nan if value is None else value for value in values])
 

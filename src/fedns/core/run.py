@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
-from fedns.core.algorithm import Algorithm, Outcome
+from fedns.core.algorithm import Algorithm, Outcome, State
 from fedns.core.checked import Checked, CountOrZero, NotNegative
 from fedns.core.cohort import Cohort
 from fedns.core.errors import ConfigError, NonFiniteError
@@ -26,7 +26,7 @@ DIVERGED_GAP = 1e8
 class Progress:
     """Where an interrupted run stood: its state and the records up to then."""
 
-    state: Any
+    state: State
     records: Sequence[Record]
 
 
@@ -111,7 +111,7 @@ def run(
     session = cohort.session
     records: list[Record] = [] if resume is None else list(resume.records)
     seconds = records[-1].seconds if records else 0.0
-    state: Any = None if resume is None else resume.state
+    state: State
     stopped: Verdict | None = None  # by an observer
 
     def record(diagnostics: dict[str, float], note: str = "") -> Record | None:
@@ -150,6 +150,8 @@ def run(
         if start is None:
             raise ConfigError(f"the objective is not finite at the start of {algorithm.name}: scale the columns")
         stopped = keep(start)
+    else:
+        state = resume.state
     ended = stop.verdict(records) or stopped
     while ended is None:
         session.round += 1

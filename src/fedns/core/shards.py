@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedns.core.checked import checked
 from fedns.core.errors import DataError
-from fedns.core.types import FloatArray, IntArray
+from fedns.core.types import Array, DType, FloatArray, IntArray
 from fedns.numerics.onehot import OneHotRows
 from fedns.numerics.parallel import Segments, cut
 from fedns.numerics.rows import (
@@ -218,7 +218,7 @@ def column_label(index: int, columns: tuple[str, ...] | None) -> str:
     return f"column '{columns[index]}'" if columns is not None else f"column {index}"
 
 
-def _row_dtype(values: NDArray[Any]) -> np.dtype[Any]:
+def _row_dtype(values: Array) -> DType:
     if values.dtype.kind not in "fiub":
         raise DataError(f"features must be numbers, got dtype {values.dtype}: encode text columns first")
     kept = NARROW_TYPES if file_of(values) else (np.float32,)  # a file is read as it is
@@ -239,7 +239,7 @@ def _refuse_missing_dense(rows: DenseRows, columns: tuple[str, ...] | None) -> N
     _refuse_bad_columns(bad, columns)
 
 
-def _refuse_missing_sparse(data: NDArray[Any], indices: NDArray[Any], columns: tuple[str, ...] | None) -> None:
+def _refuse_missing_sparse(data: Array, indices: Array, columns: tuple[str, ...] | None) -> None:
     missing = ~np.isfinite(data)
     if missing.any():
         _refuse_bad_columns(np.bincount(indices[missing]), columns)

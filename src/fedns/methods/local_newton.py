@@ -139,7 +139,8 @@ class LocalNewton(Algorithm):
 
     def _giant_round(self, problem: Problem, state: LocalNewtonState, cohort: Cohort) -> Outcome:
         outcome = self._giant.round(problem, StepState(state.coefficients, state.step_size), cohort)
-        after: StepState = outcome.state
+        after = outcome.state
+        assert isinstance(after, StepState)
         ended = state.after(coefficients=after.coefficients, rounds=state.rounds + 1, step_size=after.step_size)
         return Outcome(ended, {"local_steps": 0.0, **outcome.diagnostics}, outcome.finished, stuck=outcome.stuck)
 

@@ -19,13 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedns.core.errors import ConfigError, MessageError, NonFiniteError
+from fedns.core.types import Array, DType
 
-Array = NDArray[Any]
 # What a field holds: an array or a scalar; in a batch, an array with a leading client axis or a Ragged.
 Payload = Any
 
 CODED = np.dtype("<i2")  # small integers, which travel in as few bits as they need
-NUMBER_CODES: dict[np.dtype[Any], int] = {
+NUMBER_CODES: dict[DType, int] = {
     np.dtype("<f4"): 1,
     np.dtype("<f8"): 2,
     np.dtype("<i8"): 3,
@@ -34,7 +34,7 @@ NUMBER_CODES: dict[np.dtype[Any], int] = {
     CODED: 6,
 }
 _FEW = 4096  # numbers that are looked at one by one: to say that a sum may overflow takes longer
-WIRE_PRECISIONS: dict[str, np.dtype[Any]] = {"float64": np.dtype("<f8"), "float32": np.dtype("<f4")}
+WIRE_PRECISIONS: dict[str, DType] = {"float64": np.dtype("<f8"), "float32": np.dtype("<f4")}
 
 
 class Discloses(StrEnum):
@@ -198,7 +198,7 @@ def refuse_batch_shape(batch: Message, clients: int, lengths: dict[str, int]) ->
         refuse_shape(batch.kind, name, spec.dimensions[int(ragged) :], shape[1:], lengths)
 
 
-def batch_on_wire(batch: M, precision: np.dtype[Any], unchecked: Collection[str] = ()) -> M:
+def batch_on_wire(batch: M, precision: DType, unchecked: Collection[str] = ()) -> M:
     """The batch as it arrives: rounded to the wire precision, and checked to be finite but for the fields `unchecked`."""
     arrived: dict[str, Any] = {}
     for name, spec in batch.specs().items():
@@ -233,7 +233,7 @@ def refuse_non_finite(kind: str, name: str, array: Array, sums: Array | None = N
         raise NonFiniteError(f"field '{name}' of {kind} holds NaN or infinite values")
 
 
-def wire_dtype(spec: FieldSpec, precision: np.dtype[Any]) -> np.dtype[Any]:
+def wire_dtype(spec: FieldSpec, precision: DType) -> DType:
     if spec.kind == "coded":
         return CODED
     return precision if spec.kind == "real" else np.dtype(spec.kind).newbyteorder("<")

@@ -22,7 +22,6 @@ from fedns.core.messages import (
     CODED,
     NUMBER_CODES,
     WIRE_PRECISIONS,
-    Array,
     FieldSpec,
     M,
     Message,
@@ -32,6 +31,7 @@ from fedns.core.messages import (
     refuse_shape,
     wire_dtype,
 )
+from fedns.core.types import Array, DType
 from fedns.numerics.small_ints import decode_small_ints, encode_small_ints, small_ints_sizes
 
 MAGIC = 0xF5
@@ -41,7 +41,7 @@ _PREFIX, _COMPACT_PREFIX = struct.Struct("<BBII"), struct.Struct("<BBHH")
 _SHORT_EVERYONE = 0xFFFF
 _MOST_ENTRIES = 2**48
 _NUMBER_TYPES = {code: dtype for dtype, code in NUMBER_CODES.items()}
-Layout = tuple[tuple[np.dtype[Any], tuple[int, ...]], ...]  # types and shapes of a message's arrays
+Layout = tuple[tuple[DType, tuple[int, ...]], ...]  # types and shapes of a message's arrays
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Envelope:
     handler: str = ""
 
 
-def encode(message: Message, envelope: Envelope, precision: np.dtype[Any]) -> bytes:
+def encode(message: Message, envelope: Envelope, precision: DType) -> bytes:
     """Header and arrays of one message."""
     arrays = [
         np.asarray(getattr(message, name), dtype=wire_dtype(spec, precision)) for name, spec in message.specs().items()
@@ -109,12 +109,12 @@ def layout_checksum(cls: type[Message]) -> bytes:
     return struct.pack("<I", zlib.crc32(f"{cls.kind};{fields}".encode()))
 
 
-def batch_bytes(batch: Message, precision: np.dtype[Any]) -> NDArray[np.int64]:
+def batch_bytes(batch: Message, precision: DType) -> NDArray[np.int64]:
     """The encoded length of each client's message, (clients,): the header as `encode` writes it plus the arrays' bytes."""
     return np.broadcast_to(_lengths(batch, precision), batch_size(batch))
 
 
-def total_bytes(batch: Message, precision: np.dtype[Any]) -> int:
+def total_bytes(batch: Message, precision: DType) -> int:
     """The encoded length of all clients' messages together."""
     lengths = _lengths(batch, precision)
     return lengths * batch_size(batch) if isinstance(lengths, int) else int(lengths.sum())
@@ -123,7 +123,7 @@ def total_bytes(batch: Message, precision: np.dtype[Any]) -> int:
 class _Measured(NamedTuple):
     """Lengths of a batch, and what they follow from."""
 
-    precision: np.dtype[Any]
+    precision: DType
     shapes: list[tuple[int, ...]]
     offsets: list[NDArray[np.int64]]  # of ragged fields
     lengths: int | NDArray[np.int64]
@@ -132,7 +132,7 @@ class _Measured(NamedTuple):
 _measured_last: dict[type[Message], _Measured] = {}  # the same in most rounds
 
 
-def _lengths(batch: Message, precision: np.dtype[Any]) -> int | NDArray[np.int64]:
+def _lengths(batch: Message, precision: DType) -> int | NDArray[np.int64]:
     """The encoded length of each client's message, one number where it is that of all: the usual case, and much cheaper."""
     cls, values = type(batch), [getattr(batch, name) for name in batch.specs()]
     offsets = [value.offsets for value in values if isinstance(value, Ragged)]
@@ -146,7 +146,7 @@ def _lengths(batch: Message, precision: np.dtype[Any]) -> int | NDArray[np.int64
     return lengths
 
 
-def _measured(cls: type[Message], values: list[Any], precision: np.dtype[Any]) -> int | NDArray[np.int64]:
+def _measured(cls: type[Message], values: list[Any], precision: DType) -> int | NDArray[np.int64]:
     ragged = [value.counts for value in values if isinstance(value, Ragged)]
 
     def length(counts: Iterable[int]) -> int:
@@ -169,7 +169,7 @@ def _measured(cls: type[Message], values: list[Any], precision: np.dtype[Any]) -
 
 
 @lru_cache(maxsize=256)
-def _encoded_length(cls: type[Message], precision: np.dtype[Any], *shapes: tuple[int, ...]) -> int:
+def _encoded_length(cls: type[Message], precision: DType, *shapes: tuple[int, ...]) -> int:
     """The length of a reply with arrays of these shapes. Round and client take the same room whatever they are."""
     dtypes = (wire_dtype(spec, precision) for spec in cls.specs().values())
     arrays = [np.broadcast_to(np.zeros((), dtype=dtype), shape) for dtype, shape in zip(dtypes, shapes, strict=True)]
@@ -211,7 +211,7 @@ class _Described(NamedTuple):
 
     content: bytes
     handler: str
-    layout: list[tuple[str, np.dtype[Any], tuple[int, ...]]]  # name, type and shape of each field
+    layout: list[tuple[str, DType, tuple[int, ...]]]  # name, type and shape of each field
 
 
 # The last of each class whose layout was right. Rounds differ in little else than their numbers, and to read a header again
@@ -249,7 +249,7 @@ def handler_named_in(data: bytes) -> str:
 
 
 def _check_layout(
-    kind: str, name: str, spec: FieldSpec, dtype: np.dtype[Any], shape: tuple[int, ...], lengths: dict[str, int]
+    kind: str, name: str, spec: FieldSpec, dtype: DType, shape: tuple[int, ...], lengths: dict[str, int]
 ) -> None:
     allowed = list(WIRE_PRECISIONS.values()) if spec.kind == "real" else [wire_dtype(spec, WIRE_PRECISIONS["float64"])]
     if dtype not in allowed:
@@ -310,13 +310,13 @@ class _Reader:
             shift += 7
         raise MessageError(f"{self.kind} message holds a length that is too long")
 
-    def shape(self) -> tuple[np.dtype[Any], tuple[int, ...]]:
+    def shape(self) -> tuple[DType, tuple[int, ...]]:
         code = self.byte()
         if code >> 4 not in _NUMBER_TYPES:
             raise MessageError(f"{self.kind} message holds an unknown number type {code >> 4}")
         return _NUMBER_TYPES[code >> 4], tuple(self.varint() for _ in range(code & 15))
 
-    def array(self, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
+    def array(self, name: str, dtype: DType, shape: tuple[int, ...]) -> Array:
         count = math.prod(shape)  # Python integers: a forged shape cannot overflow
         # Beside an axis of length 0 no other needs any bytes.
         if count == 0 and math.prod(max(1, length) for length in shape) >= _MOST_ENTRIES:

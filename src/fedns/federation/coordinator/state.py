@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from fedns.core.algorithm import State
 from fedns.core.cohort import Session
 from fedns.core.errors import ConfigError, DataError, FednsError
 from fedns.core.files import disk_trouble, write_whole
@@ -67,7 +68,7 @@ class RunState(Observer):
     total_weights: FloatArray = field(default_factory=lambda: np.zeros(0))  # by client; empty until all have registered
     rows: FloatArray = field(default_factory=lambda: np.zeros(0))  # by client, however they are weighted
     records: list[Record] = field(default_factory=list)
-    method_state: Message | None = None  # of the method, after the round of the last record
+    method_state: State | None = None  # of the method, after the round of the last record
     # Not saved: all are asked again.
     away: set[int] = field(default_factory=set)  # clients that are not asked in this round
     last: dict[tuple[str, int], Message] = field(default_factory=dict)  # replies to fall back on, by handler and client
@@ -114,7 +115,7 @@ class RunState(Observer):
     @property
     def progress(self) -> Progress | None:
         """Where the round loop goes on; None where it has not begun."""
-        return Progress(self.method_state, self.records) if self.records else None
+        return Progress(self.method_state, self.records) if self.method_state is not None else None
 
     def new_epoch(self) -> None:
         """What sites did in this round is over: they go back to where it began."""
@@ -151,7 +152,7 @@ class RunState(Observer):
 
     @classmethod
     def _from_values(cls, spec: SiteRun, folder: Path, problem: Problem, values: Any) -> RunState:
-        kinds = {_full_name(kind): kind for kind in _all_kinds(Message)}
+        kinds = {_full_name(kind): kind for kind in _all_kinds(State)}
         if values["fedns_checkpoint"] != FORMAT:
             raise ValueError(values["fedns_checkpoint"])
         meter = values["meter"]
@@ -181,11 +182,11 @@ def checkpoint_in(folder: Path) -> Path:
     return path
 
 
-def _full_name(kind: type[Message]) -> str:
+def _full_name(kind: type[State]) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
-def _all_kinds(kind: type[Message]) -> Iterator[type[Message]]:
+def _all_kinds(kind: type[State]) -> Iterator[type[State]]:
+    yield kind
     for child in kind.__subclasses__():
-        yield child
         yield from _all_kinds(child)
