@@ -1,4 +1,4 @@
-"""The tables whose main columns docs/auto.md has, from the runs of benchmarks/auto.py: ranges over splits of means over seeds."""
+"""The tables behind docs/auto.md, from the runs of benchmarks/auto.py: ranges over splits of means over seeds."""
 
 from __future__ import annotations
 
