@@ -5,7 +5,7 @@
 
 The rules of `auto` were chosen on the first half of the data sets; the second half was looked at afterwards. Bytes are per
 client, of the encoded messages; rivals send float32. Every run is kept as a line in the first file of cells and is not made
-again, so that the table can be made in pieces; `--table` prints it from what is there, and docs/auto.md has its main columns.
+again, so that the table can be made in pieces; `--table` prints it from what is there, docs/auto.md its main columns.
 After a change of a method, take its lines out of the file. `--methods frontier` runs `auto` at fixed settings: they tell
 whether few rounds and few bytes can be had together.
 """
