@@ -20,7 +20,7 @@ from fedns.lab.comparison.report import render
 from fedns.lab.comparison.results import LedgerLine, TrialRun
 from fedns.lab.paper.part import ClaimVerdict, Part
 from fedns.lab.paper.report import write_report as write_paper
-from fedns.reports.charts import Chart, Line, Scale
+from fedns.reports.charts import Chart, Curve, Scale
 from fedns.reports.interactive import figure_html
 from fedns.reports.page import Tile, board, folded, html_table, page, pairs, section
 from fedns.reports.plots import page_svg
@@ -80,12 +80,12 @@ def test_the_parts_of_a_page():
 
 def test_a_figure():
     def drawn(name):
-        line = Line(name, {"rounds": [0.0, 1.0]}, [1.0, 0.1])
+        line = Curve(name, {"rounds": [0.0, 1.0]}, [1.0, 0.1])
         chart = Chart("gap", name, name, {"rounds": Scale(name)}, Scale(name, True), [line])
         return figure_html(chart, "")  # a picture is laid out by the width of its letters
 
     check(drawn, 2)
-    chart = Chart("gap", EVIL, "", {"rounds": Scale(EVIL)}, Scale(EVIL), [Line(EVIL, {"rounds": [0.0, 1.0]}, [1.0, 0.1])])
+    chart = Chart("gap", EVIL, "", {"rounds": Scale(EVIL)}, Scale(EVIL), [Curve(EVIL, {"rounds": [0.0, 1.0]}, [1.0, 0.1])])
     assert {"svg", "text"} <= {tag for tag, _ in Tags(page_svg(chart)).tags} and "<img" not in page_svg(chart).lower()
     text = drawn("</script><script>alert(1)</script>")
     assert text.count("<script") == 1 and json.loads(text.split('json">')[1].split("</script>")[0])

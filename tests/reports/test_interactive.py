@@ -8,7 +8,7 @@ from html import unescape
 from xml.etree import ElementTree
 
 from fedns.reports import plots
-from fedns.reports.charts import Chart, Line, Scale
+from fedns.reports.charts import Chart, Curve, Scale
 from fedns.reports.interactive import figure_html, page_script
 
 NASTY = "</script><!-- <script>&\"'"
@@ -16,8 +16,8 @@ NASTY = "</script><!-- <script>&\"'"
 
 def chart(**changes):
     lines = [
-        Line("a", {"rounds": [0, 1, 2]}, [1.0, 0.123456789, math.nan], [0.5, 0.1, 0.0], [2.0, 0.2, math.inf]),
-        Line(NASTY, {"rounds": [0, 1, 2], "bytes": [0.0, 1000.0, 2000.0]}, [3, 2, 1], dashed=True),
+        Curve("a", {"rounds": [0, 1, 2]}, [1.0, 0.123456789, math.nan], [0.5, 0.1, 0.0], [2.0, 0.2, math.inf]),
+        Curve(NASTY, {"rounds": [0, 1, 2], "bytes": [0.0, 1000.0, 2000.0]}, [3, 2, 1], dashed=True),
     ]
     scales = {"rounds": Scale("rounds"), "bytes": Scale("bytes", True, "bytes")}
     settings = {"name": "my figure", "title": NASTY, "caption": NASTY, "x": scales, "y": Scale("gap", True), "lines": lines}
@@ -47,7 +47,7 @@ def test_the_data_survive_and_cannot_end_their_element():
 
 
 def test_lines_look_as_on_paper_and_ink_follows_the_page():
-    data = data_of(figure_html(chart(lines=[Line(str(n), {}, []) for n in range(8)]), picture=""))
+    data = data_of(figure_html(chart(lines=[Curve(str(n), {}, []) for n in range(8)]), picture=""))
     assert [line["colour"] for line in data["lines"]] == [*plots.COLOURS[:6], "currentColor", plots.COLOURS[0]]
     assert len({(line["colour"], line["dash"], line["marker"]) for line in data["lines"]}) == 8
     known = set(re.findall(r'[{,\n] +"?([^ "]+)"?: "', page_script()))

@@ -9,7 +9,7 @@ import pytest
 from fedns.core.errors import ConfigError
 from fedns.core.history import History, Record
 from fedns.core.termination import Ending
-from fedns.reports.charts import Chart, Line, Scale
+from fedns.reports.charts import Chart, Curve, Scale
 from fedns.reports.gap_charts import AXES
 from fedns.reports.plots import draw_chart, plot_histories, save_chart
 
@@ -25,10 +25,10 @@ def labels(figure):
 
 
 def chart(**changes):
-    line = Line(
+    line = Curve(
         "a <&> $b$", {"n": [1, 2, 3], "bytes": [0, 1000, 2000]}, [1.0, 0.1, 0.01], [0.5, 0.05, 0.0], [2.0, 0.2, 0.02]
     )
-    claim = Line("claim", {"n": [1, 2, 3]}, [1.0, 0.5, 0.25], dashed=True)
+    claim = Curve("claim", {"n": [1, 2, 3]}, [1.0, 0.5, 0.25], dashed=True)
     scales = {"n": Scale("$n", logarithmic=True), "bytes": Scale("sent", unit="bytes")}
     settings = {
         "name": "gap",
@@ -117,7 +117,7 @@ def test_files_of_every_kind_and_the_text_for_a_page(tmp_path):
 
 
 def test_a_chart_with_one_scale_has_files_of_its_name(tmp_path):
-    lines = [Line("a", {"n": [1, 2]}, [1.0, 0.5])]
+    lines = [Curve("a", {"n": [1, 2]}, [1.0, 0.5])]
     save_chart(chart(x={"n": Scale("n")}, lines=lines), tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"gap.png", "gap.svg", "gap.pdf"}
 

@@ -10,7 +10,7 @@ from tests.browser.visiting import PHONE, corners, figure_of, overflow, values
 
 from fedns.lab.comparison.compare import compare
 from fedns.lab.comparison.report import comparison_chart, write_outputs
-from fedns.reports.charts import Chart, Line, Scale
+from fedns.reports.charts import Chart, Curve, Scale
 from fedns.reports.interactive import figure_html
 from fedns.reports.page import page as whole_page
 from fedns.runs.compare import Compare
@@ -37,9 +37,9 @@ def report(comparison):
 
 def nasty_chart(name="nasty"):
     lines = [
-        Line(NASTY[0], {"n": [1, 2, 4]}, [1.0, math.nan, 1e-8], [0.0, 0.0, 1e-9], [2.0, 1.0, 1e-7]),
-        Line(NASTY[1], {"n": [1, 2, 4]}, [3.0, 0.0, math.inf]),
-        Line(NASTY[2], {"n": [2]}, [0.5], dashed=True),
+        Curve(NASTY[0], {"n": [1, 2, 4]}, [1.0, math.nan, 1e-8], [0.0, 0.0, 1e-9], [2.0, 1.0, 1e-7]),
+        Curve(NASTY[1], {"n": [1, 2, 4]}, [3.0, 0.0, math.inf]),
+        Curve(NASTY[2], {"n": [2]}, [0.5], dashed=True),
     ]
     return Chart(name, NASTY[0], NASTY[1], {"n": Scale(NASTY[2])}, Scale(NASTY[1], logarithmic=True), lines, level=1e-4)
 

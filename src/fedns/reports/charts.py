@@ -19,7 +19,7 @@ class Scale:
 
 
 @dataclass(frozen=True)
-class Line:
+class Curve:
     """One curve. `x` has one list of positions per horizontal scale of its chart, each as long as `y`."""
 
     label: str
@@ -32,7 +32,7 @@ class Line:
     @classmethod
     def over(
         cls, label: str, x: Mapping[str, Sequence[float]], y: Sequence[float], trials: Iterable[Sequence[float]]
-    ) -> Line:
+    ) -> Curve:
         """A curve with the range of the values that its trials have at each point."""
         ends = [(min(values), max(values)) for values in trials]
         return cls(label, x, y, [low for low, _ in ends], [high for _, high in ends])
@@ -52,14 +52,14 @@ class Chart:
     caption: str
     x: Mapping[str, Scale]  # by a short name such as "rounds", the first one shown first
     y: Scale
-    lines: Sequence[Line] = field(default_factory=tuple)
+    lines: Sequence[Curve] = field(default_factory=tuple)
     level: float | None = None  # a horizontal line, such as a tolerance
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Chart:
         """The chart that `asdict` took apart."""
         scales = {name: Scale(**scale) for name, scale in values["x"].items()}
-        lines = [Line(**line) for line in values["lines"]]
+        lines = [Curve(**line) for line in values["lines"]]
         return cls(**values | {"x": scales, "y": Scale(**values["y"]), "lines": lines})
 
     def __post_init__(self) -> None:

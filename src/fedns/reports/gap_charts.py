@@ -11,7 +11,7 @@ import numpy as np
 from fedns.core.errors import ConfigError
 from fedns.core.history import Record
 from fedns.core.types import FloatArray
-from fedns.reports.charts import Chart, Line, Scale
+from fedns.reports.charts import Chart, Curve, Scale
 
 GAP_CHART = "gap"  # its name, with which its files begin
 FLOOR = 1e-16  # gaps at or below are rounding errors, drawn here
@@ -49,7 +49,7 @@ AXES = {
 }
 
 
-def gap_line(label: str, runs: Sequence[HasRecords], clients: int) -> Line:
+def gap_line(label: str, runs: Sequence[HasRecords], clients: int) -> Curve:
     """Round by round the middle of the gap and its range over trials, and the middle of x on every axis.
 
     A run that ended keeps its last gap, so that the middle is over all trials to the end.
@@ -63,7 +63,7 @@ def gap_line(label: str, runs: Sequence[HasRecords], clients: int) -> Line:
     x = {name: found.tolist() for name, found in positions.items() if found[-1] > 0}  # pooled data send no bytes
     low, high = gaps.min(axis=0), gaps.max(axis=0)
     spread = () if (low == high).all() else (low.tolist(), high.tolist())
-    return Line(label, x, np.median(gaps, axis=0).tolist(), *spread)
+    return Curve(label, x, np.median(gaps, axis=0).tolist(), *spread)
 
 
 def gap_chart(

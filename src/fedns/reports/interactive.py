@@ -12,7 +12,7 @@ from typing import Any
 
 from fedns.core.errors import ConfigError
 from fedns.reports import plots
-from fedns.reports.charts import Chart, Line
+from fedns.reports.charts import Chart, Curve
 
 DIGITS = 7  # more than anyone reads off a figure, and half the length of all
 
@@ -58,7 +58,7 @@ def _json(chart: Chart) -> str:
     return json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
 
 
-def _line(line: Line, number: int) -> dict[str, Any]:
+def _line(line: Curve, number: int) -> dict[str, Any]:
     style = plots.line_style(line, number)
     return {
         "label": line.label,

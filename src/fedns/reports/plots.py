@@ -14,7 +14,7 @@ from fedns.core.checked import Count, Positive, checked
 from fedns.core.errors import ConfigError
 from fedns.core.history import History
 from fedns.core.numbers import bytes_text, one_parameter_a_line
-from fedns.reports.charts import Chart, Line, Scale
+from fedns.reports.charts import Chart, Curve, Scale
 from fedns.reports.gap_charts import AXES, HasRecords, gap_chart
 from fedns.reports.grouping import grouped
 
@@ -39,7 +39,7 @@ class LineStyle:
     marker: str
 
 
-def line_style(line: Line, number: int) -> LineStyle:
+def line_style(line: Curve, number: int) -> LineStyle:
     """The look of a chart's line of this number: a reference has no markers."""
     colour = COLOURS[number % len(COLOURS)]
     if line.dashed:
@@ -160,7 +160,7 @@ def _grouped(runs: Mapping[str, HasRecords | Sequence[HasRecords]] | Sequence[Hi
     return {**by_method}
 
 
-def _draw(axes: Axes, line: Line, x: Sequence[float], number: int) -> None:
+def _draw(axes: Axes, line: Curve, x: Sequence[float], number: int) -> None:
     style = line_style(line, number)
     axes.plot(
         x,

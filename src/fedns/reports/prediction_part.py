@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from html import escape
 
-from fedns.reports.charts import Chart, Line, Scale
+from fedns.reports.charts import Chart, Curve, Scale
 from fedns.reports.interactive import figure_html
 from fedns.reports.page import folded, html_table, paragraph
 from fedns.studies.diagnostics.by_site import ClassDiagnostics, Diagnosed
@@ -113,26 +113,26 @@ def _calibration_chart(totals: Mapping[str, Prediction], lumps: Mapping[str, tup
     }
     for name, tenths in shown.items():
         low, high = ([t.low for t in tenths], [t.high for t in tenths]) if events else (None, None)
-        lines.append(Line(name, {kind: [t.predicted for t in tenths]}, [t.observed for t in tenths], low, high))
+        lines.append(Curve(name, {kind: [t.predicted for t in tenths]}, [t.observed for t in tenths], low, high))
         ends += [t.predicted for t in tenths]
-    lines.append(Line("perfect", {kind: [min(ends), max(ends)]}, [min(ends), max(ends)], dashed=True))
+    lines.append(Curve("perfect", {kind: [min(ends), max(ends)]}, [min(ends), max(ends)], dashed=True))
     caption = "About ten parts of the rows by their prediction" + (", with 95 % intervals." if events else ".")
     return Chart("calibration", "Calibration", caption, {kind: Scale("predicted")}, Scale("observed"), lines)
 
 
-def _roc_chart(lines: list[Line]) -> Chart:
+def _roc_chart(lines: list[Curve]) -> Chart:
     """These curves, and what chance would give."""
-    chance = Line("chance", {"rate": [0.0, 1.0]}, [0.0, 1.0], dashed=True)
+    chance = Curve("chance", {"rate": [0.0, 1.0]}, [0.0, 1.0], dashed=True)
     return Chart("roc", "ROC", "", {"rate": Scale("false positive rate")}, Scale("true positive rate"), [*lines, chance])
 
 
-def _roc_lines(parts: Mapping[str, Prediction], word: str = "") -> list[Line]:
+def _roc_lines(parts: Mapping[str, Prediction], word: str = "") -> list[Curve]:
     """The curves of those whose groups can tell."""
     found = []
     for name, one in parts.items():
         if one.roc is not None:
             false, true = one.roc.curve
-            found.append(Line(f"{name}{word}, {one.roc.area:.3f}", {"rate": false.tolist()}, true.tolist()))
+            found.append(Curve(f"{name}{word}, {one.roc.area:.3f}", {"rate": false.tolist()}, true.tolist()))
     return found
 
 

@@ -12,7 +12,7 @@ from fedns.core.files import write_whole
 from fedns.core.history import History
 from fedns.core.numbers import bytes_text
 from fedns.federation.coordinator.session import COEFFICIENTS_FILE, LEDGER_FILE, LOG_FILE, REPORT_FILE, Result
-from fedns.reports.charts import Chart, Line, Scale
+from fedns.reports.charts import Chart, Curve, Scale
 from fedns.reports.influence_part import apart_sentence, deciding_sentence, influence_table, write_left_out
 from fedns.reports.interactive import figure_html
 from fedns.reports.page import bullets, html_table, pairs, paragraph, report_page, traffic_rows, versions
@@ -80,7 +80,7 @@ def _chart(history: History) -> Chart:
         "bytes": Scale("bytes sent by all sites", unit="bytes"),
         "seconds": Scale("seconds in rounds, waiting included"),
     }
-    line = Line(history.method, x, [max(r.gradient_norm, 1e-16) for r in history.records])
+    line = Curve(history.method, x, [max(r.gradient_norm, 1e-16) for r in history.records])
     return Chart(
         "gradient", "Gradient norm", "How far the run was from the optimum.", scales, Scale("gradient norm", True), [line]
     )

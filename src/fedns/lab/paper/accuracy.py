@@ -24,7 +24,7 @@ from fedns.lab.paper.part import Check, Part, claim, table_of_rows, verdicts_on
 from fedns.models.penalties import Ridge
 from fedns.models.problem import Problem
 from fedns.models.reference import pooled_optimum
-from fedns.reports.charts import Chart, Line, Scale
+from fedns.reports.charts import Chart, Curve, Scale
 from fedns.reports.grouping import grouped
 from fedns.runs.methods import parse_method
 from fedns.simulation.simulator import simulate
@@ -233,8 +233,8 @@ def _chart(dataset: str, points: Sequence[Accuracy]) -> Chart:
     for name in METHODS:
         row = [p for p in points if p.method == name]
         sizes = [float(p.size) for p in row]
-        lines.append(Line(f"{name}, after {EARLY_ROUNDS} rounds", {"k": sizes}, [p.early for p in row]))
-        lines.append(Line(f"{name}, at the end", {"k": sizes}, [p.last for p in row]))
+        lines.append(Curve(f"{name}, after {EARLY_ROUNDS} rounds", {"k": sizes}, [p.early for p in row]))
+        lines.append(Curve(f"{name}, at the end", {"k": sizes}, [p.last for p in row]))
     return Chart(
         f"accuracy_{dataset}",
         f"{dataset}: accuracy on held-out rows",

@@ -10,7 +10,7 @@ from fedns.core.numbers import gap_text
 from fedns.lab.paper.cases import CaseRuns, MethodRuns, rounds_or_more
 from fedns.lab.paper.dimensions import Dimension, dimension_of
 from fedns.lab.paper.part import Check, Looked, Part, claim, table_of_rows, verdicts_on
-from fedns.reports.charts import Chart, Line, Scale
+from fedns.reports.charts import Chart, Curve, Scale
 from fedns.reports.grouping import grouped
 
 ROUNDS_SHOWN = 5
@@ -163,7 +163,7 @@ def _chart(case: CaseRuns, points: Sequence[SketchPoint]) -> Chart:
     for (method, sketch), row in grouped(sorted(points, key=lambda p: p.size), lambda p: (p.method, p.sketch)).items():
         ends = [[max(DRAWN_FLOOR, g[: ROUNDS_SHOWN + 1][-1]) for g in map(MethodRuns.gaps, p.found.runs)] for p in row]
         x = {"k": [float(p.size) for p in row], "rows": [p.rows_per_dimension for p in row]}
-        lines.append(Line(f"{method}, {sketch}", x, [p.gap for p in row], [min(e) for e in ends], [max(e) for e in ends]))
+        lines.append(Curve.over(f"{method}, {sketch}", x, [p.gap for p in row], ends))
     return Chart(
         f"figure2_{case.spec.dataset}_{case.clients}",
         f"{case.spec.dataset}, {case.clients} clients: gap after {ROUNDS_SHOWN} rounds",

@@ -14,7 +14,7 @@ from fedns.lab.paper.part import Part, Table, claim_by_numbers, table_of_rows, v
 from fedns.lab.paper.theorems.measure import Path, PowerLaw, fit_power, follow_seeds, geometric_mean
 from fedns.lab.paper.theorems.settings import ROUNDING, Setting, has_phishing, logistic_setting, ridge_setting
 from fedns.methods.fedns import FedNS
-from fedns.reports.charts import Chart, Line, Scale
+from fedns.reports.charts import Chart, Curve, Scale
 from fedns.reports.grouping import grouped
 from fedns.sketches import SRHT
 
@@ -297,7 +297,7 @@ def _factors(number: int, setting: Setting, cases: Sequence[FactorCase]) -> Char
             shape = 1.0 / np.log2(1.0 + np.array(common))
             # Claimed is the shape; its height is that of the measured mean.
             height = geometric_mean(by_round.reshape(-1)) / geometric_mean(shape)
-            lines.append(Line("∝ 1 / log(1+t)", {"rounds": common}, (height * shape).tolist(), dashed=True))
+            lines.append(Curve("∝ 1 / log(1+t)", {"rounds": common}, (height * shape).tolist(), dashed=True))
     return Chart(
         f"theorem1_factors_{number}",
         f"Contraction factors: {setting.label}",
@@ -317,9 +317,9 @@ def _sizes(cases: Sequence[FactorCase]) -> Chart:
             "k": [c.k / setting.local_dimension for c in own],
         }
         spread = [[geometric_mean(path.factors[path.usable(setting.local)]) for path in c.paths] for c in own]
-        lines.append(Line.over(f"{setting.label}, {form}", positions, [c.factor for c in own], spread))
+        lines.append(Curve.over(f"{setting.label}, {form}", positions, [c.factor for c in own], spread))
     widest = np.geomspace(3, max(max(line.x["rows"]) for line in lines), 20)
-    lines.append(Line("√(d_λ / rows)", {"rows": list(widest)}, list(widest**-0.5), dashed=True))
+    lines.append(Curve("√(d_λ / rows)", {"rows": list(widest)}, list(widest**-0.5), dashed=True))
     return Chart(
         "theorem1_sizes",
         "Contraction factor by sketch size",
@@ -337,7 +337,7 @@ def _label(case: FactorCase) -> str:
     return f"k = {case.k}" + (" = M" if case.k == case.setting.features else "")
 
 
-def _line(label: str, rounds: np.ndarray, values: np.ndarray) -> Line:
+def _line(label: str, rounds: np.ndarray, values: np.ndarray) -> Curve:
     """Geometric mean over seeds, (seeds, rounds), and their range."""
     mean = np.exp(np.log(values).mean(axis=0))
-    return Line.over(label, {"rounds": rounds.tolist()}, mean.tolist(), values.T.tolist())
+    return Curve.over(label, {"rounds": rounds.tolist()}, mean.tolist(), values.T.tolist())

@@ -16,7 +16,7 @@ from fedns.lab.paper.theorems.measure import StepsObserver, fit_power
 from fedns.methods.fedndes import FedNDES
 from fedns.methods.fedns import FedNS
 from fedns.numerics.linalg import single_threaded_blas
-from fedns.reports.charts import Chart, Line, Scale
+from fedns.reports.charts import Chart, Curve, Scale
 from fedns.reports.grouping import grouped
 from fedns.simulation.simulator import simulate
 from fedns.sketches import SRHT
@@ -32,7 +32,7 @@ RISK_TOLERANCE = 1.1  # times the pooled risk
 
 
 @dataclass(frozen=True, eq=False)
-class Curve:
+class RiskCurve:
     """Excess risks of one method on one kernel."""
 
     kernel: KnownKernel
@@ -59,7 +59,7 @@ def theorem3(quick: bool, say: Callable[[str], None]) -> Part:
     """Excess risks by N with the theorem's penalty, rounds and sketch sizes, beside pooled kernel ridge regression's."""
     powers = range(8, 13) if quick else range(8, 15)
     kernels, seeds = (KERNELS[:2], 8) if quick else (KERNELS, 30)
-    curves: list[Curve] = []
+    curves: list[RiskCurve] = []
     for kernel in kernels:
         say(f"theorem 3: {kernel.label}, N from {2 ** powers[0]} to {2 ** powers[-1]}, {seeds} draws of the data")
         curves += measure(kernel, [2**power for power in powers], seeds)
@@ -67,7 +67,7 @@ def theorem3(quick: bool, say: Callable[[str], None]) -> Part:
     return Part("Theorem 3", [], charts(curves), tables(curves), findings, verdicts_on(claims(findings), findings))
 
 
-def measure(kernel: KnownKernel, samples: list[int], seeds: int, methods: tuple[str, ...] = METHODS) -> list[Curve]:
+def measure(kernel: KnownKernel, samples: list[int], seeds: int, methods: tuple[str, ...] = METHODS) -> list[RiskCurve]:
     """One curve per method."""
     shape = (len(methods), seeds, len(samples))
     risks, needed, dimensions = np.zeros(shape), np.zeros(shape), np.zeros(shape)
@@ -77,7 +77,7 @@ def measure(kernel: KnownKernel, samples: list[int], seeds: int, methods: tuple[
                 risks[:, seed, place], needed[:, seed, place], dimensions[:, seed, place] = _once(
                     kernel, count, seed, methods
                 )
-    return [Curve(kernel, name, samples, risks[i], needed[i], dimensions[i]) for i, name in enumerate(methods)]
+    return [RiskCurve(kernel, name, samples, risks[i], needed[i], dimensions[i]) for i, name in enumerate(methods)]
 
 
 def _once(kernel: KnownKernel, samples: int, seed: int, methods: tuple[str, ...]) -> tuple[list[float], list[float], float]:
@@ -114,7 +114,7 @@ def _method(name: str, power: float) -> Algorithm:
     return FedNDES(sketch=SRHT(k), second_size=k, decrement_tolerance=0.0)
 
 
-def findings_of(curves: list[Curve]) -> dict[str, float]:
+def findings_of(curves: list[RiskCurve]) -> dict[str, float]:
     """Slopes of every curve, and over all kernels what speaks most against the theorem."""
     findings: dict[str, float] = {}
     for short, method in (("krr", POOLED), ("fedns", NS), ("fedndes", NDES), ("shared", SHARED)):
@@ -134,19 +134,19 @@ def findings_of(curves: list[Curve]) -> dict[str, float]:
     return findings
 
 
-def _rows_over_dimension(curve: Curve) -> FloatArray:
+def _rows_over_dimension(curve: RiskCurve) -> FloatArray:
     """m k / d_lambda for k = N^a, by sample size."""
     rows = np.array([CLIENTS * math.ceil(curve.kernel.dimension_power(count)) for count in curve.samples])
     return np.asarray(rows / curve.dimensions.mean(axis=0))
 
 
-def _over_pooled(curve: Curve, curves: list[Curve]) -> float:
+def _over_pooled(curve: RiskCurve, curves: list[RiskCurve]) -> float:
     """The mean risk over the pooled one, at the sample size where it is largest."""
     pooled = next(other for other in curves if other.kernel == curve.kernel and other.method == POOLED)
     return float((curve.risks.mean(axis=0) / pooled.risks.mean(axis=0)).max())
 
 
-def _dimension_ratios(curve: Curve) -> FloatArray:
+def _dimension_ratios(curve: RiskCurve) -> FloatArray:
     powers = np.array([curve.kernel.dimension_power(count) for count in curve.samples])
     return np.asarray(curve.dimensions / powers)
 
@@ -193,7 +193,7 @@ def _slopes(f: Findings, short: str) -> str:
     )
 
 
-def tables(curves: Sequence[Curve]) -> list[Table]:
+def tables(curves: Sequence[RiskCurve]) -> list[Table]:
     """Exponents by method, and the risks that they are fitted to at both ends."""
     return [
         table_of_rows("Theorem 3: exponents of N in the excess risk", map(_slope_row, curves)),
@@ -201,7 +201,7 @@ def tables(curves: Sequence[Curve]) -> list[Table]:
     ]
 
 
-def _slope_row(curve: Curve) -> dict[str, str]:
+def _slope_row(curve: RiskCurve) -> dict[str, str]:
     expected = [curve.kernel.expected_risk(count) for count in curve.samples]
     return {
         "kernel": curve.kernel.label,
@@ -212,7 +212,7 @@ def _slope_row(curve: Curve) -> dict[str, str]:
     }
 
 
-def _risk_rows(curves: Sequence[Curve]) -> Iterator[dict[str, str]]:
+def _risk_rows(curves: Sequence[RiskCurve]) -> Iterator[dict[str, str]]:
     for curve in curves:
         kernel = curve.kernel
         pooled = next(other for other in curves if other.kernel == kernel and other.method == curves[0].method)
@@ -233,24 +233,24 @@ def _risk_rows(curves: Sequence[Curve]) -> Iterator[dict[str, str]]:
             }
 
 
-def charts(curves: Sequence[Curve]) -> list[Chart]:
+def charts(curves: Sequence[RiskCurve]) -> list[Chart]:
     """Risks by samples, for every kernel."""
     by_kernel = grouped(curves, lambda curve: curve.kernel)
     return [_chart(number, own) for number, own in enumerate(by_kernel.values(), start=1)]
 
 
-def _chart(number: int, curves: Sequence[Curve]) -> Chart:
+def _chart(number: int, curves: Sequence[RiskCurve]) -> Chart:
     kernel, samples = curves[0].kernel, [float(count) for count in curves[0].samples]
     lines = []
     for curve in curves:
         mean = curve.risks.mean(axis=0)
         error = curve.risks.std(axis=0, ddof=1) / np.sqrt(len(curve.risks))
         label = f"{curve.method}: {curve.slope:.2f}"
-        lines.append(Line(label, {"N": samples}, mean.tolist(), (mean - error).tolist(), (mean + error).tolist()))
+        lines.append(Curve(label, {"N": samples}, mean.tolist(), (mean - error).tolist(), (mean + error).tolist()))
     middle = len(samples) // 2
     anchor = float(curves[0].risks[:, middle].mean())
     claimed = [anchor * (count / samples[middle]) ** kernel.rate for count in samples]
-    lines.append(Line(f"claimed: {kernel.rate:.2f}", {"N": samples}, claimed, dashed=True))
+    lines.append(Curve(f"claimed: {kernel.rate:.2f}", {"N": samples}, claimed, dashed=True))
     return Chart(
         f"theorem3_risk_{number}",
         f"Excess risk by samples: {kernel.label}",

@@ -18,7 +18,7 @@ from fedns.methods.fedns import FedNS
 from fedns.methods.newton import FedNewton
 from fedns.methods.searches import ArmijoSearch, LocalSearch
 from fedns.numerics.rng import generator
-from fedns.reports.charts import Chart, Line, Scale
+from fedns.reports.charts import Chart, Curve, Scale
 from fedns.reports.grouping import grouped
 from fedns.sketches import SRHT
 
@@ -271,15 +271,15 @@ def charts(cases: Sequence[RoundsCase], far: Sequence[tuple[float, RoundsCase]])
 
 def _accuracy(number: int, cases: Sequence[RoundsCase]) -> Chart:
     digits = [float(d) for d in range(2, 2 + len(cases[0].rounds))]
-    lines = [Line(case.label, {"digits": digits}, case.rounds.tolist()) for case in cases if np.isfinite(case.rounds).all()]
+    lines = [Curve(case.label, {"digits": digits}, case.rounds.tolist()) for case in cases if np.isfinite(case.rounds).all()]
     largest = max((case for case in cases if case.scale and case.reached == 1.0), key=lambda case: case.k, default=None)
     if largest is not None:
         # Both shapes go through the measured rounds to two and six digits, and part from there.
         first, middle = largest.rounds[0], largest.rounds[4]
         straight = [first + (middle - first) * (d - 2) / 4 for d in digits]
         bent = [first + (middle - first) * math.log(d / 2) / math.log(3) for d in digits]
-        lines.append(Line("log 1/δ", {"digits": digits}, straight, dashed=True))
-        lines.append(Line("log log 1/δ", {"digits": digits}, bent, dashed=True))
+        lines.append(Curve("log 1/δ", {"digits": digits}, straight, dashed=True))
+        lines.append(Curve("log log 1/δ", {"digits": digits}, bent, dashed=True))
     return Chart(
         f"theorem2_rounds_{number}",
         f"Rounds to an accuracy: {cases[0].setting.label}",
@@ -303,7 +303,7 @@ def _rows(by_setting: Sequence[Sequence[RoundsCase]]) -> Chart:
         own = [case for case in cases if case.scale and case.reached == 1.0]
         if own:
             spread = [[path.rounds_to(1e-10) for path in case.paths] for case in own]
-            lines.append(Line.over(own[0].setting.label, _positions(own), [float(case.rounds[-1]) for case in own], spread))
+            lines.append(Curve.over(own[0].setting.label, _positions(own), [float(case.rounds[-1]) for case in own], spread))
     return Chart(
         "theorem2_sizes",
         "Rounds to 1e-10 by sketch size",
@@ -318,7 +318,7 @@ def _steps(by_setting: Sequence[Sequence[RoundsCase]]) -> Chart:
     lines = []
     for cases in by_setting:
         own = [case for case in cases if case.scale]
-        lines.append(Line(own[0].setting.label, _positions(own), [case.unit_steps for case in own]))
+        lines.append(Curve(own[0].setting.label, _positions(own), [case.unit_steps for case in own]))
     return Chart(
         "theorem2_steps",
         "Steps that the line search takes whole",
