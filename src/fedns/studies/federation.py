@@ -14,7 +14,7 @@ from fedns.core.errors import ConfigError
 from fedns.core.history import History
 from fedns.federation.config import EXPERIMENT_FILE, read_experiment
 from fedns.federation.coordinator.cohort import NetworkedCohort
-from fedns.federation.coordinator.session import FILES, coordinate, opened
+from fedns.federation.coordinator.session import FILES, RunOverSites, coordinate, opened
 from fedns.federation.coordinator.state import RunState
 from fedns.federation.coordinator.supervised import open_transport
 from fedns.federation.coordinator.watching import Watcher
@@ -115,10 +115,19 @@ class Federation:
 
         - settings: as in the file.
         """
+        with self.session(**settings) as (_, cohort):
+            yield cohort
+
+    @contextmanager
+    def session(self, **settings: Any) -> Iterator[tuple[RunOverSites, NetworkedCohort]]:
+        """The same with the run itself, whose files say what happens.
+
+        - settings: as in the file.
+        """
         spec = self._described(settings, out=self._new_folder("run"))
         Results(spec.folder, "run over sites").claim(FILES)
         with opened(spec.folder, spec.sites, spec.method, self._open()) as session:
-            yield session.cohort(RunState.fresh(spec, spec.folder))
+            yield session, session.cohort(RunState.fresh(spec, spec.folder))
 
     def _described(self, settings: dict[str, Any], out: str) -> ColumnRun:
         unknown = sorted(set(settings) - (set(OVER_SITES) - {"engine", "sites", "listen"}))

@@ -107,6 +107,17 @@ def test_the_ledger_has_every_byte_that_the_meter_counts(federation):
     assert "look_at_fit" in {line["purpose"] for line in lines}
 
 
+def test_a_fit_is_a_run_like_any_other_with_its_rounds_and_its_end(federation):
+    fit = fedns.FederatedGLM("gaussian").fit(federation)
+    (folder,) = federation.experiment.home.glob("run-*")
+    rounds = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
+    assert [line["objective"] for line in rounds] == [record.objective for record in fit.history_.records]
+    events = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+    (ended,) = [event for event in events if event["event"] == "ended"]
+    assert ended["converged"] and ended["reason"] == fit.ending_
+    assert [site["name"] for site in json.loads((folder / "sites.json").read_text())] == list(federation.sites)
+
+
 def test_what_an_owner_does_not_permit_costs_only_what_it_was_for(tmp_path, monkeypatch):
     own = replace(OPEN_HANDED, handlers=("register", "curvature", "evaluate_locally", "information", "losses_along"))
     with opened(SHARDS, tmp_path, monkeypatch, own) as federation:

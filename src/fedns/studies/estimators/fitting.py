@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,11 +11,10 @@ import scipy.sparse
 
 from fedns.core.cohort import Session
 from fedns.core.errors import ConfigError
-from fedns.core.history import History
+from fedns.core.history import History, Observer
 from fedns.core.messages.ledger import Meter
 from fedns.core.termination import Verdict
 from fedns.core.types import FloatArray
-from fedns.federation.coordinator.cohort import NetworkedCohort
 from fedns.models.family import Family
 from fedns.models.loss import Loss
 from fedns.models.losses import LOSSES
@@ -38,6 +37,7 @@ from fedns.studies.questions.information import ask_curvature
 class Fitted(NamedTuple):
     """What a fit gives."""
 
+    problem: Problem  # the objective that was fitted
     coefficients: FloatArray  # (columns,), of several margins (outputs, columns)
     intercept: Any  # a number, of several margins (outputs,)
     history: History
@@ -88,24 +88,29 @@ def fit_federation(settled: Callable[[float], Settings], federation: Federation)
     if settings.family.loss.name not in LOSSES or settings.family.loss != LOSSES[settings.family.loss.name]():
         raise ConfigError(f"family {settings.family.name} over sites needs a study: use federation.fit(study)")
     if settled(2.0) != settings:
-        with _opened(settings, federation) as counted:
+        with federation.cohort(**_run(settings)) as counted:
             settings = settled(float(counted.total_weights.sum()))
-    with _opened(settings, federation) as cohort:
-        return _fitted(settings, cohort)
+    with federation.session(**_run(settings)) as (session, cohort):
+        session.caution(parse_method(settings.method).algorithm, cohort)
+        found = _fitted(settings, cohort, [session])
+        fitted = cohort.with_problem(found.problem)
+        session.ended(fitted, found.history.coefficients, found.ended.reason, converged=found.ended.ending.converged)
+        return found
 
 
-def _opened(settings: Settings, federation: Federation) -> AbstractContextManager[NetworkedCohort]:
-    return federation.cohort(
-        method=settings.method,
-        loss=settings.family.loss.name,
-        strength=settings.strength,
-        intercept=settings.intercept,
-        rounds=settings.rounds,
-        gradient_tol=None,
-    )
+def _run(settings: Settings) -> dict[str, Any]:
+    """The run of these settings, as the file of an experiment has it."""
+    return {
+        "method": settings.method,
+        "loss": settings.family.loss.name,
+        "strength": settings.strength,
+        "intercept": settings.intercept,
+        "rounds": settings.rounds,
+        "gradient_tol": None,
+    }
 
 
-def _fitted(settings: Settings, cohort: Sites) -> Fitted:
+def _fitted(settings: Settings, cohort: Sites, observers: Sequence[Observer] = ()) -> Fitted:
     """Fit over sites of any kind, and say what the coefficients are worth: nothing where they are not the optimum."""
     own: Problem = cohort.session.problem
     names = names_of(settings, cohort.num_features // own.loss.outputs)
@@ -117,10 +122,10 @@ def _fitted(settings: Settings, cohort: Sites) -> Fitted:
     if rank is not None:
         cohort = cohort.with_problem(rank.pinned(own), start)
     goal = Goal(settings.tolerance, settings.rounds, settings.family.outcomes, float(cohort.total_weights.sum()))
-    reached = fit(cohort, parse_method(settings.method).algorithm, goal, rank)
+    reached = fit(cohort, parse_method(settings.method).algorithm, goal, rank, observers=observers)
     history, curvature = reached.history, reached.curvature
     if isinstance(curvature, Exception):
-        return _put_together(settings, own, reached, reached.ended.reason, "", cohort.session.meter)
+        return _put_together(settings, cohort.session.problem, reached, reached.ended.reason, "", cohort.session.meter)
     if settings.strength > 0.0:
         rank = _rank(cohort, names) if may_be_lost(settings.strength, curvature.hessian) else None
         rank = rank if rank is not None and rank.is_lost(settings.strength) else None
@@ -137,7 +142,7 @@ def _fitted(settings: Settings, cohort: Sites) -> Fitted:
     if not told:
         of_all = [f"{one}: {name}" for one in settings.classes for name in names] or names
         told = infer(cohort, FitSums(settings.family), curvature, w, of_all, w, intercept=settings.intercept)
-    return _put_together(settings, own, reached, told, undetermined, cohort.session.meter)
+    return _put_together(settings, cohort.session.problem, reached, told, undetermined, cohort.session.meter)
 
 
 def _rank(cohort: Sites, names: tuple[str, ...]) -> Rank | None:
@@ -161,9 +166,9 @@ def _put_together(
     if problem.loss.outputs > 1:
         table = w.reshape(problem.loss.outputs, -1)
         parts = (table[:, :-1], table[:, -1]) if settings.intercept else (table, np.zeros(len(table)))
-        return Fitted(parts[0].copy(), parts[1].copy(), history, ended, told, warning, meter)
+        return Fitted(problem, parts[0].copy(), parts[1].copy(), history, ended, told, warning, meter)
     columns, intercept = (w[:-1], float(w[-1])) if settings.intercept else (w, 0.0)
-    return Fitted(columns.copy(), intercept, history, ended, told, warning, meter)
+    return Fitted(problem, columns.copy(), intercept, history, ended, told, warning, meter)
 
 
 def names_of(settings: Settings, coefficients: int) -> tuple[str, ...]:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import Ridge
 from sklearn.utils.validation import check_array, check_consistent_length, check_is_fitted, validate_data
 
 from fedns.core.errors import ConfigError, DataError, unknown
+from fedns.core.types import FloatArray
 from fedns.models.families import FAMILIES
 from fedns.models.family import Family, Outcomes
 from fedns.runs.methods import EXACT, EXACT_WITH_SEARCH
@@ -22,16 +23,34 @@ from fedns.studies.federation import Federation
 from fedns.studies.inference.estimates import Inference
 from fedns.studies.inference.table import coefficient_text, rows_of
 
-FloatArray = NDArray[np.float64]
 
-
+@dataclass(eq=False, repr=False)  # which writes the signature that scikit-learn reads parameters from
 class LinearEstimator(BaseEstimator):  # type: ignore[misc]
     """What all of them share: checking, fitting, and what is known afterwards."""
 
     _n_iter_is_array: ClassVar[bool] = False  # whether rounds are counted for each problem that scikit-learn's would solve
+    _: KW_ONLY
+    method: str = EXACT_WITH_SEARCH
+    tol: float = 1e-10
+    max_iter: int = 100
 
     def _settled(self, rows: float) -> Settings:
         raise NotImplementedError
+
+    def settings_of(self, family: Family, strength: float, *, intercept: bool) -> Settings:
+        """The settings of a fit by the method that was chosen."""
+        return Settings(family, strength, intercept, self.method, self.tol, self.max_iter)
+
+    def _rows_and_targets(self, X: Any, y: Any) -> tuple[Any, FloatArray]:
+        """Check rows and outcomes; targets as the loss has them."""
+        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, y_numeric=True)
+        return X, np.asarray(y, dtype=np.float64)
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, sites: Any = None) -> Self:
+        """Fit over rows, with the site of each in `sites`; or over a fedns.Federation in place of all of them."""
+        if isinstance(X, Federation):
+            return self.fit_over(X, y, sample_weight, sites)
+        return self.fit_targets(*self._rows_and_targets(X, y), sample_weight, sites)
 
     def fit_targets(self, X: Any, y: FloatArray, sample_weight: Any, sites: Any, offset: FloatArray | None = None) -> Self:
         """Fit to targets as the loss has them."""
@@ -110,43 +129,26 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
         return tags
 
 
+@dataclass(eq=False, repr=False)
 class FederatedRidge(RegressorMixin, LinearEstimator):  # type: ignore[misc]
     """Ridge regression over sites, with scikit-learn's penalty.
 
     - alpha: the penalty's strength, on the sum of squares.
-    - fit_intercept: whether there is an intercept, which is not penalised.
     - method: how it is found, as `fedns methods` lists them.
     - tol: the Newton decrement at which it ends.
     - max_iter: most rounds.
+    - fit_intercept: whether there is an intercept, which is not penalised.
     """
 
     _n_iter_is_array: ClassVar[bool] = True
-
-    def __init__(
-        self,
-        alpha: float = 1.0,
-        *,
-        fit_intercept: bool = True,
-        method: str = EXACT,
-        tol: float = 1e-10,
-        max_iter: int = 20,
-    ) -> None:
-        self.alpha = alpha
-        self.fit_intercept = fit_intercept
-        self.method = method
-        self.tol = tol
-        self.max_iter = max_iter
+    alpha: float = 1.0
+    _: KW_ONLY
+    fit_intercept: bool = True
+    method: str = EXACT
+    max_iter: int = 20
 
     def _settled(self, rows: float) -> Settings:
-        strength = self.alpha / rows
-        return Settings(FAMILIES["gaussian"](), strength, self.fit_intercept, self.method, self.tol, self.max_iter)
-
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, sites: Any = None) -> Self:
-        """Fit over rows, with the site of each in `sites`; or over a fedns.Federation in place of all of them."""
-        if isinstance(X, Federation):
-            return self.fit_over(X, y, sample_weight, sites)
-        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, y_numeric=True)
-        return self.fit_targets(X, np.asarray(y, dtype=np.float64), sample_weight, sites)
+        return self.settings_of(FAMILIES["gaussian"](), self.alpha / rows, intercept=self.fit_intercept)
 
     def predict(self, X: Any) -> FloatArray:
         """Expected outcomes."""
@@ -160,39 +162,26 @@ class FederatedRidge(RegressorMixin, LinearEstimator):  # type: ignore[misc]
         return model
 
 
+@dataclass(eq=False, repr=False)
 class FederatedGLM(RegressorMixin, LinearEstimator):  # type: ignore[misc]
     """A generalised linear model over sites.
 
     - family: gaussian, poisson, gamma, binomial, or another of fedns.FAMILIES whose outcome is a number or an event.
+    - method: how it is found, as `fedns methods` lists them.
+    - tol: the Newton decrement at which it ends.
+    - max_iter: most rounds.
     - link: of the family; its first unless given.
     - dispersion: of family negative_binomial, a in the variance m + a m^2 of counts with mean m; it is not estimated.
     - alpha: the penalty's strength, on the mean loss.
     - fit_intercept: whether there is an intercept, which is not penalised.
-    - method: how it is found, as `fedns methods` lists them.
-    - tol: the Newton decrement at which it ends.
-    - max_iter: most rounds.
     """
 
-    def __init__(
-        self,
-        family: str = "gaussian",
-        *,
-        link: str = "",
-        dispersion: float | None = None,
-        alpha: float = 0.0,
-        fit_intercept: bool = True,
-        method: str = EXACT_WITH_SEARCH,
-        tol: float = 1e-10,
-        max_iter: int = 100,
-    ) -> None:
-        self.family = family
-        self.link = link
-        self.dispersion = dispersion
-        self.alpha = alpha
-        self.fit_intercept = fit_intercept
-        self.method = method
-        self.tol = tol
-        self.max_iter = max_iter
+    family: str = "gaussian"
+    _: KW_ONLY
+    link: str = ""
+    dispersion: float | None = None
+    alpha: float = 0.0
+    fit_intercept: bool = True
 
     def _kind(self) -> type[Family]:
         if self.family not in FAMILIES:
@@ -209,7 +198,7 @@ class FederatedGLM(RegressorMixin, LinearEstimator):  # type: ignore[misc]
         return self._kind().made_of(self.link, parameters)
 
     def _settled(self, rows: float) -> Settings:
-        return Settings(self._distribution(), self.alpha, self.fit_intercept, self.method, self.tol, self.max_iter)
+        return self.settings_of(self._distribution(), self.alpha, intercept=self.fit_intercept)
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None, sites: Any = None, offset: Any = None) -> Self:
         """Fit over rows, with the site of each in `sites`; or over a fedns.Federation in place of all of them.

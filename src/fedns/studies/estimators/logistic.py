@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -14,56 +15,45 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fedns.core.errors import ConfigError, DataError
+from fedns.core.types import FloatArray
 from fedns.models.families import FAMILIES
 from fedns.models.softmax import Softmax
 from fedns.studies.estimators.fitting import Settings
 from fedns.studies.estimators.linear import LinearEstimator
 from fedns.studies.federation import Federation
 
-FloatArray = NDArray[np.float64]
 
-
+@dataclass(eq=False, repr=False)
 class FederatedLogisticRegression(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
     """Logistic regression over sites, with scikit-learn's penalty; of more than two classes it is multinomial.
 
     - C: the inverse of the penalty's strength; numpy.inf for none.
-    - fit_intercept: whether there is an intercept, which is not penalised.
-    - class_weight: "balanced", or a weight for each class, times those of the rows; None for none.
     - method: how it is found, as `fedns methods` lists them.
     - tol: the Newton decrement at which it ends.
     - max_iter: most rounds.
+    - fit_intercept: whether there is an intercept, which is not penalised.
+    - class_weight: "balanced", or a weight for each class, times those of the rows; None for none.
     """
 
     _n_iter_is_array: ClassVar[bool] = True
 
-    def __init__(
-        self,
-        C: float = 1.0,
-        *,
-        fit_intercept: bool = True,
-        class_weight: Any = None,
-        method: str = "fednewton:line_search=aggregate;trials=5;backtrack_factor=0.2",
-        tol: float = 1e-10,
-        max_iter: int = 100,
-    ) -> None:
-        self.C = C
-        self.fit_intercept = fit_intercept
-        self.class_weight = class_weight
-        self.method = method
-        self.tol = tol
-        self.max_iter = max_iter
+    C: float = 1.0
+    _: KW_ONLY
+    fit_intercept: bool = True
+    class_weight: Any = None
+    method: str = "fednewton:line_search=aggregate;trials=5;backtrack_factor=0.2"
 
     def _settled(self, rows: float) -> Settings:
         if not self.C > 0:
             raise ConfigError(f"C must be above 0, got {self.C}")
-        settings = self.fit_intercept, self.method, self.tol, self.max_iter
         strength, count = 1.0 / (self.C * rows), self.classes_.size
         if count == 2:
-            return Settings(FAMILIES["binomial"](), strength, *settings)
+            return self.settings_of(FAMILIES["binomial"](), strength, intercept=self.fit_intercept)
         # A penalty makes the classes' coefficients sum to 0; without one only differences from one class are determined.
         loss = Softmax(count, reference=not strength)
         own = tuple(map(str, self.classes_[count - loss.outputs :]))
-        return Settings(FAMILIES["multinomial"](), strength, *settings, loss=loss, classes=own)
+        settings = self.settings_of(FAMILIES["multinomial"](), strength, intercept=self.fit_intercept)
+        return settings._replace(loss=loss, classes=own)
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None, sites: Any = None) -> Self:
         """Fit over rows, with the site of each in `sites`; or over a fedns.Federation in place of all of them."""

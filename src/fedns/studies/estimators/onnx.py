@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedns.core.errors import ConfigError
+from fedns.core.types import FloatArray
 
-FloatArray = NDArray[np.float64]
 _OPSET = 13
 _IR_VERSION = 8  # read by runtimes of the last years, too
 

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.utils.validation import check_array, check_consistent_length, validate_data
 
+from fedns.core.types import FloatArray
 from fedns.models.families import FAMILIES
-from fedns.runs.methods import EXACT_WITH_SEARCH
 from fedns.studies.estimators.fitting import Settings
 from fedns.studies.estimators.linear import LinearEstimator
-from fedns.studies.federation import Federation
 from fedns.studies.questions.concordance import concordance
 
-FloatArray = NDArray[np.float64]
 
-
+@dataclass(eq=False, repr=False)
 class FederatedCox(LinearEstimator):
     """Cox regression over sites: rows are compared within their site alone, ties by Efron's rule.
+
+    An outcome is an event, true or false, and a time: two fields as scikit-survival has them, or two columns; or a time
+    with a minus where there was no event until then.
 
     - alpha: the penalty's strength, on the mean loss.
     - method: how it is found, as `fedns methods` lists them; none that sketches rows.
@@ -27,35 +28,19 @@ class FederatedCox(LinearEstimator):
     - max_iter: most rounds.
     """
 
-    def __init__(
-        self,
-        alpha: float = 0.0,
-        *,
-        method: str = EXACT_WITH_SEARCH,
-        tol: float = 1e-10,
-        max_iter: int = 100,
-    ) -> None:
-        self.alpha = alpha
-        self.method = method
-        self.tol = tol
-        self.max_iter = max_iter
+    alpha: float = 0.0
 
     def _settled(self, rows: float) -> Settings:
-        return Settings(FAMILIES["cox"](), self.alpha, False, self.method, self.tol, self.max_iter)
+        return self.settings_of(FAMILIES["cox"](), self.alpha, intercept=False)
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, sites: Any = None) -> Self:
-        """Fit over rows, with the site of each in `sites`; y as `signed_times` takes it.
-
-        Or over a fedns.Federation in place of all of them, whose sites name columns of times and events in their files.
-        """
-        if isinstance(X, Federation):
-            return self.fit_over(X, y, sample_weight, sites)
+    def _rows_and_targets(self, X: Any, y: Any) -> tuple[Any, FloatArray]:
+        """y as `signed_times` takes it; the sites of a federation name columns of times and events in their files."""
         X = validate_data(self, X, accept_sparse="csr", dtype=np.float64)
         if y is None:
             raise ValueError("FederatedCox requires y to be passed, but the target y is None")
         times = signed_times(y)
         check_consistent_length(X, times)
-        return self.fit_targets(X, times, sample_weight, sites)
+        return X, times
 
     def predict(self, X: Any) -> FloatArray:
         """Logarithms of hazard ratios against a row of zeros: the higher, the earlier the event."""
