@@ -27,7 +27,7 @@ from fedns.studies.tables.files.frames import Frame
 
 @dataclass(frozen=True)
 class TableCheck:
-    """What was found: lines under headings, and every reason not to take part."""
+    """The findings: lines under headings, and every reason not to take part."""
 
     sections: dict[str, list[str]]
     reasons: list[str]
@@ -112,7 +112,7 @@ def _columns(table: SiteTable) -> list[str]:
 
 
 def _rounds(study: Study, design: Design) -> list[str]:
-    """What training would send, as far as one site's table can tell."""
+    """Sentences on what training would send, as far as one site's table can tell."""
     features = len(design.names)
     algorithm = parse_method(method_text(study, features, 1)).algorithm
     entries = triangle_size(features) + features

@@ -32,7 +32,7 @@ _EVENTS_PER_COEFFICIENT = 10
 
 @dataclass
 class Draft:
-    """What the file is made of."""
+    """The contents of the file."""
 
     study: Study
     left_out: dict[str, str] = field(default_factory=dict)  # columns, and why

@@ -323,5 +323,5 @@ def _check_map(study: Study) -> None:
 
 
 def _parameters(family: Any) -> tuple[str, ...]:
-    """What a family needs to know beside its link."""
+    """Names of what a family needs to know beside its link."""
     return FAMILIES[family].parameters() if isinstance(family, str) and family in FAMILIES else ()

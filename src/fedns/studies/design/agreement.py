@@ -1,4 +1,4 @@
-"""What sites and server agree on in the handshake: all that coding a row needs beyond the study and the row."""
+"""The agreement of sites and server in the handshake: all that coding a row needs beyond the study and the row."""
 
 from __future__ import annotations
 

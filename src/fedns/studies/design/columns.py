@@ -113,7 +113,7 @@ class Design:
 
     @cached_property
     def feature_map(self) -> FeatureMap | None:
-        """What is done to the columns before the linear model."""
+        """The map that columns go through before the linear model."""
         rule = self.study.feature_map
         return None if rule is None else map_of(rule, self.agreement)
 
@@ -131,22 +131,22 @@ class Design:
 
     @cached_property
     def classes(self) -> tuple[str, ...]:
-        """Of an outcome that has some, the reference first; all but that have coefficients of their own."""
+        """Classes of the outcome, the reference first; all but that have coefficients of their own."""
         return self.agreement.levels[self.study.parsed.outcome] if self.study.has_classes else ()
 
     @property
     def outputs(self) -> int:
-        """How many margins a row has."""
+        """The number of margins that a row has."""
         return max(1, len(self.classes) - 1)
 
     @cached_property
     def own_names(self) -> tuple[str, ...]:
-        """Of the coefficients of one margin as they are reported."""
+        """Names of the coefficients of one margin as they are reported."""
         return ((INTERCEPT,) if self.intercept else ()) + self.features
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """Of the coefficients as they are reported, class by class."""
+        """Names of the coefficients as they are reported, class by class."""
         return tuple(f"{one}: {name}" for one in self.classes[1:] for name in self.own_names) or self.own_names
 
     def parts_of(self, name: str) -> tuple[str, str]:
@@ -160,7 +160,7 @@ class Design:
 
     @cached_property
     def places(self) -> tuple[int, ...]:
-        """Of every fitted coefficient among the names: a fit has the intercept of each margin last."""
+        """Places of the fitted coefficients among the names: a fit has the intercept of each margin last."""
         own = np.roll(np.arange(len(self.own_names)), -int(self.intercept))
         return tuple((own + len(own) * np.arange(self.outputs)[:, None]).ravel().tolist())
 

@@ -94,7 +94,7 @@ def columns_of(design: Design, table: SiteTable) -> FloatArray:
 
 
 def _levels(design: Design, table: SiteTable, name: str) -> IntArray:
-    """Which of the agreed levels a row has, all of which must have been agreed on: (used rows,)."""
+    """Number the level of each row, all of which must have been agreed on: (used rows,)."""
     levels = {level: number for number, level in enumerate(design.agreement.levels[name])}
     labels = table.columns[name].labels()[table.used]
     if fills_in := MISSING_LEVEL in levels:
@@ -118,7 +118,7 @@ def filled_numbers(agreement: Agreement, table: SiteTable, name: str) -> FloatAr
 
 
 def _transformed(agreement: Agreement, table: SiteTable, factor: Factor) -> FloatArray:
-    """What a factor makes of its column of numbers: (used rows, size of its transform)."""
+    """Columns that a factor makes of its column of numbers: (used rows, size of its transform)."""
     name = factor.column
     values = filled_numbers(agreement, table, name)
     rule = table.study.rule(name)

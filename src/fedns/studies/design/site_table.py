@@ -108,7 +108,7 @@ def must_be_known(study: Study, name: str) -> bool:
 
 
 def numeric_expressions(study: Study) -> tuple[Factor, ...]:
-    """What may be a number in this study: columns as they are, functions of them, and the outcome."""
+    """Everything that may be a number in this study: columns as they are, functions of them, and the outcome."""
     made = [factor for factor in study.parsed.factors if not factor.transform.makes_levels]
     expressions = [factor.expression for factor in sorted(made, key=lambda factor: factor.transform.numbered)]
     labelled = study.has_classes or study.parsed.outcome == study.event_column

@@ -1,1 +1,1 @@
-"""How well a fitted model predicts: calibration, ROC and residuals, from groups of rows that an owner lets be counted."""
+"""Figures of predictions: calibration, ROC and residuals, from groups of rows that an owner lets be counted."""

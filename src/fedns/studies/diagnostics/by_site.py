@@ -1,4 +1,4 @@
-"""How a model does at every site, and at each by the model of the others."""
+"""Figures of a model at every site, and at each by the model of the others."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 
 class Figures(Protocol):
-    """What is known of a model's predictions for some rows."""
+    """Anything that is known of a model's predictions for some rows."""
 
     def as_dict(self) -> dict[str, Any]: ...
 
@@ -29,7 +29,7 @@ class BySite(ABC, Generic[F]):
     @property
     @abstractmethod
     def total(self) -> F:
-        """Of all sites together."""
+        """The figures of all sites together."""
 
     def lines(self) -> list[tuple[str, F]]:
         """All sites, each of them, and each by the model of the others."""
@@ -53,7 +53,7 @@ class BySite(ABC, Generic[F]):
 
 @dataclass(frozen=True, eq=False)
 class ClassDiagnostics:
-    """How the model predicts each class of the outcome, one against the rest."""
+    """Figures for each class of the outcome, one against the rest."""
 
     classes: Mapping[str, BySite[Any]]  # the reference first; not those that could not be told
     notes: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""What groups of rows say: ROC and the area under it, calibration, quantiles of residuals.
+"""Curves from groups of rows: ROC and the area under it, calibration, quantiles of residuals.
 
 A group lies somewhere between its ends. The area is told with the smallest and the largest value that it can have for
 that reason, wherever the rows are within their groups; sums are exact.
@@ -64,7 +64,7 @@ def together(parts: list[Groups]) -> Groups:
 
 @dataclass(frozen=True, eq=False)
 class Roc:
-    """How well events are told from the rest."""
+    """The receiver operating characteristic: how well events are told from the rest."""
 
     groups: Groups
 
@@ -172,7 +172,7 @@ def _wilson(share: float, count: float) -> tuple[float, float]:
 
 
 def quantiles(values: FloatArray, weights: FloatArray) -> tuple[float, ...]:
-    """Where 5, 25, 50, 75 and 95 % of the weight are at or below; groups are at their mean."""
+    """The values that 5, 25, 50, 75 and 95 % of the weight are at or below; groups are at their mean."""
     if not weights.size:
         return (math.nan,) * len(QUANTILES)
     order = np.argsort(values, kind="stable")

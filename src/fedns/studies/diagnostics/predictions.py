@@ -1,4 +1,4 @@
-"""How well a fitted model predicts, at every site and in all, and at each site by the model of the others."""
+"""Predictions of a fitted model against outcomes, at every site and in all, and at each site by the model of the others."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fedns.studies.diagnostics.curves import Groups, Roc, Tenth, calibration, qu
 
 @dataclass(frozen=True, eq=False)
 class Prediction:
-    """How a model predicts some rows."""
+    """Predictions and outcomes of some rows."""
 
     groups: Groups
     residuals: FloatArray  # (residual groups,) means
@@ -26,7 +26,7 @@ class Prediction:
 
     @cached_property
     def roc(self) -> Roc | None:
-        """How events are told from the rest; None where the outcome is no event, or groups cannot tell."""
+        """The ROC; None where the outcome is no event, or groups cannot tell."""
         return roc(self.groups) if self.events else None
 
     @cached_property
@@ -40,7 +40,7 @@ class Prediction:
 
     @property
     def quantiles(self) -> tuple[float, ...]:
-        """Of Pearson's residuals, at 5, 25, 50, 75 and 95 %."""
+        """Quantiles of Pearson's residuals, at 5, 25, 50, 75 and 95 %."""
         return quantiles(self.residuals, self.residual_weights)
 
     def as_dict(self) -> dict[str, Any]:
@@ -58,7 +58,7 @@ class Prediction:
 
 
 class Diagnostics(BySite[Prediction]):
-    """How the model predicts an outcome, or one class of it."""
+    """Predictions of an outcome, or of one class of it."""
 
     @cached_property
     def total(self) -> Prediction:

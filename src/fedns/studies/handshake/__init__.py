@@ -1,1 +1,1 @@
-"""What sites say of their tables, what stands in the way, and what they agree on."""
+"""The handshake: descriptions of tables, what stands in the way of a fit, and what sites agree on."""

@@ -1,4 +1,4 @@
-"""What stands between tables and a fit, in plain words, each with the sites that it concerns."""
+"""Everything that stands between tables and a fit, in plain words, each with the sites that it concerns."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def conflicts(study: Study, sites: Sequence[TableSummary]) -> list[str]:
 
 
 def remarks(study: Study, sites: Sequence[TableSummary]) -> list[str]:
-    """What is worth knowing and does not stop anything."""
+    """Sentences that are worth knowing and do not stop anything."""
     found = []
     for summary in sites:
         found += [f"site '{summary.site}': {note}" for note in summary.notes]

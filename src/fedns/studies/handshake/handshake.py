@@ -27,7 +27,7 @@ HANDLERS: tuple[Handler, ...] = (describe_table, describe_terms, describe_distan
 
 
 class Agreed(NamedTuple):
-    """What the handshake ends with."""
+    """The end of the handshake."""
 
     design: Design
     summaries: tuple[TableSummary, ...]

@@ -34,7 +34,7 @@ from fedns.studies.tables.feature_map import MapRule
 
 
 class MapQuestion(Message):
-    """What was agreed so far, as JSON, and how many groups to make of a site's rows, relative to their number."""
+    """The agreement so far, as JSON, and how many groups to make of a site's rows, relative to their number."""
 
     agreement: Payload = wire("letters", dtype="uint8")
     groups_per_weight: Payload = wire(dtype="float64")

@@ -44,7 +44,7 @@ class ColumnFacts:
 
 @dataclass(frozen=True)
 class Moments:
-    """Of one expression at one site; a count of 0 where there are too few values to tell."""
+    """Mean and deviation of one expression at one site; a count of 0 where there are too few values to tell."""
 
     count: int
     mean: float

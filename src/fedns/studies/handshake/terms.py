@@ -21,7 +21,7 @@ from fedns.studies.tables.transforms import PROBABILITIES, SiteFacts
 
 
 class TermQuestion(Message):
-    """What was agreed so far, as JSON: centres and levels."""
+    """The agreement so far, as JSON: centres and levels."""
 
     agreement: Payload = wire("letters", dtype="uint8")
 
@@ -86,7 +86,7 @@ def ask_terms(study: Study, agreement: Agreement, cohort: Cohort) -> Agreement:
 
 
 def learn(study: Study, agreement: Agreement, replies: list[TermFacts]) -> Agreement:
-    """What transforms make of the facts of all sites, of which there may be none where nothing is asked."""
+    """Let transforms learn from the facts of all sites, of which there may be none where nothing is asked."""
     quantiled, powered = _asking(study)
     found = {}
     for factor in study.parsed.factors:

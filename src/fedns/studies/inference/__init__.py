@@ -1,1 +1,1 @@
-"""What statistics add to coefficients: standard errors, tests, how well a model fits, and how sites differ."""
+"""Statistics beside coefficients: standard errors, tests, how well a model fits, and how sites differ."""

@@ -23,7 +23,7 @@ class Student:
         return np.asarray(ndtr(-x) if math.isinf(self.df) else stdtr(self.df, -x))
 
     def ppf(self, share: float) -> float:
-        """Where this share is below."""
+        """The value that this share is below."""
         return float(ndtri(share) if math.isinf(self.df) else stdtrit(self.df, share))
 
 

@@ -40,7 +40,7 @@ _ENOUGH_SITES = 10  # fewer clusters than that give standard errors that are too
 
 @dataclass(frozen=True, eq=False)
 class Inference:
-    """What the curvature and the sums of all sites say about the coefficients.
+    """The worth of coefficients, by the curvature and the sums of all sites.
 
     Fitted coefficients are those that were kept, on the scale of the fit; `transform` makes reported ones of them.
     """
@@ -79,7 +79,7 @@ class Inference:
 
     @cached_property
     def hessians(self) -> FloatArray:
-        """Of each site, in the mean over its rows: (sites, fitted, fitted)."""
+        """The Hessian of each site, in the mean over its rows: (sites, fitted, fitted)."""
         return symmetric_of(self.curvature.triangles, self.penalty.size)
 
     @cached_property
@@ -139,7 +139,7 @@ class Inference:
         return self.sums
 
     def covariance(self, kind: str = "model") -> FloatArray:
-        """Of the reported coefficients: (names, names), NaN for columns that were left out."""
+        """The covariance of the reported coefficients: (names, names), NaN for columns that were left out."""
         found = self.transform @ self._fitted_covariance(self.kind(kind)) @ self.transform.T
         # Clustered by site, a coefficient that one site alone tells of has a variance of 0: rounding may bring it below.
         np.fill_diagonal(found, np.maximum(found.diagonal(), 0.0))
@@ -174,7 +174,7 @@ class Inference:
         return np.sqrt(np.diag(self.covariance(kind)))
 
     def distribution(self, kind: str = "model") -> Student:
-        """Of a coefficient over its standard error: t where the dispersion is estimated, as in R, else normal."""
+        """The distribution of statistics: t where the dispersion is estimated, as in R, else normal."""
         if self.statistic_name(kind) == "t":
             return Student(self.residual_df)
         return Student()
@@ -200,7 +200,7 @@ class Inference:
         return np.stack([self.coefficients - half, self.coefficients + half], axis=1)
 
     def remarks(self, kind: str = "model") -> list[str]:
-        """What a reader of the standard errors must know."""
+        """Sentences that a reader of the standard errors must know."""
         kind = self.kind(kind)
         found = [f"standard errors are {_OF_SAMPLE if self.is_sample and kind == 'model' else KINDS[kind]}"]
         if self.weights_are in _WEIGHTED:
@@ -233,7 +233,7 @@ def infer(
     transform: FloatArray | None = None,
     kept: list[int] | None = None,
 ) -> Inference:
-    """What is known of the coefficients, after asking the sites for the sums at w.
+    """Find out what the coefficients are worth, by asking the sites for the sums at w.
 
     names, coefficients: as they are reported. transform: from those of w that were kept to them, the same unless given.
     kept: which of w were not left out, all unless given.
@@ -265,7 +265,7 @@ def infer(
 
 
 def inverse(matrix: FloatArray) -> FloatArray:
-    """Of a positive definite matrix, after scaling to a unit diagonal; refused where it has none."""
+    """Invert a positive definite matrix, after scaling to a unit diagonal; refused where it has no inverse."""
     diagonal = np.diag(matrix)
     if not (diagonal > 0).all():
         raise DataError("the information about the coefficients is singular: there are no standard errors")

@@ -112,7 +112,7 @@ class StudyFit:
         return float(self.coefficients[self.names.index(name)])
 
     def covariance(self, kind: str = "model") -> FloatArray:
-        """Of the coefficients: (names, names)."""
+        """The covariance of the coefficients: (names, names)."""
         return self._known().covariance(kind)
 
     def standard_errors(self, kind: str = "model") -> FloatArray:
@@ -138,7 +138,7 @@ class StudyFit:
 
     @cached_property
     def site_estimates(self) -> SiteEstimates:
-        """What every site says alone, one Newton step from the joint estimate, and what all others say without it."""
+        """Estimates of every site alone, one Newton step from the joint estimate, and of all others without it."""
         return site_estimates(self._known(), [site.site for site in self.sites], self.without)
 
     @cached_property
@@ -167,13 +167,13 @@ class StudyFit:
 
     @property
     def further_diagnostics(self) -> dict[str, Diagnosed]:
-        """Those that other packages have brought, by name."""
+        """Diagnostics that other packages have brought, by name."""
         rest = list(self.diagnosed.items())[1:]
         return {name: found for name, found in rest if not isinstance(found, str)}
 
     @property
     def diagnostics(self) -> Any:
-        """How the model predicts, at every site, in all, and held out.
+        """Figures on how the model predicts, at every site, in all, and held out.
 
         Diagnostics (calibration, ROC with its area, residuals), of several classes ClassDiagnostics with one for each, of
         times TimeDiagnostics with the concordance.
@@ -199,7 +199,7 @@ class StudyFit:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What could not be found out, and why."""
+        """Sentences on what could not be found out, and why."""
         if self.inference is None:
             return (self._missing,)
         try:
@@ -210,7 +210,7 @@ class StudyFit:
 
     @property
     def prediction_notes(self) -> tuple[str, ...]:
-        """What is not known of how the model predicts."""
+        """Sentences on what is not known of how the model predicts."""
         notes: list[str] = []
         for found in self.diagnosed.values():
             refused = f"how the model predicts is not known: {found}"
@@ -257,7 +257,7 @@ class StudyFit:
 
     @property
     def _missing(self) -> str:
-        """Why there are no standard errors."""
+        """The reason why there are no standard errors."""
         if self.worked_out is None:
             return f"there are no standard errors: {self.reason}"
         return (

@@ -1,4 +1,4 @@
-"""How well a model fits: likelihood, deviance, information criteria, and the test against a model without columns."""
+"""The fit of a model: likelihood, deviance, information criteria, and the test against a model without columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How sites differ: what each says alone, whether they disagree by more than chance, and what is left without one.
+"""Differences of sites: what each says alone, whether they disagree by more than chance, and what is left without one.
 
 A site's own estimate is one Newton step from the joint one, on its rows alone: exact where the outcome is gaussian, else as
 good as a second-order expansion, and nothing more is asked of the sites. Estimates without a site come from `without`.
@@ -20,7 +20,7 @@ from fedns.studies.questions.gradients import Without
 
 @dataclass(frozen=True, eq=False)
 class SiteEstimates:
-    """What each site says alone, and what all others say without it; NaN where it, or they, cannot say."""
+    """Estimates of each site alone, and of all others without it; NaN where it, or they, cannot say."""
 
     sites: tuple[str, ...]
     coefficients: FloatArray  # (sites, names)
@@ -51,7 +51,7 @@ def site_estimates(inference: Inference, sites: Sequence[str], without: Without 
 
 
 def heterogeneity(inference: Inference, estimates: SiteEstimates) -> tuple[Heterogeneity, ...]:
-    """Of every coefficient that at least two sites can estimate."""
+    """Test every coefficient that at least two sites can estimate."""
     found = []
     for place, name in enumerate(inference.names):
         values, errors = estimates.coefficients[:, place], estimates.standard_errors[:, place]

@@ -113,7 +113,7 @@ def term_text(tests: Iterable[TermTest]) -> list[str]:
 
 
 def goodness_pairs(found: Goodness) -> list[tuple[str, str]]:
-    """What the figures at the foot are called, and the figures."""
+    """Names of the figures at the foot, and the figures."""
     explained = "R²" if found.test == "F" else "pseudo R² (McFadden)"
     pairs = [
         ("observations", f"{found.observations:.10g}"),

@@ -31,7 +31,7 @@ class BaselineHazard(Message):
 
 @dataclass(frozen=True)
 class SiteHazard:
-    """What one site tells."""
+    """The cumulative hazard of one site."""
 
     margin: float
     times: tuple[float, ...]
@@ -52,7 +52,7 @@ class SiteHazard:
 
 @dataclass(frozen=True)
 class Baseline:
-    """What is asked: times, and how few events between two of them are not told."""
+    """The times of a study, and how few events between two of them are not told."""
 
     times: tuple[float, ...]
     smallest: int = 5
@@ -62,7 +62,7 @@ class Baseline:
 
     @on_client(Point, BaselineHazard)
     def look_at_baseline(self, problem: Problem, clients: Clients, request: Point) -> BaselineHazard:
-        """How fast events come at a site, whatever the columns say."""
+        """Tell how fast events come at a site, whatever the columns say."""
         found = []
         for client in range(clients.shards.num_clients):
             (block,) = problem.coded_blocks(request.coefficients, clients.shards.select([client]))
@@ -84,7 +84,7 @@ class Baseline:
 def ask_baseline(
     baseline: Baseline, cohort: Cohort, sites: Sequence[str], w: FloatArray
 ) -> tuple[dict[str, SiteHazard], list[str]]:
-    """What every site tells by itself, and a sentence for each that does not."""
+    """Ask every site by itself; a sentence for each that tells nothing."""
     found, notes = {}, []
     for place, site in enumerate(sites if baseline.times else ()):
         try:

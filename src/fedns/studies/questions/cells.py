@@ -25,7 +25,7 @@ def counted(cells: IntArray) -> IntArray:
 
 
 def merged(counts: IntArray, smallest: int) -> IntArray:
-    """Where merged cells end, so that each holds no row of a kind or at least so many: (merged,).
+    """Find where merged cells end, so that each holds no row of a kind or at least so many: (merged,).
 
     counts: rows in every cell, by kind, (CELLS, kinds). Nothing where even all cells together hold a few of some kind.
     """

@@ -57,7 +57,7 @@ class Concordance:
 
 
 class TimeDiagnostics(BySite[Concordance]):
-    """How a model of times orders the rows; pairs are within sites, as the model is."""
+    """The order that a model of times gives the rows; pairs are within sites, as the model is."""
 
     @cached_property
     def total(self) -> Concordance:
@@ -87,7 +87,7 @@ class Pairs(Diagnostic[Concordance]):
 
     @on_client(Point, PairSums)
     def look_at_pairs(self, problem: Problem, clients: Clients, request: Point) -> PairSums:
-        """How many pairs of rows the model orders as their events came."""
+        """Count the pairs of rows that the model orders as their events came."""
         found = []
         for client in range(clients.shards.num_clients):
             (block,) = problem.coded_blocks(request.coefficients, clients.shards.select([client]))
@@ -109,7 +109,7 @@ class Pairs(Diagnostic[Concordance]):
 
 
 def concordance(targets: FloatArray, scores: FloatArray, weights: FloatArray | None = None) -> Concordance:
-    """Of the rows of one site. targets: the time of the event, or minus the time until which there was none.
+    """Compare the rows of one site. targets: the time of the event, or minus the time until which there was none.
 
     A pair counts where one row had its event while the other was still without, also one censored at that very time; equal
     scores agree by half. With weights s a pair counts s_i s_j.

@@ -1,4 +1,4 @@
-"""How well a fitted model predicts, asked of every site about the joint model and about that of all other sites."""
+"""Asking every site how well a fitted model predicts: the joint one, and that of all other sites."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Asking:
     kept: Sequence[int]  # which of w the models without a site are about
 
     def joint(self, question: Diagnostic[F]) -> Answers[F]:
-        """What every site tells of the joint model."""
+        """Ask every site about the joint model."""
         batches = self.cohort.ask(question.handler, question.request(self.w))
         answers = [one for _, batch in batches for one in question.figures(batch)]
         found = {site: one for site, one in zip(self.sites, answers, strict=True) if one is not None}

@@ -31,7 +31,7 @@ class Predicted:
 
     @classmethod
     def of(cls, design: Design, smallest: int) -> Self:
-        """Of a study: by its family, around what was agreed to be the outcome's mean."""
+        """Describe the model of a study: by its family, around what was agreed to be the outcome's mean."""
         family, counted = design.study.distribution, design.study.weights_are == "counts"
         centre, scale = design.agreement.centres.get(design.study.parsed.outcome, (1.0, 1.0))
         match family.outcomes:

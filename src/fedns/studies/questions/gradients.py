@@ -29,7 +29,7 @@ class Gradients(Message):
 
 @on_client(Points, Gradients)
 def look_at_gradients(problem: Problem, clients: Clients, request: Points) -> Gradients:
-    """Which way the models of the other sites would still move."""
+    """Tell which way the models of the other sites would still move."""
     return Gradients(np.stack([problem.gradient(w, clients.shards) for w in request.points], axis=1))
 
 

@@ -46,7 +46,7 @@ def look_at_classes(problem: Problem, clients: Clients, request: Point) -> Class
 
 @on_client(Point, NullFit)
 def look_at_null(problem: Problem, clients: Clients, request: Point) -> NullFit:
-    """How well a model without any column fits."""
+    """Tell how well a model without any column fits."""
     w, shards = request.coefficients, clients.shards
     loss, gradient = problem.value_and_gradient(w, shards)
     direction = np.zeros((1, 1, w.size))

@@ -87,7 +87,7 @@ class Scoring(Diagnostic[Prediction]):
         return self.look_at_scores(problem, clients, request)
 
     def _scored(self, block: CodedBlock, request: Point) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Where a row is in the order of predictions, its outcome as a number, and the mean that is predicted: (rows,)."""
+        """Places in the order of predictions, outcomes as numbers, and the means that are predicted: (rows,) each."""
         family = self.model.family
         if not isinstance(request, ClassPoint):
             return block.margins, family.outcome(block.targets), family.mean(block.margins)

@@ -1,4 +1,4 @@
-"""What a study says of one column."""
+"""The rule of a study for one column."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MOST_LEVELS = 1000
 
 @dataclass(frozen=True)
 class ColumnRule(Checked):
-    """What the study says of one column; whatever is left out is found in the handshake.
+    """The rule for one column; whatever is left out is found in the handshake.
 
     - kind: "number", "category", or "auto" for what the values look like.
     - unit: for people.
@@ -48,7 +48,7 @@ class ColumnRule(Checked):
 
     @classmethod
     def from_dict(cls, name: str, values: Any) -> ColumnRule:
-        """What a study's file has for the column of this name."""
+        """Read what a study's file has for the column of this name."""
         known = tuple(f.name for f in fields(cls))
         found = table_of({name: values}, name, known)
         for key in ("kind", "unit"):
@@ -66,6 +66,6 @@ class ColumnRule(Checked):
         return cls(**found)
 
     def as_dict(self) -> dict[str, Any]:
-        """What it says beyond the defaults, tuples as lists."""
+        """Settings that are not at their defaults, tuples as lists."""
         values = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
         return {name: value for name, value in values.items() if value and (name, value) != ("kind", "auto")}

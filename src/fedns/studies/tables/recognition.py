@@ -23,7 +23,7 @@ SENTENCES = {
 
 
 def looks_like(column: Column, as_category: bool) -> str:
-    """What a column of the formula is instead of a measurement or a category, as a key of SENTENCES; "" if neither."""
+    """Tell by a key of SENTENCES what a column is in place of a measurement or a category; "" if it is one of these."""
     if column.kind in ("date", "empty"):
         return column.kind
     if column.kind == "text" or as_category:

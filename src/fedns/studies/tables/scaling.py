@@ -24,7 +24,7 @@ CHUNK_ROWS = 8192  # summed chunk by chunk: less memory, and rounding errors tha
 
 @dataclass(frozen=True, eq=False)
 class ColumnSummary:
-    """What a site tells about its columns; rows count alike, whatever their sample weights."""
+    """A site's summary of its columns; rows count alike, whatever their sample weights."""
 
     count: int
     mean: FloatArray  # (columns,)

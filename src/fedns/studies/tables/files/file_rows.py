@@ -1,4 +1,4 @@
-"""What a file holds once read: rows, targets and the labels that travel with them."""
+"""The rows of a file once read: features, targets and the labels that travel with them."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ class Column:
         return self.values  # type: ignore[return-value]
 
     def counts(self) -> Counter[str]:
-        """How often each value occurs, by the text that names it."""
+        """Count how often each value occurs, by the text that names it."""
         if self.values.dtype.kind != "f":
             return Counter(value for value in self.values if value is not None)
         values, counts = np.unique(self.present, return_counts=True)
@@ -101,7 +101,7 @@ class Frame:
     lines: NDArray[np.int64] | None = None  # (rows,) where each row stands in a text file
 
     def place(self, row: int) -> str:
-        """Where a row, counted from 0, stands in its file."""
+        """Name the place of a row, counted from 0, in its file."""
         return f"row {row + 1}" if self.lines is None else f"line {self.lines[row]}"
 
     def rows(self, keep: Any, source: str) -> Frame:
@@ -284,7 +284,7 @@ def _arrow_table(table: Any) -> Any:
 
 
 def arrow_file(path: Path, function: str = "read_table") -> Any:
-    """What this function of Arrow's reader makes of a file."""
+    """Read a file by this function of Arrow's reader."""
     pyarrow, suffix = _pyarrow(path.name), format_suffix(path)
     reader = import_module(f"pyarrow.{'parquet' if suffix == '.parquet' else 'feather'}")
     try:

@@ -20,7 +20,7 @@ _INTEGER = re.compile(r"-?[1-9][0-9]{0,17}|0")  # 007 stays text, as it may diff
 
 @dataclass(frozen=True)
 class Roles:
-    """What each column is for."""
+    """The role of each column."""
 
     target: str
     group: str | None
@@ -39,7 +39,7 @@ def read_table(path: Path, target: str | None = None, group: str | None = None, 
 
 
 def assign_roles(header: Sequence[str], file_name: str, target: str | None, group: str | None, weight: str | None) -> Roles:
-    """Who is the target: the one asked for, else the column called y, label or target, else the last one."""
+    """Find the target: the one asked for, else the column called y, label or target, else the last one."""
     for place, name in enumerate(header, start=1):
         if name == UNNAMED.format(place):
             raise DataError(f"{file_name}, line 1: column {place} has no name")

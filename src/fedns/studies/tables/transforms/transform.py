@@ -29,7 +29,7 @@ class SiteFacts(NamedTuple):
 
 @dataclass(frozen=True)
 class Learned:
-    """What all sites agree on for one transform of one column."""
+    """Everything that all sites agree on for one transform of one column."""
 
     mean: float  # over all sites: of the transformed column, or of the column itself where the transform is numbered
     deviation: float
@@ -40,7 +40,7 @@ class Learned:
 
 @dataclass(frozen=True)
 class Transform(ABC):
-    """What a formula makes of one column. A transform with options is a frozen dataclass with a field for each.
+    """The columns that a formula makes of one. A transform with options is a frozen dataclass with a field for each.
 
     The defaults are those of a function of single values, such as a logarithm, which has only `name`, `defined` and `of`.
     A transform that makes several columns, such as a spline, is `numbered` and has `size` and `columns`; what these need to
@@ -67,7 +67,7 @@ class Transform(ABC):
 
     @property
     def size(self) -> int:
-        """How many columns it makes."""
+        """The number of columns it makes."""
         return 1
 
     @property
