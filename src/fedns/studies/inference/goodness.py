@@ -34,12 +34,8 @@ class Goodness:
 
 def goodness(inference: Inference, intercepts: int) -> Goodness:
     """From the sums of all sites; intercepts: how many of the coefficients a model without columns has, too."""
-    sums, family, weights, rows = (
-        inference.need_sums(),
-        inference.family,
-        inference.curvature.weights,
-        inference.observations,
-    )
+    sums, family = inference.need_sums(), inference.family
+    weights, rows = inference.curvature.weights, inference.observations
     losses, constants = float(weights @ sums.losses), weights @ sums.constants
     null_losses = inference.weight * sums.null_loss
     dispersion = inference.dispersion
@@ -50,9 +46,7 @@ def goodness(inference: Inference, intercepts: int) -> Goodness:
     deviance, null_deviance = family.deviance(losses, constants), family.deviance(null_losses, constants)
     gaussian = family.name == "gaussian"
     bic = math.log(rows) * inference.used - 2.0 * likelihood
-    if (
-        family.outcomes is Outcomes.TIME
-    ):  # a partial likelihood has no perfect fit to compare with, and rows are not its size
+    if family.outcomes is Outcomes.TIME:  # a partial likelihood has no perfect fit to compare with, and another size
         deviance = null_deviance = bic = math.nan
     df, left = inference.used - intercepts, inference.residual_df
     unexplained = (deviance, null_deviance) if gaussian else (likelihood, null)

@@ -77,16 +77,8 @@ def reference_pairs(design: Design) -> list[tuple[str, str]]:
 def coefficient_text(rows: Sequence[Row], statistic: str, level: float, ratio: str) -> list[str]:
     """Lines of the table that a statistician knows."""
     tail = f"{(1 - level) / 2:.3f}".rstrip("0"), f"{(1 + level) / 2:.3f}".rstrip("0")
-    headings = [
-        "",
-        "coef",
-        "std err",
-        statistic,
-        f"P>|{statistic}|",
-        f"[{tail[0]}",
-        f"{tail[1]}]",
-        *([ratio] if ratio else []),
-    ]
+    ends = f"[{tail[0]}", f"{tail[1]}]", *([ratio] if ratio else [])
+    headings = ["", "coef", "std err", statistic, f"P>|{statistic}|", *ends]
     cells = [headings]
     for row in rows:
         if row.left_out:
@@ -129,11 +121,9 @@ def goodness_pairs(found: Goodness) -> list[tuple[str, str]]:
     ]
     if found.test == "F":
         pairs.append(("adjusted R²", f"{found.adjusted_r_squared:.4f}"))
-    name = (
-        f"F test on {found.model_df:.4g} and {found.residual_df:.10g} df"
-        if found.test == "F"
-        else (f"likelihood-ratio test on {found.model_df:.4g} df")
-    )
+    name = f"likelihood-ratio test on {found.model_df:.4g} df"
+    if found.test == "F":
+        name = f"F test on {found.model_df:.4g} and {found.residual_df:.10g} df"
     if not math.isnan(found.test_statistic):
         pairs.append((name, f"{found.test_statistic:.4g}, p {p_text(found.test_p_value)}"))
     return [pair for pair in pairs if pair[1] != "nan"]

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numpy as np
 
-from fedns.core.clients import Handler
+from fedns.core.clients import Clients, Handler
 from fedns.core.cohort import Cohort
 from fedns.core.errors import FednsError
-from fedns.core.messages import Message, Payload, joined, wire
+from fedns.core.messages import Message, Payload, as_batch, joined, wire
+from fedns.core.shards import Shards
 from fedns.core.types import FloatArray
 from fedns.federation.protocol.absence import SitesLost
 
+M = TypeVar("M", bound=Message)
 REFUSALS = (FednsError, SitesLost)  # a question that is refused costs only the figures it was for
 UNANSWERED = (*REFUSALS, ArithmeticError, ValueError)  # numbers, too, can leave what a message may hold
 
@@ -21,6 +24,11 @@ class Point(Message):
     """Coefficients to look at; never rounded."""
 
     coefficients: Payload = wire("features", dtype="float64")
+
+
+def each_client(clients: Clients, answer: Callable[[Shards], M]) -> M:
+    """The answers of all clients as one batch, made from the rows of one after another."""
+    return as_batch([answer(clients.shards.select([one])) for one in range(clients.shards.num_clients)])
 
 
 def ask_all(cohort: Cohort, handler: Handler, w: FloatArray) -> Any:

@@ -14,11 +14,11 @@ import numpy as np
 
 from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
-from fedns.core.messages import Message, Payload, as_batch, split_batch, wire
+from fedns.core.messages import Message, Payload, split_batch, wire
 from fedns.core.types import FloatArray
 from fedns.models.problem import CodedBlock, Problem
 from fedns.numerics.backends.cox import cumulative_hazard
-from fedns.studies.questions.asking import REFUSALS, Point, ask_one
+from fedns.studies.questions.asking import REFUSALS, Point, ask_one, each_client
 
 
 class BaselineHazard(Message):
@@ -63,13 +63,10 @@ class Baseline:
     @on_client(Point, BaselineHazard)
     def look_at_baseline(self, problem: Problem, clients: Clients, request: Point) -> BaselineHazard:
         """Tell how fast events come at a site, whatever the columns say."""
-        found = []
-        for client in range(clients.shards.num_clients):
-            (block,) = problem.coded_blocks(request.coefficients, clients.shards.select([client]))
-            found.append(self._told(block))
-        return as_batch(found)
+        w = request.coefficients
+        return each_client(clients, lambda shards: self._hazard(*problem.coded_blocks(w, shards)))
 
-    def _told(self, block: CodedBlock) -> BaselineHazard:
+    def _hazard(self, block: CodedBlock) -> BaselineHazard:
         margin = float(block.weights @ block.margins / block.weights.sum())
         times, places, before = np.array(self.times), [], 0
         for place, time in enumerate(times):

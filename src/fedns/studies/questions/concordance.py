@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedns.core.clients import Clients, Handler, on_client
-from fedns.core.messages import Message, Payload, as_batch, wire
+from fedns.core.messages import Message, Payload, wire
 from fedns.core.types import FloatArray, IntArray
 from fedns.models.family import Outcomes
 from fedns.models.problem import CodedBlock, Problem
 from fedns.studies.diagnostics.by_site import BySite
-from fedns.studies.questions.asking import Point
+from fedns.studies.questions.asking import Point, each_client
 from fedns.studies.questions.cells import SCORE_EDGES, cells_of, counted
 from fedns.studies.questions.diagnostic import Diagnostic, Predicted
 
@@ -88,11 +88,8 @@ class Pairs(Diagnostic[Concordance]):
     @on_client(Point, PairSums)
     def look_at_pairs(self, problem: Problem, clients: Clients, request: Point) -> PairSums:
         """Count the pairs of rows that the model orders as their events came."""
-        found = []
-        for client in range(clients.shards.num_clients):
-            (block,) = problem.coded_blocks(request.coefficients, clients.shards.select([client]))
-            found.append(PairSums(self._sums(problem, block)))
-        return as_batch(found)
+        w = request.coefficients
+        return each_client(clients, lambda shards: PairSums(self._sums(problem, *problem.coded_blocks(w, shards))))
 
     def _sums(self, problem: Problem, block: CodedBlock) -> FloatArray:
         event = block.targets > 0

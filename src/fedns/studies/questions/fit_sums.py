@@ -10,12 +10,13 @@ from scipy.special import entr
 from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
 from fedns.core.messages import Message, Payload, as_batch, wire
+from fedns.core.shards import Shards
 from fedns.core.types import FloatArray
 from fedns.models.family import Family, Outcomes
 from fedns.models.problem import Problem
 from fedns.numerics.linalg import triangle_of
 from fedns.numerics.parallel import map_clients
-from fedns.studies.questions.asking import Point, ask_all
+from fedns.studies.questions.asking import Point, ask_all, each_client
 from fedns.studies.questions.null_model import ask_classes, ask_null_loss
 
 
@@ -92,15 +93,15 @@ class FitSums:
     @on_client(Point, Scores)
     def look_at_row_scores(self, problem: Problem, clients: Clients, request: Point) -> Scores:
         """The same where a row has several residuals, or none of its own: likelihood and robust standard errors."""
-        answers = []
-        for client in range(clients.shards.num_clients):
-            shards = clients.shards.select([client])
-            products = np.zeros((request.coefficients.size,) * 2)
-            for scores, weights in problem.row_scores(request.coefficients, shards):
+        w = request.coefficients
+
+        def answer(shards: Shards) -> Scores:
+            products = np.zeros((w.size,) * 2)
+            for scores, weights in problem.row_scores(w, shards):
                 products += (scores * self._squared(weights)[:, None]).T @ scores
-            loss = problem.value(request.coefficients, shards)[0]
-            answers.append(Scores(loss, triangle_of(products / shards.total_weights[0])))
-        return as_batch(answers)
+            return Scores(problem.value(w, shards)[0], triangle_of(products / shards.total_weights[0]))
+
+        return each_client(clients, answer)
 
 
 def ask_sums(cohort: Cohort, asked: FitSums, w: FloatArray, *, intercept: bool) -> SiteSums:

@@ -11,14 +11,14 @@ from scipy.special import logit
 
 from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.errors import MessageError
-from fedns.core.messages import Message, Payload, as_batch, batch_size, split_batch, wire
+from fedns.core.messages import Message, Payload, batch_size, split_batch, wire
 from fedns.core.shards import Shards
 from fedns.core.types import FloatArray, IntArray
 from fedns.models.family import Outcomes
 from fedns.models.problem import CodedBlock, Problem
 from fedns.studies.diagnostics.curves import groups_of
 from fedns.studies.diagnostics.predictions import Diagnostics, Prediction
-from fedns.studies.questions.asking import Point
+from fedns.studies.questions.asking import Point, each_client
 from fedns.studies.questions.cells import CELLS, RESIDUAL_EDGES, SCORE_EDGES, cells_of, counted, merged, summed
 from fedns.studies.questions.diagnostic import Diagnostic, Predicted
 
@@ -76,8 +76,7 @@ class Scoring(Diagnostic[Prediction]):
     @on_client(Point, ScoreTable)
     def look_at_scores(self, problem: Problem, clients: Clients, request: Point) -> ScoreTable:
         """Counts and sums of neighbouring rows, which calibration, ROC and residual quantiles are made of."""
-        shards = clients.shards
-        return as_batch([self._table(problem, shards.select([one]), request) for one in range(shards.num_clients)])
+        return each_client(clients, lambda shards: self._table(problem, shards, request))
 
     @on_client(ClassPoint, ScoreTable)
     def look_at_class(self, problem: Problem, clients: Clients, request: ClassPoint) -> ScoreTable:
