@@ -20,7 +20,7 @@ from fedns.federation.coordinator.replies import compare, misfits, refuse_huge
 from fedns.federation.coordinator.state import RunState
 from fedns.federation.coordinator.watching import Journal
 from fedns.federation.protocol.absence import FederationError, SiteRefuses
-from fedns.federation.protocol.opening import BUDGET_LEVELS, opening, read_introduction
+from fedns.federation.protocol.opening import BUDGET_LEVELS, fit_to_show, opening, read_introduction
 from fedns.federation.protocol.packets import ANSWER, ASK, KINDS, OPEN, OVERFLOW, REFUSAL, UNABLE, Packet, VersionError
 from fedns.federation.protocol.transport import Arrival, Transport
 from fedns.numerics.linalg import triangle_size
@@ -63,18 +63,17 @@ class Link:
         """What a site says when a run is opened: its versions, and in how many columns it replaces rare levels."""
         try:
             told = json.loads(body)
-            columns = told["blanked_columns"]
+            columns, spent, enough = (
+                told["blanked_columns"],
+                told.get("budget_spent", 0.0),
+                told.get("budget_is_enough", True),
+            )
+            readable = (
+                type(columns) is int and 0 <= columns < 2**31 and spent in (0.0, *BUDGET_LEVELS) and type(enough) is bool
+            )
         except (ValueError, RecursionError, KeyError, TypeError):
-            columns = None
-        spent, enough = (
-            (told.get("budget_spent", 0.0), told.get("budget_is_enough", True)) if columns is not None else (0, 0)
-        )
-        if (
-            type(columns) is not int
-            or not 0 <= columns < 2**31
-            or spent not in (0.0, *BUDGET_LEVELS)
-            or type(enough) is not bool
-        ):
+            readable = False
+        if not readable:
             raise MessageError("what it said when the run was opened cannot be read")
         status, name = self.journal.statuses[client], self.sites[client]
         status.blanked_columns, status.runs = columns, read_introduction(told.get("runs"))
@@ -279,6 +278,5 @@ class _Refused(MessageError):
 
 
 def _sentence(body: bytes) -> str:
-    """What a site says, fit to be shown: not too long, and nothing that would move a terminal's cursor."""
-    text = body[:LONGEST_SENTENCE].decode(errors="replace")
-    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    """What a site says in place of an answer."""
+    return fit_to_show(body[:LONGEST_SENTENCE].decode(errors="replace"))

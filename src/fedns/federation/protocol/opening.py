@@ -61,6 +61,9 @@ def compatible(other: str) -> bool:
 
 
 def _words(value: Any) -> str:
-    """Text of somebody else's, fit to be shown."""
-    text = value if isinstance(value, str) else ""
-    return "".join(c if c.isprintable() else " " for c in text[:LONGEST_WORDS]).strip()
+    return fit_to_show(value[:LONGEST_WORDS]) if isinstance(value, str) else ""
+
+
+def fit_to_show(text: str) -> str:
+    """Text of somebody else's in one line, without what would move a terminal's cursor."""
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())

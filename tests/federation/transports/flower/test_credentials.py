@@ -22,7 +22,7 @@ from fedns.federation.transports.flower.credentials import (
     contact,
     provision,
 )
-from fedns.federation.transports.flower.server import open_transport
+from fedns.federation.transports.flower.server import open_engine
 
 SERVER = Path("coordinator/server.crt")
 
@@ -127,6 +127,6 @@ def test_folders_that_are_none_and_federations_without_sites_are_refused(tmp_pat
     provision(tmp_path / "f", [], "example.org", 9000)
     with (
         pytest.raises(EngineError, match="the federation has no sites; provision some"),
-        open_transport(contact(tmp_path / "f" / "coordinator"), tmp_path, 1),
+        open_engine(tmp_path / "f" / "coordinator", "127.0.0.1:1", tmp_path),
     ):
         pass

@@ -25,7 +25,7 @@ from fedns.federation.transports.flower.client import serve
 from fedns.federation.transports.flower.credentials import contact, provision
 from fedns.federation.transports.flower.door import COORDINATOR_PATHS, ENVELOPE_BYTES, SITE_PATHS
 from fedns.federation.transports.flower.processes import SuperLink, start_superlink
-from fedns.federation.transports.flower.server import claim_run, open_transport, register, submit_run
+from fedns.federation.transports.flower.server import claim_run, open_engine, register, submit_run
 
 LARGEST = 1 << 20
 
@@ -122,8 +122,7 @@ def test_an_answer_that_is_too_long_costs_its_site_alone(
         )
         for name in lengths
     ]
-    credentials = contact(tmp_path / "coordinator")
-    with open_transport(credentials, tmp_path / "run", port, largest_message=LARGEST) as transport:
+    with open_engine(tmp_path / "coordinator", f"127.0.0.1:{port}", tmp_path / "run", LARGEST) as transport:
         for site in sites:
             site.start()
         try:

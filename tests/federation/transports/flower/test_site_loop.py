@@ -61,13 +61,13 @@ class Coordinator:
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Coordinator]:
-    def run(*found: Exception | str, **settings: float) -> Coordinator:
+    def run(*found: Exception | str) -> Coordinator:
         there = Coordinator(*found)
         monkeypatch.setattr(client, "time", SimpleNamespace(monotonic=there.monotonic, time=lambda: 0.0))
         monkeypatch.setattr(Connection, "open", there.open)
         waiting = SimpleNamespace(is_set=there.stop.is_set, wait=there.wait)
         Coordinator.last = there
-        serve(NORTH, bytes, stop=waiting, **settings)  # type: ignore[arg-type]
+        serve(NORTH, bytes, stop=waiting)  # type: ignore[arg-type]
         return there
 
     return run
@@ -90,18 +90,6 @@ def test_it_waits_for_as_long_as_it_takes_and_says_so_once(
     waits, connected = f"north waits for a coordinator at host:1: {REFUSED}", "north is connected to host:1"
     assert said == [waits, connected, "north waits for a coordinator at host:1: broken", connected]
     assert there.worked == [True, True] and not COORDINATOR.connected
-
-
-@pytest.mark.parametrize(("patience", "tries"), [(0.0, 2), (0.4, 2), (0.5, 3), (9.9, 21)])
-def test_it_gives_up_when_patience_is_over(patience: float, tries: int, run: Callable[..., Coordinator]) -> None:
-    with pytest.raises(EngineError, match=f"no coordinator at host:1 for {patience:g} s: .*Connection refused"):
-        run(REFUSED, patience_seconds=patience)
-    assert Coordinator.last.tries == tries
-
-
-def test_patience_begins_when_the_coordinator_was_last_there(run: Callable[..., Coordinator]) -> None:
-    there = run(*[REFUSED] * 10, "breaks", *[REFUSED] * 10, "ends", patience_seconds=6.0)
-    assert there.tries == 22
 
 
 @pytest.mark.parametrize(

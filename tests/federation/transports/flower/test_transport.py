@@ -30,10 +30,11 @@ from flwr.supercore.runtime import RuntimeHttpClient
 from fedns.core.errors import ConfigError
 from fedns.federation.processes import EngineError, free_port, listening
 from fedns.federation.protocol.transport import Arrival
+from fedns.federation.transports.flower import client
 from fedns.federation.transports.flower.client import serve
 from fedns.federation.transports.flower.credentials import contact, provision
 from fedns.federation.transports.flower.processes import start_superlink
-from fedns.federation.transports.flower.server import FlowerTransport, open_transport
+from fedns.federation.transports.flower.server import FlowerTransport, open_engine
 
 HERE = Path(__file__).parent
 SITES = ("north", "south", "west")
@@ -76,7 +77,7 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]
     try:
         for site in SITES:
             whole.start(site)  # before there is a coordinator: sites wait for it
-        with open_transport(contact(folder / "coordinator"), folder / "run", port) as transport:
+        with open_engine(folder / "coordinator", f"127.0.0.1:{port}", folder / "run") as transport:
             whole.transport = transport
             whole.await_sites()
             yield whole
@@ -181,12 +182,13 @@ def test_plaintext_is_refused(federation: Federation) -> None:
     connection.close()
 
 
-def test_a_site_with_another_key_is_refused(federation: Federation, tmp_path: Path) -> None:
+def test_a_site_with_another_key_is_refused(federation: Federation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "LEASE_SECONDS", 0.1)
     provision(tmp_path, ["north"], "127.0.0.1", federation.port)
     credentials = contact(tmp_path / "sites" / "north")
     credentials.authority.write_bytes((federation.folder / "coordinator" / "authority.crt").read_bytes())
     with pytest.raises(EngineError, match="refuses site north: its key is not registered"):
-        serve(credentials, bytes, lease_seconds=0.1)
+        serve(credentials, bytes)
 
 
 def test_nobody_but_the_coordinator_controls_the_superlink(federation: Federation) -> None:
@@ -257,7 +259,7 @@ def test_a_site_finds_the_next_coordinator(tmp_path: Path) -> None:
     federation.start("north")
     try:
         for number in (b"first", b"next"):
-            with open_transport(contact(tmp_path / "coordinator"), tmp_path / "run", port) as transport:
+            with open_engine(tmp_path / "coordinator", f"127.0.0.1:{port}", tmp_path / "run") as transport:
                 federation.transport = transport
                 federation.await_sites({"north"})
                 assert federation.ask({"north": number})["north"].payload == number[::-1]

@@ -36,28 +36,17 @@ def serve_rows(credentials: Path, service: Callable[[Path], Service], config: Pa
     serve(contact(credentials), service(config))
 
 
-def serve(
-    credentials: Contact,
-    answer: Answer,
-    *,
-    stop: threading.Event | None = None,
-    patience_seconds: float = float("inf"),
-    lease_seconds: float = LEASE_SECONDS,
-) -> None:
-    """Answer the coordinator until told to stop, going back to it whenever it went away.
+def serve(credentials: Contact, answer: Answer, *, stop: threading.Event | None = None) -> None:
+    """Answer the coordinator until told to stop, looking for it whenever, and for as long as, it is not there.
 
-    patience_seconds: how long to look for a coordinator that is not there. lease_seconds: a site that was silent for so
-    long counts as gone; more than 20 is wanted only where one computation keeps Python busy for that long.
-    Raises EngineError when nobody was there for too long, when the coordinator's certificate does not do, and when it
-    does not know this site's key.
+    Raises EngineError when the coordinator's certificate does not do, and when it does not know this site's key.
     """
-    stop, refusals_seconds = stop or threading.Event(), 1.25 * lease_seconds
-    since = time.monotonic()
+    stop, refusals_seconds = stop or threading.Event(), 1.25 * LEASE_SECONDS
     refused_since: float | None = None
     waiting = False
     while not stop.is_set():
         try:
-            with Connection.open(credentials, lease_seconds) as connection:
+            with Connection.open(credentials, LEASE_SECONDS) as connection:
                 log.info("%s is connected to %s", credentials.name, credentials.address)
                 waiting = False
                 COORDINATOR.note(True)
@@ -65,7 +54,7 @@ def serve(
                     connection.work(answer, stop)
                 finally:
                     COORDINATOR.note(False)
-                    since, refused_since = time.monotonic(), None
+                    refused_since = None
         except httpx.HTTPStatusError as error:
             refusal = f"{credentials.address} refuses site {credentials.name}: {_reason(error)}"
             if refused_since is None:
@@ -76,8 +65,6 @@ def serve(
         except httpx.TransportError as error:
             if any(word in str(error) for word in DISTRUST):
                 raise EngineError(f"{credentials.address} cannot be trusted: {error}") from error
-            if time.monotonic() - since > patience_seconds:
-                raise EngineError(f"no coordinator at {credentials.address} for {patience_seconds:g} s: {error}") from error
             if not waiting:
                 log.info("%s waits for a coordinator at %s: %s", credentials.name, credentials.address, error)
             waiting = True

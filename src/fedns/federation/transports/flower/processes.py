@@ -30,6 +30,7 @@ from fedns.federation.processes import (
 from fedns.federation.reachable import Contact, DistrustError, Visitors, why_not_there
 
 GRACE_SECONDS = 3.0
+START_SECONDS = 180.0  # until it listens
 LOG_LINES = 8  # of a dead process's log, in the error
 
 
@@ -66,7 +67,6 @@ def start_superlink(
     port: int,
     *,
     host: str = LOOPBACK,
-    wait_seconds: float = 180.0,
     largest_message: int = LARGEST_MESSAGE,
 ) -> Iterator[SuperLink]:
     """Run a SuperLink until the block ends; logs and this session's secret are written to the folder.
@@ -88,7 +88,7 @@ def start_superlink(
     with _child("SuperLink", command, folder / "superlink.log", folder) as child:
         link = SuperLink(child, f"{local}:{port}", credentials.authority, secret)
         try:
-            _await_answer(link, wait_seconds)
+            _await_answer(link)
             yield link
         finally:
             secret_file.unlink(missing_ok=True)
@@ -114,10 +114,10 @@ def _child(name: str, command: Sequence[str], log: Path, home: Path) -> Iterator
         end_group(process, GRACE_SECONDS)
 
 
-def _await_answer(link: SuperLink, wait_seconds: float) -> None:
+def _await_answer(link: SuperLink) -> None:
     """Return once it answers; it listens when it is ready."""
     host, _, port = link.address.rpartition(":")
-    deadline = time.monotonic() + wait_seconds
+    deadline = time.monotonic() + START_SECONDS
     while True:
         try:
             link.child.check()
@@ -128,5 +128,5 @@ def _await_answer(link: SuperLink, wait_seconds: float) -> None:
         except DistrustError as error:
             raise EngineError(f"SuperLink's certificate does not do: {error}") from None
         if time.monotonic() > deadline:
-            raise EngineError(f"SuperLink did not answer on {link.address} within {wait_seconds:g} s; see {link.child.log}")
+            raise EngineError(f"SuperLink did not answer on {link.address} within {START_SECONDS:g} s; see {link.child.log}")
         time.sleep(0.05)

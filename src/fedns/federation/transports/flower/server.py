@@ -52,9 +52,8 @@ from flwr.supercore.interceptors import (
 from flwr.supercore.protobuf.client import ProtobufCall, ProtobufClientInterceptor, ProtobufRequestContext
 from flwr.supercore.runtime import RuntimeHttpClient
 
-from fedns.federation.processes import LARGEST_MESSAGE, LOOPBACK, EngineError
+from fedns.federation.processes import LARGEST_MESSAGE, EngineError
 from fedns.federation.protocol.transport import Arrival, Transport, failed_with, not_connected, too_late
-from fedns.federation.reachable import Contact
 from fedns.federation.transports.flower.client import MESSAGE_TYPE
 from fedns.federation.transports.flower.connection import pack, payload_of
 from fedns.federation.transports.flower.credentials import contact
@@ -255,27 +254,15 @@ class FlowerTransport(Transport):
 
 
 @contextmanager
-def open_engine(credentials: Path, listen: str, logs: Path) -> Iterator[Transport]:
-    """The transport of these credentials, its SuperLink listening at this host:port, for as long as the block lasts."""
-    host, _, port = listen.rpartition(":")
-    with open_transport(contact(credentials), logs, int(port), host=host) as transport:
-        yield transport
-
-
-@contextmanager
-def open_transport(
-    credentials: Contact,
-    folder: Path,
-    port: int,
-    *,
-    host: str = LOOPBACK,
-    largest_message: int = LARGEST_MESSAGE,
+def open_engine(
+    credentials: Path, listen: str, logs: Path, largest_message: int = LARGEST_MESSAGE
 ) -> Iterator[FlowerTransport]:
-    """Run a SuperLink for these sites and a run in it until the block ends."""
-    if not credentials.known:
+    """Run a SuperLink that listens at this host:port, and a run in it, until the block ends."""
+    own, (host, _, port) = contact(credentials), listen.rpartition(":")
+    if not own.known:
         raise EngineError("the federation has no sites; provision some")
-    with start_superlink(credentials, folder, port, host=host, largest_message=largest_message) as link:
-        nodes = register(link, credentials.known)
+    with start_superlink(own, logs, int(port), host=host, largest_message=largest_message) as link:
+        nodes = register(link, own.known)
         submit_run(link)
         transport = claim_run(link, nodes)
         try:
@@ -286,11 +273,15 @@ def open_transport(
 
 def register(link: SuperLink, known: Mapping[str, Path]) -> dict[str, int]:
     """Tell the SuperLink which keys may connect; Flower's numbers for the sites."""
-    with ControlHttpClient(f"https://{link.address}", interceptors=[_Bearer(link.secret)], verify=_trust(link)) as control:
+    with _control(link) as control:
         return {
             site: control.RegisterNode(RegisterNodeRequest(public_key=key.read_bytes(), name=site)).node_id
             for site, key in known.items()
         }
+
+
+def _control(link: SuperLink) -> ControlHttpClient:
+    return ControlHttpClient(f"https://{link.address}", interceptors=[_Bearer(link.secret)], verify=_trust(link))
 
 
 def submit_run(link: SuperLink) -> int:
@@ -300,7 +291,7 @@ def submit_run(link: SuperLink) -> int:
     with zipfile.ZipFile(archive, "w") as files:
         files.writestr("pyproject.toml", settings)
         files.writestr(".info/CONTENT", f"pyproject.toml,{hashlib.sha256(settings).hexdigest()},{8 * len(settings)}")
-    with ControlHttpClient(f"https://{link.address}", interceptors=[_Bearer(link.secret)], verify=_trust(link)) as control:
+    with _control(link) as control:
         return int(control.StartRun(StartRunRequest(fab=Fab(content=archive.getvalue()))).run_id)
 
 

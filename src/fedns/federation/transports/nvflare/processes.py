@@ -41,6 +41,7 @@ REFUSED = 78  # exit status of a site (EX_CONFIG) that says why starting it agai
 REASON = "fedns ends: "  # before it
 HEARTBEAT_SECONDS = 2  # how soon a site that was there before its coordinator is known to it
 UNHEARD_SECONDS = 10.0  # after which a heartbeat is sent again: one that was under way when a server ended is never answered
+LISTEN_SECONDS = 600.0  # after which the server forgets a site that it has not heard of
 GIVE_UP_SECONDS = 5.0  # a process that was stopped politely and is still there after this is killed
 
 PROGRESS_SECONDS = 120.0  # a message of which nothing has arrived for so long is given up
@@ -135,10 +136,10 @@ def contact(credentials: Path) -> Contact:
     return Contact(host, int(port), startup / "rootCA.pem", (own,), startup / f"{role}.key", presented=role == "client")
 
 
-def start_server(credentials: Path, channel: int, host: str = "", listen_seconds: float = 600.0) -> subprocess.Popen[bytes]:
+def start_server(credentials: Path, channel: int, host: str = "") -> subprocess.Popen[bytes]:
     """The NVFlare server of these credentials, with the relay talking over the inherited socket `channel`."""
     component = {"id": "fedns", "path": SERVER_COMPONENT, "args": {"channel": channel, "host": host}}
-    settings = {"max_num_clients": MOST_SITES, "heart_beat_timeout": listen_seconds, "admin_storage": "transfer"}
+    settings = {"max_num_clients": MOST_SITES, "heart_beat_timeout": LISTEN_SECONDS, "admin_storage": "transfer"}
     _configure(credentials, {"servers": [settings], "components": [component]})
     arguments = ["nvflare.private.fed.app.server.server_train", "-m", ".", "-s", "fed_server.json"]
     return _start(
