@@ -42,7 +42,7 @@ from fedns.federation.processes import end_group, ended_by_sigterm
 from fedns.federation.protocol.packets import ANSWER, ASK, OPEN, Packet
 from fedns.federation.protocol.transport import Arrival, Transport
 from fedns.federation.site.answering import Answering
-from fedns.federation.site.guard import Guard, Question
+from fedns.federation.site.guard import Asked, Guard
 from fedns.federation.site.service import SiteService
 from fedns.federation.site.table_kind import TableKind
 from fedns.federation.site_command import run_site
@@ -87,7 +87,7 @@ class Unguarded(SiteService):
     """A site without a guard."""
 
     def _admit(self, guard: Guard, handler: Handler, request: Message, **about: Any) -> Answering:
-        return _Free(guard, Question(about["run"], about["round"], []))
+        return _Free(guard, Asked(about["run"], about["round"], []))
 
 
 class Rows(TableKind):

@@ -24,6 +24,7 @@ AREAS = {
     "guard": Area(
         (
             "federation/site/guard.py",
+            "federation/rules/*.py",
             "federation/site/levels.py",
             "federation/site/concentration*.py",
             "federation/site/explain.py",

@@ -19,6 +19,7 @@ from fedns.runs.over_sites import ColumnRun
 
 log = logging.getLogger("fedns.federation")
 SITE_FILE, EXPERIMENT_FILE, CREDENTIALS_FOLDER = "site.toml", "experiment.toml", "credentials"
+EngineName = Annotated[str, Known(lambda: TRANSPORTS)]
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class SiteConfig(Checked):
 
     is_settings: ClassVar[bool] = True
     name: str
-    engine: Annotated[str, Known(TRANSPORTS)]
+    engine: EngineName
     folder: Path  # of the file; the site's credentials are in it
     data: DataSource
     state: str = "state"  # what the site remembers of runs, and its ledger

@@ -9,7 +9,6 @@ from fedns.core.algorithm import Algorithm
 from fedns.core.clients import Handler
 from fedns.core.cohort import register
 from fedns.core.errors import ConfigError
-from fedns.methods.fedndes import FedNDES
 from fedns.models.evaluation import evaluate_locally
 from fedns.models.losses import LOSSES
 from fedns.models.penalties import Ridge
@@ -18,7 +17,7 @@ from fedns.numerics.backends.devices import default, on_device
 from fedns.runs.compare import Compare
 from fedns.runs.methods import parse_method
 from fedns.runs.over_sites import ColumnRun, SiteRun, StudyRun
-from fedns.sketches import SJLT, Sketch
+from fedns.sketches import Sketch
 
 
 def problem_of(spec: Compare | SiteRun) -> Problem:
@@ -44,20 +43,6 @@ def caution(algorithm: Algorithm, sites: int, features: int) -> str:
         f"{sites} sites with sketches of {min(sizes)} rows tell of {sites * min(sizes)} directions among {features} "
         f"coefficients: {algorithm.name} may diverge; take sketch_size >= {-(-features // sites)}, or the method auto"
     )
-
-
-def caution_of_size(algorithm: Algorithm, rows: float) -> str:
-    """What to know where a site with so many rows, the fewest, will refuse sketches by its default limits; else nothing."""
-    for sketch in (part for part in vars(algorithm).values() if isinstance(part, Sketch)):
-        times = 2 if isinstance(algorithm, FedNDES) and not algorithm.second_size else 1
-        largest = max(times * sketch.size, algorithm.second_size if isinstance(algorithm, FedNDES) else 0)
-        most = int(rows // (12 if isinstance(sketch, SJLT) else 4))
-        if largest > most:
-            return (
-                f"a site with {rows:g} rows refuses sketches of more than {most} by its default limits (R3), and "
-                f"{algorithm.name} asks for {largest}: take sketch_size <= {most // times}, or another method"
-            )
-    return ""
 
 
 def at_site(spec: ColumnRun | StudyRun, device: str | None = None) -> tuple[Problem, Mapping[str, Handler]]:

@@ -17,9 +17,10 @@ from fedns.federation.coordinator.session import coordinate
 from fedns.federation.permissions import Permissions
 from fedns.federation.processes import EngineError, EngineLost
 from fedns.federation.protocol.packets import ASK, OPEN, OVERFLOW, Packet
+from fedns.federation.site.explain import caution_of_size
 from fedns.models.evaluation import EvaluationPoint
 from fedns.reports.run_page import COEFFICIENTS_FILE, REPORT_FILE
-from fedns.runs.builder import algorithm_of, caution, caution_of_size, problem_of
+from fedns.runs.builder import algorithm_of, caution, problem_of
 from fedns.runs.coefficients import COLUMNS
 from fedns.runs.over_sites import Policy
 from fedns.simulation.simulator import simulate

@@ -12,12 +12,13 @@ from tests.federation.in_process import Federation, run_of
 
 import fedns
 from fedns.core.shards import Shards
-from fedns.federation.permissions import Permissions, Refusal, permit_table
+from fedns.federation.permissions import Permissions, permit_table
+from fedns.federation.rules.refusal import Refusal
 from fedns.federation.site.answering import Answering
 from fedns.federation.site.budget import Budget, fingerprint
 from fedns.federation.site.concentration import Concentration, PartOfRows, Table, squared_norms
 from fedns.federation.site.explain import meaning
-from fedns.federation.site.guard import Guard, Question, points_of
+from fedns.federation.site.guard import Asked, Guard, points_of
 from fedns.methods.curvature import Model
 from fedns.methods.searches import Ray
 from fedns.models.losses import LOSSES, Poisson, Squared
@@ -203,7 +204,7 @@ def test_one_row_that_is_most_of_the_hessian_is_refused_whatever_the_loss(tmp_pa
 def test_trial_steps_that_go_too_far_come_back_as_losses_that_no_search_takes(tmp_path):
     shards = make_shards(rows=300, columns=5, sizes=(300,))
     guard, problem = guard_over(shards, tmp_path), Problem()
-    watched = Answering(guard, Question(bytes(16), 1, [])).watch(problem)
+    watched = Answering(guard, Asked(bytes(16), 1, [])).watch(problem)
     w, direction, steps = np.zeros(5), np.full(5, 200.0), np.array([0.0, 1.0, 1e-3])
     plain, seen = problem.losses_along(w, direction, steps, shards), watched.losses_along(w, direction, steps, shards)
     assert seen[0, [0, 2]].tolist() == plain[0, [0, 2]].tolist()

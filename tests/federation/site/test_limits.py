@@ -16,7 +16,7 @@ from tests.attacks.study_site import StudySite
 from tests.processes import PATIENCE_SECONDS
 
 from fedns.core.shards import Shards
-from fedns.federation.permissions import Refusal
+from fedns.federation.rules.refusal import Refusal
 from fedns.federation.site import answering as answers
 from fedns.federation.site import budget as budgets
 from fedns.federation.site import concentration
@@ -481,9 +481,9 @@ def test_bytes_of_an_answer(bytes_, answered, tmp_path):
 def test_bytes_of_a_request(tmp_path):
     """A few vectors of coefficients beside what a description may have: 64 of 40 bytes each."""
     guard = Guard(replace(DEFAULTS, largest_job_bytes=100), tmp_path, SHARDS)
-    guard.admit_length(100 + 64 * 8 * WIDTH, WIDTH)
+    guard.permissions.check_length(100 + 64 * 8 * WIDTH, WIDTH)
     with pytest.raises(Refusal, match=rf"^R6: a request may have {100 + 2560} bytes, not {100 + 2561}$"):
-        guard.admit_length(100 + 64 * 8 * WIDTH + 1, WIDTH)
+        guard.permissions.check_length(100 + 64 * 8 * WIDTH + 1, WIDTH)
 
 
 def test_bytes_of_a_description(tmp_path):

@@ -12,9 +12,10 @@ from tests.conftest import make_shards
 import fedns
 from fedns.core.clients import Clients
 from fedns.core.shards import Shards
-from fedns.federation.permissions import Permissions, Refusal
+from fedns.federation.permissions import Permissions
+from fedns.federation.rules.refusal import Refusal
 from fedns.federation.site.answering import Answering
-from fedns.federation.site.guard import Guard, Question
+from fedns.federation.site.guard import Asked, Guard
 from fedns.models.cox import Cox
 from fedns.models.losses import Logistic, Squared
 from fedns.models.problem import Problem
@@ -79,7 +80,7 @@ NO_ROWS = {  # how many, whose, what they are called; the same object over fewer
 
 
 def watched(folder, **limits):
-    answering = Answering(Guard(Permissions(**limits), folder, SHARDS), Question(bytes(16), 1, []))
+    answering = Answering(Guard(Permissions(**limits), folder, SHARDS), Asked(bytes(16), 1, []))
     return answering, answering.watch(Problem())
 
 

@@ -26,8 +26,9 @@ from fedns.federation.coordinator.watching import Journal, SiteStatus, Watcher
 from fedns.federation.processes import EngineLost
 from fedns.federation.protocol.absence import FederationError
 from fedns.federation.protocol.transport import Transport
+from fedns.federation.site.explain import caution_of_size
 from fedns.numerics.linalg import single_threaded_blas
-from fedns.runs.builder import algorithm_of, caution, caution_of_size
+from fedns.runs.builder import algorithm_of, caution
 from fedns.runs.over_sites import ColumnRun
 from fedns.runs.results import Results
 

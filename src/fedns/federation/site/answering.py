@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 from fedns.core.algorithm import smallest_batch
 from fedns.core.clients import Clients, Handler
 from fedns.core.messages import Message
-from fedns.federation.permissions import Refusal
+from fedns.federation.rules.answers import sketch_of_rows
+from fedns.federation.rules.refusal import Refusal
 from fedns.federation.site.budget import Line
 from fedns.federation.site.explain import level_of, what_left
-from fedns.federation.site.guard import Guard, Question, check_points, hash_of, told_by
+from fedns.federation.site.guard import Asked, Guard, disclosure_of, hash_of
 from fedns.federation.site.local_path import steps_of
 from fedns.models.problem import Problem
 from fedns.numerics.backend import POINTS, Batch, Directions, Keys, LocalSteps, Points, SketchPlan, Vectors
@@ -37,7 +38,7 @@ class Answering:
     """One answer in the making."""
 
     guard: Guard
-    question: Question
+    asked: Asked
     passes: int = 0
     problem: Problem = field(default_factory=Problem)  # of the run; a handler may put in a loss with other curvatures
     started: float = field(default_factory=time.monotonic)
@@ -59,9 +60,8 @@ class Answering:
         """R6."""
         own = self.guard.permissions
         self.passes += 1
-        if self.passes > own.passes or time.monotonic() - self.started > own.answer_seconds:
-            raise Refusal("R6", f"the answer takes more than {own.passes} passes or {own.answer_seconds:g} seconds")
-        self.guard.check_memory(memory)
+        own.check_passes(self.passes, time.monotonic() - self.started)
+        own.check_bytes(memory)
 
     def check_observed(self, loss: Formulas, w: FloatArray) -> None:
         """R4 where a handler has another loss: an expected curvature may be even where gradients are about a few rows."""
@@ -80,15 +80,15 @@ class Answering:
 
     def at_point(self, w: FloatArray) -> None:
         """R5, where only the site knows which coefficients a request is about."""
-        if self.question.relative:
-            asked = self.question.points
-            asked += [one for one in map(hash_of, np.atleast_2d(w)) if one not in asked]
-            check_points(self.guard.permissions, self.guard.budget.spent(), asked)
+        if self.asked.relative:
+            points = self.asked.points
+            points += [one for one in map(hash_of, np.atleast_2d(w)) if one not in points]
+            self.guard.permissions.check_points(self.guard.budget.spent().points_with(points))
 
     def before_tables(self, counts: NDArray[np.int64]) -> None:
         """R5, with the rows in every cell of each table."""
-        self.question.tables += [table.ravel().tolist() for table in counts if table.any()]
-        self.guard.check_tables(self.guard.budget.spent(), self.question)
+        self.asked.tables += [table.ravel().tolist() for table in counts if table.any()]
+        self.guard.check_tables(self.guard.budget.spent(), self.asked.tables)
 
     def reply(self, handler: Handler, problem: Problem, clients: Clients, request: Any) -> Message:
         """The handler's reply. Of several candidates those at which R4 refuses are left as they came, or called too bad."""
@@ -111,8 +111,8 @@ class Answering:
 
     def spend(self, reply: Message | None, answer: bytes) -> None:
         """R5, checked once more, as another process may have answered meanwhile; on the disk once the budget is settled."""
-        budget, asked = self.guard.budget, self.question
-        numbers, sketched = self._told(reply)
+        budget, asked = self.guard.budget, self.asked
+        numbers, sketched = self._disclosed(reply)
         digest = hashlib.sha256(answer).hexdigest()[:32] if numbers or sketched else ""
         with budget.held() as spent:
             if reply is not None and digest not in spent.answers:
@@ -131,13 +131,14 @@ class Answering:
         """Wait for the disk, where the answer may not leave before."""
         self.guard.budget.settle()
 
-    def _told(self, reply: Message | None) -> tuple[int, int]:
+    def _disclosed(self, reply: Message | None) -> tuple[int, int]:
         """How many numbers of a reply tell of rows, and how many more are of a sketch that only the site can take apart."""
         if reply is None:
             return 0, 0
-        told = told_by(type(reply))
-        numbers = sum(int(np.size(getattr(reply, name))) for name in told.names)
-        sketched = 0 if self.guard.permissions.job_seed else sum(np.size(getattr(reply, name)) for name in told.sketches)
+        disclosure = disclosure_of(type(reply))
+        numbers = sum(int(np.size(getattr(reply, name))) for name in disclosure.names)
+        secret = () if self.guard.permissions.job_seed else disclosure.sketches
+        sketched = sum(np.size(getattr(reply, name)) for name in secret)
         return numbers - sketched, sketched
 
 
@@ -205,7 +206,7 @@ class WatchedPasses(GuardedBackend):
         return self.inside.gradient_and_sketch(loss, batch, w, plan, keys)
 
     def sketched_rows(self, batch: Batch, plan: SketchPlan, keys: Keys) -> Vectors:
-        raise Refusal("R3", "no method needs a sketch of the rows as they are: ask for one of the root of the Hessian")
+        raise sketch_of_rows()
 
     def local_steps(self, loss: Formulas, batch: Batch, w: Points, local: LocalSteps, keys: Keys) -> Vectors:
         """R2 and R4 at every step: each is a gradient of its own, over the rows of a mini-batch."""

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedns.core.shards import Shards
-from fedns.federation.permissions import Permissions, Refusal
+from fedns.federation.permissions import Permissions
 from fedns.models.losses import Squared
 from fedns.models.problem import Problem
 from fedns.numerics import parallel
@@ -197,7 +197,7 @@ class ConcentrationRule:
         """Refuse by the four sums over the rows that an answer is about, which need not be all."""
         found = Concentration.of(sums)
         if not self.permits(found, w.shape[-1]):
-            raise Refusal("R4", "at these coefficients the answer would be about a few of its rows", str(found))
+            raise self.permissions.few_rows(found)
 
     def _remember(self, problem: Problem, w: FloatArray, sums: FloatArray) -> None:
         self._near.add(problem, w, sums, self._limits(w.shape[-1]))
@@ -256,8 +256,7 @@ class ConcentrationRule:
 
     def _limits(self, width: int) -> Concentration:
         own = self.permissions
-        rows = max(own.smallest_effective_rows, own.effective_rows_per_coefficient * width)
-        return Concentration(*np.array([rows, own.largest_record_share, own.smallest_mean_curvature]))
+        return Concentration(*np.array([own.effective_rows(width), own.largest_record_share, own.smallest_mean_curvature]))
 
 
 def _mark_of(problem: Problem, w: FloatArray) -> tuple[Any, ...]:

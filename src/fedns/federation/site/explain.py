@@ -10,43 +10,18 @@ from fedns.core.algorithm import Algorithm
 from fedns.core.shards import Shards
 from fedns.federation.permissions import Permissions, changed
 from fedns.federation.protocol.opening import BUDGET_LEVELS
+from fedns.federation.rules.amounts import Spending
 from fedns.federation.site.budget import Budget, Spent
 from fedns.federation.site.levels import has_small_group, named_columns, rare_levels
+from fedns.methods.fedndes import FedNDES
 from fedns.numerics import memory
 from fedns.numerics.streaming import streamed
-
-_RARE = {
-    "blank": "those rows are taken to have the usual value",
-    "refuse": "this site will refuse",
-    "show": "an answer can show who has it",
-}
-
-
-class Spending(NamedTuple):
-    """One kind of what may leave: how much has, and how much may over all runs."""
-
-    what: str
-    spent: int
-    most: float
-
-    @property
-    def left(self) -> float:
-        return self.most - self.spent
-
-    @property
-    def share(self) -> float:
-        return self.spent / self.most if self.most > 0 else float(self.spent > 0)
+from fedns.sketches import SJLT, Sketch
 
 
 def spending(permissions: Permissions, spent: Spent, size: int) -> tuple[Spending, ...]:
     """Return what a table of this size has spent of its limits: points, numbers, numbers in sketches, tables of scores."""
-    own = permissions
-    return (
-        Spending("points", spent.amounts.points, own.points),
-        Spending("numbers", spent.numbers, own.largest_released_fraction * size),
-        Spending("numbers in sketches", spent.sketched, own.largest_sketched_fraction * size),
-        Spending("tables of scores", len(spent.tables), own.score_tables),
-    )
+    return permissions.spending(spent.amounts.points, spent.numbers, spent.sketched, len(spent.tables), size)
 
 
 def level_of(found: tuple[Spending, ...]) -> float:
@@ -95,7 +70,9 @@ def meaning(
     found = [f"{rows} rows, {width} coefficients{' with the intercept' if intercept else ''}"]
     if rows < permissions.smallest_rows:
         return [*found, f"fewer rows than your limit of {permissions.smallest_rows}: this site will refuse"]
-    found += _answers(permissions, rows, width)
+    found += permissions.meaning_for_answers(rows, width)
+    if rows >= permissions.hessian_needs(width):
+        found.append(permissions.meaning_for_sketches(rows))
     found += _levels(permissions, shards, outputs)
     if budget is not None:
         found.append(what_left(spending(permissions, budget.spent(), rows * shards.num_columns)))
@@ -107,12 +84,7 @@ def meaning_for_studies(permissions: Permissions, rows: int, columns: int, budge
     found = [f"{rows} rows of {columns} columns, which a study chooses from"]
     if rows < permissions.smallest_rows:
         return [*found, f"fewer rows than your limit of {permissions.smallest_rows}: this site will refuse"]
-    gradient, most = rows - permissions.rows_beyond_coefficients, rows / max(permissions.rows_per_coefficient, 1e-9)
-    found.append(f"gradients of up to {gradient} coefficients are permitted, full Hessians of up to {min(most, rows):.0f}")
-    limit = permissions.smallest_level
-    found.append(
-        f"an outcome needs {limit} rows here, and so does a level of a column: rare_levels = {permissions.rare_levels!r}"
-    )
+    found += permissions.meaning_for_studies(rows)
     spent = budget.spent()
     found.append(
         f"asked about at {spent.amounts.points} of {permissions.points} permitted points; sent {spent.numbers} numbers and "
@@ -131,28 +103,23 @@ def read_from_disk(shards: Shards | None) -> str:
     return f"the rows take {taken:.3g} GB and memory has room for {room:.3g} GB of them: every pass reads them from disk"
 
 
-def _answers(permissions: Permissions, rows: int, width: int) -> list[str]:
-    def verdict(what: str, needed: float) -> str:
-        if rows >= needed:
-            return f"{what} of {width} coefficients is permitted"
-        return f"{what} of {width} coefficients needs {needed:g} rows: this site will refuse it"
-
-    curvature = max(permissions.smallest_rows, permissions.rows_per_coefficient * width)
-    found = [verdict("a gradient", width + permissions.rows_beyond_coefficients), verdict("a full Hessian", curvature)]
-    if rows >= curvature:
-        largest = min(permissions.largest_sketch_fraction * rows, float(rows))
-        buckets = min(largest, rows / permissions.rows_per_bucket if permissions.rows_per_bucket else largest)
-        seed = "the coordinator's" if permissions.job_seed else "secret"
-        found.append(f"sketches of up to {int(largest)} rows, sjlt up to {int(buckets)}, with {seed} random numbers")
-    return found
-
-
 def _levels(permissions: Permissions, shards: Shards, outputs: int) -> list[str]:
-    limit, found = permissions.smallest_level, []
-    rare = rare_levels(shards, limit, named_columns(shards, permissions.categories))
-    if rare.outcome or (outputs > 1 and has_small_group(shards.targets, limit)):
-        found.append(f"an outcome has fewer rows than your limit of {limit}: this site will refuse")
-    for column in rare.columns.tolist():
-        name = shards.columns[column] if shards.columns else str(column)
-        found.append(f"column '{name}' has a level in fewer than {limit} rows: {_RARE[permissions.rare_levels]}")
-    return found
+    few = permissions.smallest_level
+    rare = rare_levels(shards, few, named_columns(shards, permissions.categories))
+    names = [shards.columns[column] if shards.columns else str(column) for column in rare.columns.tolist()]
+    rare_outcome = rare.outcome or (outputs > 1 and has_small_group(shards.targets, few))
+    return permissions.meaning_for_levels(rare_outcome=rare_outcome, rare_columns=names)
+
+
+def caution_of_size(algorithm: Algorithm, rows: float) -> str:
+    """Say what to know where a site with so many rows, the fewest, will refuse sketches by its default limits."""
+    for sketch in (part for part in vars(algorithm).values() if isinstance(part, Sketch)):
+        times = 2 if isinstance(algorithm, FedNDES) and not algorithm.second_size else 1
+        largest = max(times * sketch.size, algorithm.second_size if isinstance(algorithm, FedNDES) else 0)
+        most = Permissions().largest_sketch(rows, of_buckets=isinstance(sketch, SJLT))
+        if largest > most:
+            return (
+                f"a site with {rows:g} rows refuses sketches of more than {most} by its default limits (R3), and "
+                f"{algorithm.name} asks for {largest}: take sketch_size <= {most // times}, or another method"
+            )
+    return ""

@@ -1,7 +1,7 @@
 """The owner's rules, applied at the site: before a handler runs, while it reads rows, and before its answer leaves.
 
-R1 who may ask for what, R2 rows, R3 sketches, R4 concentration, R5 budget, R6 work, R7 refusals. A refusal names the rule
-and never a value of the data; what the owner has to know stands in the site's own log.
+The rules are `Permissions`; here stands when each is asked, and of what. A refusal names the rule and never a value of the
+data; what the owner has to know stands in the site's own log.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ from fedns.core.algorithm import Algorithm
 from fedns.core.clients import Handler, messages_of
 from fedns.core.messages import Discloses, Message
 from fedns.core.shards import Shards
-from fedns.federation.permissions import Permissions, Refusal, small_group
+from fedns.federation.permissions import Permissions
+from fedns.federation.rules.amounts import Spending
 from fedns.federation.site.budget import HOUR, MINUTE, Amounts, Budget, Spent, fingerprint
 from fedns.federation.site.concentration import ConcentrationRule
-from fedns.federation.site.explain import Need, Spending, spending
+from fedns.federation.site.explain import Need, spending
 from fedns.federation.site.levels import blanked, has_small_group, named_columns, rare_levels
 from fedns.models.evaluation import evaluate_locally
 from fedns.models.problem import Problem
@@ -39,7 +40,6 @@ from fedns.sketches import Sketch
 FloatArray = NDArray[np.float64]
 CURVATURE = {Discloses.HESSIAN, Discloses.SCORES, Discloses.SKETCH, Discloses.ROWS}
 HARMLESS = {Discloses.NOTHING, Discloses.SCHEMA, Discloses.COUNT}
-_VECTORS_IN_A_REQUEST = 64
 _RESERVED_POINTS, _RESERVED_PARTS = 16, 32
 log = logging.getLogger("fedns.site")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -51,7 +51,7 @@ def _once(about_a_class: F) -> F:
 
 
 @dataclass
-class Question:
+class Asked:
     """A request as the budget sees it."""
 
     run: bytes
@@ -61,46 +61,23 @@ class Question:
     tables: list[list[int]] = field(default_factory=list)  # of scores that would leave, with every cell
 
 
-def check_description(permissions: Permissions, length: int) -> None:
-    """R6, before the description of a run is looked at."""
-    if length > permissions.largest_job_bytes:
-        raise Refusal("R6", f"the description of a run may have {permissions.largest_job_bytes} bytes, not {length}")
-
-
 def admit_description(own: Permissions, spec: SiteRun) -> None:
     """R1 and R5 on a new run, before its rows are looked at."""
-    if own.digests and not spec.is_pinned(own.digests):
-        if isinstance(spec, StudyRun) and spec.study_digest in own.digests:
-            line = f'digests = ["{spec.pins[1]}"]'
-            raise Refusal("R1", f"its owner has agreed to this study and to no method: to agree to this one, write {line}")
-        raise Refusal("R1", "its owner has agreed to certain runs only, and this is none of them")
-    if spec.wire not in own.wire:
-        raise Refusal("R1", f"it sends numbers as {' or '.join(own.wire)}, not as {spec.wire}")
-    if spec.rounds > own.rounds:
-        raise Refusal("R5", f"it permits {own.rounds} rounds, the run asks for {spec.rounds}")
+    own.check_description(spec)
+    own.check_rounds(spec.rounds)
 
 
 def admit_opening(own: Permissions, spent: Spent, opening: str, runs: Iterable[Path]) -> None:
     """R5 and R6 on a new run. opening: its hash, a point if it is refused. runs: what is kept of those that were opened."""
     since = time.time() - HOUR
-    if sum(path.stat().st_mtime > since for path in runs) + spent.refused_since(since) >= own.runs_per_hour:
-        raise Refusal("R6", f"it takes part in {own.runs_per_hour} runs an hour, those that it refused included")
-    check_points(own, spent, [opening])
-
-
-def check_points(own: Permissions, spent: Spent, points: list[str]) -> None:
-    """R5: how many coefficients are asked about."""
-    if spent.points_with(points) > own.points:
-        raise Refusal("R5", f"its owner permits answers about {own.points} distinct coefficients, over all runs")
+    own.check_runs(sum(path.stat().st_mtime > since for path in runs) + spent.refused_since(since))
+    own.check_points(spent.points_with([opening]))
 
 
 def admit_coding(own: Permissions, rows: int, columns: int) -> None:
     """R2 and R6 on rows that a study wants coded into so many columns, before they are."""
-    needed = columns + own.rows_beyond_coefficients
-    if not rows >= needed:
-        raise Refusal("R2", f"a gradient of {columns} coefficients needs at least {needed} rows, and it has fewer")
-    if 8 * rows * columns > own.largest_table_bytes:
-        raise Refusal("R6", f"its rows, coded, would take more than {own.largest_table_bytes} bytes")
+    own.check_gradient(rows, columns)
+    own.check_table_bytes(8 * rows * columns)
 
 
 class Guard:
@@ -118,6 +95,7 @@ class Guard:
             log.warning("R2: rare levels in columns %s: %s", ", ".join(names), own.rare_levels)
         self.shards = blanked(shards, self._rare) if own.rare_levels == "blank" else shards
         self._num_rows, self._num_columns = shards.num_samples, shards.num_columns
+        self._size = self._num_rows * self._num_columns
         self.concentration = ConcentrationRule(own, self.shards)
 
     @property
@@ -128,7 +106,7 @@ class Guard:
     @cached_property
     def reserved_ahead(self) -> Amounts | None:
         """How much of the budget to reserve on the disk at a time: at most so much is lost where the power fails."""
-        own, part = self.permissions, self._num_rows * self._num_columns / _RESERVED_PARTS
+        own, part = self.permissions, self._size / _RESERVED_PARTS
         if not math.isfinite(own.largest_released_fraction):
             return None
         sketched = min(own.largest_sketched_fraction, _RESERVED_PARTS)
@@ -137,11 +115,9 @@ class Guard:
     def admit_run(self, handlers: Mapping[str, Handler], problem: Problem) -> None:
         """R2 and R6 on a new run over these rows."""
         own, groups = self.permissions, problem.loss.groups(self.shards.targets)
-        self._check_rows(own.smallest_rows, "taking part")
-        if self._rare.outcome or (groups is not None and has_small_group(groups, own.smallest_level)):
-            raise small_group(f"fewer than {own.smallest_level} rows have one of the outcomes")
-        if self._rare.columns.size and own.rare_levels == "refuse":
-            raise small_group(f"fewer than {own.smallest_level} rows have one of the levels of a column")
+        own.check_taking_part(self._num_rows)
+        few = self._rare.outcome or (groups is not None and has_small_group(groups, own.smallest_level))
+        own.check_groups(rare_outcome=few, rare_column=bool(self._rare.columns.size))
         for owner in (getattr(handler, "__self__", None) for handler in handlers.values()):
             self.admit_settings(owner)
             if isinstance(owner, Algorithm):
@@ -153,17 +129,17 @@ class Guard:
         if isinstance(spec, Handshake):  # it asks for no numbers that the budget counts
             return Need(0, 0).rounds_within(left)
         width = problem.num_features(self._num_columns)
-        told = {name: told_by(messages_of(handler)[1]) for name, handler in handlers.items()}
-        asked = {name: one.least(width) for name, one in told.items()}
+        disclosures = {name: disclosure_of(messages_of(handler)[1]) for name, handler in handlers.items()}
+        asked = {name: one.least(width) for name, one in disclosures.items()}
         method = {handler.__name__ for handler in algorithm_of(spec).handlers()}
-        looks = [asked[name] for name, one in told.items() if one.curvature and name not in method]
+        looks = [asked[name] for name, one in disclosures.items() if one.curvature and name not in method]
         evaluation = asked.get(evaluate_locally.__name__, 0)
         need = Need.of(asked, algorithm_of(spec), evaluation, min(looks, default=0) if isinstance(spec, StudyRun) else 0)
         return need.rounds_within(left)
 
     def spending(self, spent: Spent) -> tuple[Spending, ...]:
         """Return the share that has left of what may."""
-        return spending(self.permissions, spent, self._num_rows * self._num_columns)
+        return spending(self.permissions, spent, self._size)
 
     def admit_settings(self, owner: object) -> None:
         """R6 on every whole number that the coordinator has set, however deep it lies."""
@@ -171,123 +147,63 @@ class Guard:
         for part in (getattr(owner, one.name) for one in fields(owner)) if is_dataclass(owner) else ():
             self.admit_settings(part)
 
-    def admit_length(self, length: int, width: int) -> None:
-        """R6: a request holds a few vectors of coefficients."""
-        most = self.permissions.largest_job_bytes + _VECTORS_IN_A_REQUEST * 8 * width
-        if length > most:
-            raise Refusal("R6", f"a request may have {most} bytes, not {length}")
-
     def admit_request(
         self, handler: Handler, request: Message, *, run: bytes, round: int, spec: SiteRun, problem: Problem
-    ) -> Question:
+    ) -> Asked:
         """R1, R2, R5 and R6 before anything is computed."""
-        own, name = self.permissions, handler.__name__
-        if own.handlers is not None and name not in own.handlers:
-            raise Refusal("R1", f"its owner does not permit '{name}', only {', '.join(own.handlers)}")
-        if round > min(spec.rounds, own.rounds):
-            raise Refusal("R5", f"round {round} is beyond the {min(spec.rounds, own.rounds)} rounds of the run")
-        width = problem.num_features(self._num_columns)
-        told = told_by(messages_of(handler)[1])
-        if told.names:
-            self._check_counts(request, "a number in the request")
-            self._check_told(told, width)
-        relative = is_relative(type(request))
-        question = Question(run, round, points_of(request) if told.names and not relative else [], relative)
-        self.check_budget(self.budget.spent(), question, told.least(width))
-        return question
-
-    def _check_told(self, told: Told, width: int) -> None:
         own = self.permissions
-        if told.curvature:
-            self._check_rows(max(own.smallest_rows, own.rows_per_coefficient * width), f"a Hessian of {width} coefficients")
-        else:
-            self._check_rows(width + own.rows_beyond_coefficients, f"a gradient of {width} coefficients")
-        if told.rows and not own.row_sampling:
-            raise Refusal("R3", "rows of the data do not leave it")
-        if told.histogram and not own.score_tables:
-            raise Refusal("R5", "its owner permits no table of scores to leave")
-        if told.hazard and not own.baseline_hazards:
-            raise Refusal("R5", "its owner permits no baseline hazard to leave")
+        own.check_handler(handler.__name__)
+        own.check_round(round, spec.rounds)
+        width = problem.num_features(self._num_columns)
+        disclosure = disclosure_of(messages_of(handler)[1])
+        if disclosure.names:
+            self._check_counts(request, "a number in the request")
+            self._check_disclosure(disclosure, width)
+        relative = is_relative(type(request))
+        asked = Asked(run, round, points_of(request) if disclosure.names and not relative else [], relative)
+        self.check_budget(self.budget.spent(), asked, disclosure.least(width))
+        return asked
 
-    def _check_rows(self, needed: float, what: str) -> None:
-        if not self._num_rows >= needed:
-            raise Refusal("R2", f"{what} needs at least {needed:g} rows, and it has fewer")
+    def _check_disclosure(self, disclosure: Disclosure, width: int) -> None:
+        own = self.permissions
+        (own.check_hessian if disclosure.curvature else own.check_gradient)(self._num_rows, width)
+        if disclosure.rows:
+            own.check_rows_leave()
+        own.check_kinds(score_table=disclosure.histogram, hazard=disclosure.hazard)
 
     def _check_counts(self, owner: object, what: str) -> None:
-        for value in (getattr(owner, name) for name in counts_of(type(owner))):
-            whole = isinstance(value, int | np.integer) or (isinstance(value, np.ndarray) and value.dtype.kind in "iu")
-            if whole and np.any(np.abs(np.asarray(value, dtype=object)) > self.permissions.largest_count):
-                raise Refusal("R6", f"{what} is larger than {self.permissions.largest_count}")
+        self.permissions.check_counts((getattr(owner, name) for name in counts_of(type(owner))), what)
 
     def check_batches(self, fewest: int, width: int) -> None:
-        """R2 on the steps of a method that takes some of the rows at a time: an answer may be about one of them alone."""
+        """R2 on the steps of a method that takes some of the rows at a time."""
+        self.permissions.check_batches(fewest, width, self._num_rows)
+
+    def check_budget(self, spent: Spent, asked: Asked, numbers: int, sketched: int = 0) -> None:
+        """R5 and R6, by what has left and what would leave."""
         own = self.permissions
-        needed = max(own.smallest_rows, width + own.rows_beyond_coefficients)
-        if fewest < min(needed, self._num_rows):  # whether all rows are enough is told by another rule
-            raise Refusal(
-                "R2",
-                f"a mini-batch for {width} coefficients needs at least {needed} rows, the last one of an epoch too: "
-                "take a larger batch_size, or local_steps that end before it",
-            )
+        if asked.points:
+            own.check_points(spent.points_with(asked.points))
+        self.check_tables(spent, asked.tables)
+        own.check_numbers(spent.numbers + numbers, self._size)
+        own.check_numbers(spent.sketched + sketched, self._size, sketched=True)
+        in_the_round = spent.asked.get((asked.run.hex(), asked.round), 0)
+        own.check_requests(in_the_round, spent.asked_since(time.time() - MINUTE))
 
-    def check_memory(self, needed: int) -> None:
-        """R6, in bytes, before they are taken."""
-        most = self.permissions.largest_bytes
-        if needed > most:
-            raise Refusal("R6", f"the answer takes more than {most} bytes")
-
-    def check_budget(self, spent: Spent, question: Question, numbers: int, sketched: int = 0) -> None:
-        own = self.permissions
-        if question.points:
-            check_points(self.permissions, spent, question.points)
-        if question.tables:
-            self.check_tables(spent, question)
-        self._check_numbers(spent.numbers + numbers, own.largest_released_fraction)
-        self._check_numbers(spent.sketched + sketched, own.largest_sketched_fraction)
-        if spent.asked.get((question.run.hex(), question.round), 0) >= own.requests_per_round:
-            raise Refusal("R6", f"it answers {own.requests_per_round} requests in a round")
-        if spent.asked_since(time.time() - MINUTE) >= own.requests_per_minute:
-            raise Refusal("R6", f"it answers {own.requests_per_minute} requests a minute")
-
-    def check_tables(self, spent: Spent, question: Question) -> None:
+    def check_tables(self, spent: Spent, tables: list[list[int]]) -> None:
         """R5: how many tables of scores leave, and that no two of them differ by a few rows, which would show those."""
-        own = self.permissions
-        for table in question.tables:
-            if table in spent.tables:
-                continue
-            if len(spent.tables) >= own.score_tables:
-                raise Refusal("R5", f"its owner permits {own.score_tables} tables of scores to leave, over all runs")
-            if any(_moved(table, other) < own.smallest_rows for other in spent.tables if len(other) == len(table)):
-                raise Refusal(
-                    "R5", f"fewer than {own.smallest_rows} of its rows tell this table of scores from an earlier one"
-                )
+        for table in tables:
+            if table not in spent.tables:
+                self.permissions.check_score_table(table, spent.tables, self.permissions.smallest_rows)
 
     def check_sketch(self, plan: SketchPlan, width: int) -> None:
-        """R3, before the sketch is taken."""
-        own, rows, size = self.permissions, self._num_rows, int(plan.sizes.max())
-        if plan.kind == ROW_SAMPLING and not own.row_sampling:
-            raise Refusal("R3", "a sketch of sampled rows is rows of the data, which do not leave it")
-        if size > own.largest_sketch_fraction * rows:
-            raise Refusal("R3", f"a sketch of {size} rows is more than {own.largest_sketch_fraction:g} of its rows")
-        if plan.kind == SJLT and not rows >= own.rows_per_bucket * size:
-            raise Refusal("R3", f"an sjlt sketch of {size} rows needs {own.rows_per_bucket:g} times as many rows")
-        if own.job_seed:
-            self._check_numbers(self.budget.spent().numbers + size * width, own.largest_released_fraction)
-        else:
-            self._check_numbers(self.budget.spent().sketched + size * width, own.largest_sketched_fraction)
-
-    def _check_numbers(self, numbers: int, most: float) -> None:
-        if numbers > most * self._num_rows * self._num_columns:
-            raise Refusal("R5", f"its owner permits {most:g} times the numbers of its table to leave, over all runs")
+        """R3 and R5, before the sketch is taken."""
+        own, size, spent = self.permissions, int(plan.sizes.max()), self.budget.spent()
+        own.check_sketch(size, self._num_rows, of_sampled_rows=plan.kind == ROW_SAMPLING, of_buckets=plan.kind == SJLT)
+        before = spent.numbers if own.job_seed else spent.sketched
+        own.check_numbers(before + size * width, self._size, sketched=not own.job_seed)
 
 
-def _moved(table: list[int], other: list[int]) -> int:
-    """At least so many rows are in another cell of one table than of the other."""
-    change = np.subtract(table, other)
-    return int(max(change[change > 0].sum(), -change[change < 0].sum()))
-
-
-class Told(NamedTuple):
+class Disclosure(NamedTuple):
     """What a kind of reply tells of rows."""
 
     names: tuple[str, ...]  # of the fields that tell something
@@ -305,12 +221,13 @@ class Told(NamedTuple):
 
 
 @_once
-def told_by(reply: type[Message]) -> Told:
+def disclosure_of(reply: type[Message]) -> Disclosure:
     specs = {name: spec for name, spec in reply.specs().items() if spec.discloses not in HARMLESS}
     kinds = {spec.discloses for spec in specs.values()}
     sketches = tuple(name for name, spec in specs.items() if spec.discloses == Discloses.SKETCH)
     single = (one in kinds for one in (Discloses.ROWS, Discloses.HISTOGRAM, Discloses.HAZARD))
-    return Told(tuple(specs), sketches, tuple(spec.dimensions for spec in specs.values()), bool(kinds & CURVATURE), *single)
+    axes = tuple(spec.dimensions for spec in specs.values())
+    return Disclosure(tuple(specs), sketches, axes, bool(kinds & CURVATURE), *single)
 
 
 @_once

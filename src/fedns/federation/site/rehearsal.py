@@ -19,7 +19,7 @@ from fedns.core.messages.encoding import decode
 from fedns.core.refusals import refuse_too_large
 from fedns.core.run import Stop, run
 from fedns.core.shards import Shards
-from fedns.federation.permissions import Refusal
+from fedns.federation.rules.refusal import Refusal
 from fedns.federation.site.guard import Guard
 from fedns.federation.site_command import COMPILING
 from fedns.models.evaluation import evaluate
@@ -50,7 +50,7 @@ class _Bounded(GuardedBackend):
         self, loss: Formulas, batch: Batch, w: Points, plan: SketchPlan, keys: Keys
     ) -> tuple[Vectors, Vectors]:
         self.guard.check_sketch(plan, w.shape[-1])
-        self.guard.check_memory(8 * w.shape[-1] * int(plan.sizes.max()))
+        self.guard.permissions.check_bytes(8 * w.shape[-1] * int(plan.sizes.max()))
         return self.inside.gradient_and_sketch(loss, batch, w, plan, keys)
 
 

@@ -19,13 +19,15 @@ from fedns.core.errors import FednsError, MessageError, NonFiniteError
 from fedns.core.files import append_line, disk_trouble, write_whole
 from fedns.core.messages import WIRE_PRECISIONS, Message, refuse_non_finite, split_batch
 from fedns.core.messages.encoding import Envelope, decode, encode, handler_named_in
-from fedns.federation.permissions import Permissions, Refusal
+from fedns.federation.permissions import Permissions
 from fedns.federation.protocol.opening import introduction, read_opening
 from fedns.federation.protocol.packets import ANSWER, ASK, OPEN, OVERFLOW, REFUSAL, UNABLE, Packet
+from fedns.federation.rules.answers import no_handler
+from fedns.federation.rules.refusal import Refusal
 from fedns.federation.site.answering import Answering
 from fedns.federation.site.budget import NO_MORE, Budget, Line
 from fedns.federation.site.explain import level_of
-from fedns.federation.site.guard import Guard, admit_description, admit_opening, check_description
+from fedns.federation.site.guard import Guard, admit_description, admit_opening
 from fedns.federation.site.memory import RunMemory
 from fedns.federation.site.rehearsal import rehearse
 from fedns.federation.site.secret_seed import SecretClients, site_secret
@@ -102,7 +104,7 @@ class SiteService:
         probe.unlink()
 
     def _open(self, packet: Packet) -> bytes:
-        check_description(self._permissions, len(packet.body))
+        self._permissions.check_job_bytes(len(packet.body))
         spec, coordinator = read_opening(packet.body)
         if packet.site >= len(spec.sites) or spec.sites[packet.site] != self.name:
             raise MessageError(f"this is site '{self.name}', not site {packet.site} of the run")
@@ -137,7 +139,7 @@ class SiteService:
                 problem.loss.check(guard.shards)
             guard.admit_run(handlers, problem)
             if guard.rounds_left(spec, handlers, problem) < 1 and not self._opened_before(spec):
-                raise Refusal("R5", f"what is left of its budget is not enough for a single round of {spec.title}")
+                raise self._permissions.no_round_left(spec.title)
         except Exception as error:
             if not disk_trouble(error):  # which tells of no rows
                 with budget.held():
@@ -211,10 +213,10 @@ class SiteService:
     ) -> tuple[str, Message, Envelope]:
         name = handler_named_in(frame)
         if name not in handlers:
-            raise Refusal("R1", f"'{name}' is not among what the method may ask for")
+            raise no_handler(name)
         # The kernels trust lengths: a vector that is too short would be read past its end.
         width = problem.num_features(guard.shards.num_columns)
-        guard.admit_length(len(frame), width)
+        self._permissions.check_length(len(frame), width)
         known, most = {"features": width}, self._permissions.largest_bytes
         request, envelope = decode(messages_of(handlers[name])[0], frame, known, most)
         return name, request, envelope
@@ -227,7 +229,7 @@ class SiteService:
         given = answering.guard.shards, ids, memory.spec.seed, memory.round, ClientMemory(ids, memory.arrays)
         clients = Clients(*given)
         if not self._permissions.job_seed:
-            clients = SecretClients(*given, secret=site_secret(self._folder), run=answering.question.run)
+            clients = SecretClients(*given, secret=site_secret(self._folder), run=answering.asked.run)
         try:
             with self._private(), single_threaded_blas():
                 reply = split_batch(answering.reply(handler, problem, clients, request), 0)
@@ -253,9 +255,7 @@ class SiteService:
 
     def _withheld(self, error: Exception) -> Refusal:
         log.error("a request could not be answered", exc_info=error)
-        if self._permissions.explain:
-            return Refusal("R7", str(error) if isinstance(error, FednsError) else f"{type(error).__name__}: {error}")
-        return Refusal("R7", "it cannot answer; why stands in its own log")
+        return self._permissions.withheld(error)
 
     def _recall(self, run: bytes) -> RunMemory:
         mark = self._mark(run)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedns.core.files import alone_in
-from fedns.federation.permissions import small_group
+from fedns.federation.rules.refusal import small_group
 from fedns.federation.site.budget import BUDGET_FOLDER
 
 

@@ -11,7 +11,7 @@ from fedns.core.clients import Handler
 from fedns.core.cohort import register
 from fedns.core.shards import Shards
 from fedns.federation.config import SiteConfig
-from fedns.federation.permissions import small_group
+from fedns.federation.rules.refusal import small_group
 from fedns.federation.site.explain import meaning_for_studies, read_from_disk
 from fedns.federation.site.guard import admit_coding
 from fedns.federation.site.service import SiteService
