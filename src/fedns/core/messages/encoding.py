@@ -11,7 +11,6 @@ import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from operator import is_
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -120,33 +119,9 @@ def total_bytes(batch: Message, precision: DType) -> int:
     return lengths * batch_size(batch) if isinstance(lengths, int) else int(lengths.sum())
 
 
-class _Measured(NamedTuple):
-    """Lengths of a batch, and what they follow from."""
-
-    precision: DType
-    shapes: list[tuple[int, ...]]
-    offsets: list[NDArray[np.int64]]  # of ragged fields
-    lengths: int | NDArray[np.int64]
-
-
-_measured_last: dict[type[Message], _Measured] = {}  # the same in most rounds
-
-
 def _lengths(batch: Message, precision: DType) -> int | NDArray[np.int64]:
     """The encoded length of each client's message, one number where it is that of all: the usual case, and much cheaper."""
     cls, values = type(batch), [getattr(batch, name) for name in batch.specs()]
-    offsets = [value.offsets for value in values if isinstance(value, Ragged)]
-    shapes = [value.values.shape if isinstance(value, Ragged) else value.shape for value in values]
-    last = _measured_last.get(cls)
-    if last is not None and last.precision is precision and last.shapes == shapes and all(map(is_, last.offsets, offsets)):
-        return last.lengths
-    lengths = _measured(cls, values, precision)
-    if all(spec.kind != "coded" for spec in cls.specs().values()):  # whose lengths follow from the numbers
-        _measured_last[cls] = _Measured(precision, shapes, offsets, lengths)
-    return lengths
-
-
-def _measured(cls: type[Message], values: list[Any], precision: DType) -> int | NDArray[np.int64]:
     ragged = [value.counts for value in values if isinstance(value, Ragged)]
 
     def length(counts: Iterable[int]) -> int:
@@ -159,8 +134,9 @@ def _measured(cls: type[Message], values: list[Any], precision: DType) -> int | 
     if all(counts.min() == counts.max() for counts in ragged):
         lengths = length(int(counts[0]) for counts in ragged)
     else:
-        cases, which = np.unique(np.stack(ragged, axis=1), axis=0, return_inverse=True)
-        lengths = np.array([length(case) for case in cases.tolist()])[which.reshape(-1)]
+        pairs = np.stack(ragged)
+        cases, which = np.unique(pairs if len(pairs) > 1 else pairs[0], axis=-1, return_inverse=True)  # one axis: faster
+        lengths = np.array([length(case) for case in np.atleast_2d(cases).T.tolist()])[which.reshape(-1)]
     for spec, value in zip(cls.specs().values(), values, strict=True):
         if spec.kind == "coded":
             ragged_value = isinstance(value, Ragged)
