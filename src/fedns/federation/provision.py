@@ -11,11 +11,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedns import __version__
+from fedns.core.checked import sentence_of
 from fedns.core.errors import ConfigError
 from fedns.core.files import read_toml
 from fedns.federation.config import CREDENTIALS_FOLDER, EXPERIMENT_FILE, SITE_FILE, engine_named
 from fedns.federation.permissions import permit_table
 from fedns.federation.protocol.transport import Engine
+from fedns.runs.over_sites import ColumnRun, Policy
 
 AUTHORITY_FOLDER, STUDY_FILE, README_FILE = "authority", "study.toml", "README.md"
 
@@ -135,10 +137,10 @@ def _content(folder: Path) -> dict[str, bytes]:
     return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.suffix in proofs}
 
 
-_METHOD = """
-method = "auto"         # any that `fedns methods` lists, parameters behind a colon; auto needs none
-loss = "logistic"       # or squared, poisson
-strength = 1e-3         # s of the penalty (s/2)|w|^2
+_METHOD = f"""
+method = "auto"         # {sentence_of(ColumnRun, "method")}
+loss = "logistic"       # {sentence_of(ColumnRun, "loss")}
+strength = 1e-3         # {sentence_of(ColumnRun, "strength")}
 intercept = true
 rounds = 100
 gradient_tol = 1e-8
@@ -155,8 +157,8 @@ sites = [{names}]
 listen = "{listen}"
 {_METHOD if bare else ""}
 [policy]
-absent = "wait"         # or renormalise (over those present), or reuse (an absent site's last curvature)
-quorum = {len(sites)}              # fewer sites than this, and a round waits
+absent = "wait"         # {sentence_of(Policy, "absent")}
+quorum = {len(sites)}              # {sentence_of(Policy, "quorum")}
 timeout_seconds = 60
 patience_seconds = 600
 """

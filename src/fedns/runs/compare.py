@@ -43,7 +43,7 @@ Loss = Annotated[str, Known(lambda: ("auto", *names_of("loss"))), "logistic, squ
 Scaling = Annotated[str, Known(SCALINGS), "Column scaling: none, maxabs or standardise."]
 Missing = Annotated[str, Known(MISSING_RULES), "Missing values: refuse, drop the rows, or fill in the mean."]
 Device = Annotated[str, Known(lambda: names_of("device")), "What passes over the rows: cpu or cuda."]
-MethodName = Annotated[str, "A method, with its parameters behind a colon."]
+MethodName = Annotated[str, "any that `fedns methods` lists, parameters behind a colon; auto needs none"]
 
 
 @described

@@ -29,7 +29,7 @@ from fedns.runs.compare import (
     names_of,
 )  # fmt: skip
 
-Loss = Annotated[str, Known(lambda: names_of("loss")), "Loss by its name."]
+Loss = Annotated[str, Known(lambda: names_of("loss")), "or squared, poisson"]
 StudyLoss = Annotated[str, Known(lambda: (*names_of("loss"), "softmax")), "Loss of the study's family."]
 LARGEST_BYTES = 256 * 2**20  # of one message
 WORDS = {
@@ -44,10 +44,13 @@ class Policy(Checked):
     """How long to wait for whom, and how the objective is kept when somebody is missing."""
 
     is_settings: ClassVar[bool] = True
-    timeout_seconds: Positive = 60.0  # for one exchange
-    quorum: Count = 1  # fewer sites than this, and the round waits
-    absent: Literal["wait", "renormalise", "reuse"] = "wait"
-    patience_seconds: NotNegative = 600.0  # how long to wait for sites before giving up
+    timeout_seconds: Annotated[Positive, "for one exchange"] = 60.0
+    quorum: Annotated[Count, "fewer sites than this, and a round waits"] = 1
+    absent: Annotated[
+        Literal["wait", "renormalise", "reuse"],
+        "or renormalise (over those present), or reuse (an absent site's last curvature)",
+    ] = "wait"
+    patience_seconds: Annotated[NotNegative, "how long to wait for sites before giving up"] = 600.0
     largest_bytes: int = LARGEST_BYTES
     largest_rows: Count | dict[str, Count] | None = None  # that a site may state, or each by its name; more ends the run
     # How gradients are put together; the others keep one site from turning them at will.
