@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from fedns.core.errors import ConfigError, MessageError
+from fedns.federation.permissions import Permissions
 from fedns.studies.checking import check_table
 from fedns.studies.design.site_table import HIDDEN, SiteTable, numeric_expressions
 from fedns.studies.fit import fit_study
@@ -19,6 +20,7 @@ from fedns.studies.handshake.spread import FACTORS
 from fedns.studies.handshake.table_summary import LONGEST_SCHEMA, read_json, summary_of
 from fedns.studies.study import Study
 from fedns.studies.tables.column_rule import ColumnRule
+from fedns.studies.tables.feature_map import MapRule
 from fedns.studies.tables.files.frames import read_frame
 from fedns.studies.tables.recognition import SENTENCES
 
@@ -524,6 +526,18 @@ def test_what_a_look_at_a_table_says_of_it():
     dates = check_table(study("ill ~ x + y"), read_frame(frame(x=pd.to_datetime(["2020-01-01", "2021-01-01"] * 30))))
     assert dates.sections["columns"][1:3] == ["'x' date", "'y' is not there"]
     assert len(dates.reasons) == 1 and "does not have the column 'y'" in dates.reasons[0]
+
+
+def test_a_look_at_a_table_hides_what_its_site_would_hide():
+    """Rows of rare levels are refused once the columns are made; of a map's features nobody could tell them any more."""
+    table, permit = read_frame(frame(arm=first(2, "rare", "usual"))), Permissions(rare_levels="refuse")
+    asked = study("ill ~ age + arm")
+    mapped = dataclasses.replace(asked, feature_map=MapRule("fourier", 4, width=1.0), strength=0.1)
+    hides = [
+        any("hides levels of 'arm'" in reason for reason in check_table(one, table, permit).reasons)
+        for one in (asked, mapped)
+    ]
+    assert hides == [False, True]
 
 
 def test_numbers_here_and_text_there():
