@@ -131,9 +131,9 @@ def sketch_needs(features: int, clients: int, size: int) -> Needs:
     return Needs(server=matrix + 20.0 * features, client=(3.0 * size + 20.0) * features)
 
 
-def newton_needs(features: int, rows: int) -> float:
-    """Numbers that a client holds for `newton_steps`: its Hessian packed and whole, or the root where that is smaller."""
-    return 2.0 * features * min(features, rows) + 20.0 * features
+def newton_needs(features: int, rows: int) -> Needs:
+    """The memory of `newton_steps`: a client holds its Hessian and its triangle, or the root where that is smaller."""
+    return Needs(server=20.0 * features, client=2.0 * features * min(features, rows) + 20.0 * features)
 
 
 def newton_steps(

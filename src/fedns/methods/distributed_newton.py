@@ -84,7 +84,7 @@ class DistributedNewton(Algorithm):
     heterogeneous: ClassVar[str] = "no"
 
     def needs(self, features: int, clients: int, rows: int) -> Needs:
-        return Needs(server=20.0 * features, client=newton_needs(features, rows))
+        return newton_needs(features, rows)
 
     def handlers(self) -> tuple[Handler, ...]:
         return (self.newton_step,)

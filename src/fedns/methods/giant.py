@@ -64,7 +64,7 @@ class GIANT(Algorithm):
     reports: ClassVar[tuple[str, ...]] = ("newton_decrement", "step_size")
 
     def needs(self, features: int, clients: int, rows: int) -> Needs:
-        return Needs(server=20.0 * features, client=newton_needs(features, rows))
+        return newton_needs(features, rows)
 
     def handlers(self) -> tuple[Handler, ...]:
         return (local_gradient, local_direction, *search_handlers(self.line_search))

@@ -97,7 +97,7 @@ class LocalNewton(Algorithm):
         return GIANT(self.line_search)
 
     def needs(self, features: int, clients: int, rows: int) -> Needs:
-        return Needs(server=20.0 * features, client=newton_needs(features, rows))
+        return newton_needs(features, rows)
 
     def handlers(self) -> tuple[Handler, ...]:
         if self.finish == "none":

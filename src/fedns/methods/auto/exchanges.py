@@ -101,7 +101,7 @@ class ClientHalf:
     @on_client(RootRequest, HessianRoot)
     def root(self, problem: Problem, clients: Clients, request: RootRequest) -> HessianRoot:
         features = problem.num_features(clients.shards.num_columns)
-        w, scales = clients.recall("auto_point", features), _scales(clients, features)
+        w, scales = _where(clients, features)
         _, packed = problem.gradient_and_hessian(_common(w), clients.shards)
         draws = uniforms(clients.keys("auto root"), packed.shape[1])
         scaled, penalties = packed / products_of(scales[0]), problem.penalty_curvature(w) / scales**2
@@ -128,8 +128,7 @@ class ClientHalf:
 
     @on_client(Vector, Solved)
     def solve(self, problem: Problem, clients: Clients, request: Vector) -> Solved:
-        features = request.vector.size
-        w, scales = clients.recall("auto_point", features), _scales(clients, features)
+        w, scales = _where(clients, request.vector.size)
         vector = request.vector * float(request.unit) * scales[0]
         steps, _ = newton_steps(problem, w, clients.shards, vector)
         keys = clients.keys(f"auto direction {request.attempt}")
@@ -138,8 +137,7 @@ class ClientHalf:
 
     @on_client(Vector, Product)
     def multiply(self, problem: Problem, clients: Clients, request: Vector) -> Product:
-        features = request.vector.size
-        w, scales = clients.recall("auto_point", features), _scales(clients, features)
+        w, scales = _where(clients, request.vector.size)
         vector = request.vector * float(request.unit) / scales[0]
         products = problem.hessian_times(w, vector[None, None], clients.shards)[:, 0]
         keys = clients.keys(f"auto product {request.attempt}")
@@ -214,6 +212,11 @@ def _exact_change(clients: Clients, name: str, values: FloatArray, units: Any = 
 
 def _scales(clients: Clients, features: int) -> FloatArray:
     return np.ldexp(1.0, clients.recall("auto_exponents", features).astype(np.int64))
+
+
+def _where(clients: Clients, features: int) -> tuple[FloatArray, FloatArray]:
+    """The clients' points and the scales of the columns."""
+    return clients.recall("auto_point", features), _scales(clients, features)
 
 
 def _moved(clients: Clients, request: Move) -> tuple[FloatArray, FloatArray]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -32,10 +31,11 @@ def gradients_alone(client: ClientHalf) -> tuple[Handler, tuple[Reducer, ...]]:
     return client.change, (mean_of_coded("gradient"),)
 
 
-class Source(ABC):
+class Source:
     """Where the metric comes from, and what that costs."""
 
     number: ClassVar[int]  # in states and records
+    asked: ClassVar[str]  # what clients are asked for, in words, with the rows of sketches and the bits of Hessians
     never_changes: ClassVar[bool] = False  # the Hessian is the same everywhere
     sums_changes: ClassVar[bool] = False  # its metric is a sum of changes, which begins at nothing
     again_at_once: ClassVar[bool] = False  # the first one was made at the start, where a run hardly stays
@@ -44,10 +44,6 @@ class Source(ABC):
     applied_by_clients: ClassVar[bool] = False  # the clients apply the inverse, and send no curvature
     definite: ClassVar[bool] = False  # rounding leaves no direction with less curvature than the penalty
     products: ClassVar[int] = 0  # of the Hessian with a direction, with "balanced"
-
-    @abstractmethod
-    def asked(self, state: AutoState, hessian_bits: int) -> str:
-        """Say what clients are asked for."""
 
     def detail(self, state: AutoState, hessian_bits: int) -> int:
         """What a request says of the size of an answer."""
@@ -96,11 +92,8 @@ class Source(ABC):
 class Hessians(Source):
     """Rounded changes of the clients' Hessians."""
 
-    number = 1
+    number, asked = 1, "asked for Hessians in {bits} bits"
     sums_changes = again_at_once = again_further_back = True
-
-    def asked(self, state: AutoState, hessian_bits: int) -> str:
-        return f"asked for Hessians in {hessian_bits} bits"
 
     def detail(self, state: AutoState, hessian_bits: int) -> int:
         return hessian_bits
@@ -121,11 +114,8 @@ class Hessians(Source):
 class ExactHessians(Source):
     """Hessians that no move changes, sent once in full."""
 
-    number = 4
+    number, asked = 4, "asked for the Hessians in full"
     never_changes = sums_changes = True
-
-    def asked(self, state: AutoState, hessian_bits: int) -> str:
-        return "asked for the Hessians in full"
 
     def with_a_move(self, client: ClientHalf, scales: FloatArray) -> tuple[Handler, tuple[Reducer, ...]]:
         return client.change_exactly, (mean("gradient"), mean("packed_hessian"))
@@ -137,12 +127,9 @@ class ExactHessians(Source):
 class OwnHessians(Source):
     """The clients' own Hessians, which half of them solve with: nothing of them is sent."""
 
-    number = 2
+    number, asked = 2, "asked clients to solve"
     applied_by_clients = True
     products = 1
-
-    def asked(self, state: AutoState, hessian_bits: int) -> str:
-        return "asked clients to solve"
 
     def asks(self, rules: Rules, state: AutoState) -> Choice:
         return Choice(False, "clients solve with their own Hessians")
@@ -163,12 +150,9 @@ class OwnHessians(Source):
 class SomeRoots(Source):
     """The triangular roots of the Hessians of a few clients, drawn by weight and in turn, averaged over rounds."""
 
-    number = 6
+    number, asked = 6, f"asked some clients for the roots of their Hessians in {thresholds.ROOT_BITS} bits"
     replaces_pairs = False
     products = thresholds.LOOKS
-
-    def asked(self, state: AutoState, hessian_bits: int) -> str:
-        return f"asked some clients for the roots of their Hessians in {thresholds.ROOT_BITS} bits"
 
     def senders(self, cohort: Cohort, rules: Rules, state: AutoState) -> Cohort | None:
         return cohort.part(rules.senders(cohort.weights, state.coefficients.size, int(state.curvatures)))
@@ -200,12 +184,9 @@ class SomeRoots(Source):
 class Roots(SomeRoots):
     """The roots of all clients' Hessians."""
 
-    number = 5
+    number, asked = 5, f"asked for the roots of Hessians in {thresholds.ROOT_BITS} bits"
     replaces_pairs = True
     products = 1
-
-    def asked(self, state: AutoState, hessian_bits: int) -> str:
-        return f"asked for the roots of Hessians in {thresholds.ROOT_BITS} bits"
 
     def senders(self, cohort: Cohort, rules: Rules, state: AutoState) -> Cohort | None:
         return cohort
@@ -229,13 +210,10 @@ class Roots(SomeRoots):
 class Sketches(Source):
     """Sketches of the roots of all clients' Hessians, averaged over rounds."""
 
-    number = 3
+    number, asked = 3, "sketched {rows} rows at a client of mean weight"
     again_at_once = definite = True
     replaces_pairs = False
     products = thresholds.LOOKS
-
-    def asked(self, state: AutoState, hessian_bits: int) -> str:
-        return f"sketched {int(state.rows)} rows at a client of mean weight"
 
     def with_a_move(self, client: ClientHalf, scales: FloatArray) -> tuple[Handler, tuple[Reducer, ...]]:
         return client.change_and_sketch, (mean_of_coded("gradient"), sketched_gram(scales))

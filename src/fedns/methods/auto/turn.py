@@ -226,7 +226,8 @@ class Turn:
 
     def _note(self, change: str) -> str:
         """What was chosen in this round, and why."""
-        asked = self.source.asked(self.before, self._hessian_bits()) + (" again" if self.before.curvatures else "")
+        asked = self.source.asked.format(bits=self._hessian_bits(), rows=int(self.before.rows))
+        asked += " again" if self.before.curvatures else ""
         parts = [f"{asked}, because {self.why}" if self.asks else f"asked for gradients alone: {self.why}"]
         if self.looks:
             parts.append("asked for the Hessian times the direction" + (", twice" if self.looks > 1 else ""))
