@@ -40,7 +40,7 @@ from fedns.methods import METHODS
 from fedns.studies.fit import fit_study
 from fedns.studies.inference.estimates import KINDS
 from fedns.studies.inference.fitted import StudyFit
-from fedns.studies.outputs import coefficients_csv, model
+from fedns.studies.outputs import fit_csv, model
 
 
 def history(ending=Ending.GRADIENT):
@@ -214,9 +214,9 @@ def test_the_model_of_a_fit_has_what_the_fit_has(monkeypatch):
             expected = [value if math.isfinite(value) else None for value in values[place].tolist()]
             assert own[name] == expected
 
-    plain = coefficients_csv(fit_study(fedns.Study("score ~ age", "gaussian"), made_up()))
+    plain = fit_csv(fit_study(fedns.Study("score ~ age", "gaussian"), made_up()))
     assert all(line["ratio"] == "" != line["coefficient"] for line in csv.DictReader(io.StringIO(plain)))
-    lines = list(csv.DictReader(io.StringIO(coefficients_csv(fit, "HC1"))))
+    lines = list(csv.DictReader(io.StringIO(fit_csv(fit, "HC1"))))
     for line, row in zip(lines, fit.rows("HC1"), strict=True):
         assert [float(line[name]) for name in ("ratio", "ratio_low", "ratio_high")] == list(row.ratios)
         assert (float(line["coefficient"]), float(line["std_error"])) == (row.coefficient, row.std_error)

@@ -20,7 +20,7 @@ from fedns.studies.checking import check_table
 from fedns.studies.draft import draft_study, draft_text
 from fedns.studies.fit import fit_study
 from fedns.studies.fitting.estimate import SeparationError
-from fedns.studies.outputs import coefficients_csv, write_fit
+from fedns.studies.outputs import fit_csv, write_fit
 from fedns.studies.prediction import Model
 from fedns.studies.study import Study
 from fedns.studies.tables.column_rule import ColumnRule
@@ -169,7 +169,7 @@ def test_table_page_and_file_go_class_by_class():
     assert "odds ratio" in text and "Pearson" not in text and "nan" not in text
     page = report(fit)
     assert page.count("Odds ratios with 95 % intervals") == 2 and page.count("compared with car</h3>") == 2
-    rows = list(csv.DictReader(io.StringIO(coefficients_csv(fit))))
+    rows = list(csv.DictReader(io.StringIO(fit_csv(fit))))
     assert [(row["class"], row["name"], row["term"]) for row in rows[3:]] == [
         ("foot", "Intercept", "Intercept"), ("foot", "age", "age"), ("foot", "sex[m]", "sex"),
     ]  # fmt: skip

@@ -17,7 +17,7 @@ from tests.studies.test_federated import Federation
 from fedns.core.errors import ConfigError, DataError
 from fedns.federation.coordinator.state import CHECKPOINT_FILE
 from fedns.lab.comparison.federation_demo import site_processes, start_site
-from fedns.studies.federated import fit_federation, forget
+from fedns.studies.federated import fit_federation, forget_fit
 from fedns.studies.fit import fit_study
 
 SLOWLY = replace(STUDY, method="fednewton:step_size=0.5")  # so that there are rounds to be killed in
@@ -69,7 +69,7 @@ def test_what_a_fit_goes_on_from_stays_until_its_outputs_are_written(three_sites
     assert again.coefficients.tobytes() == first.coefficients.tobytes()
     sites = json.loads((folder / "sites.json").read_text(encoding="utf-8"))
     assert [site["name"] for site in sites] == ["north", "south", "west"] and all(site["answers"] > 9 for site in sites)
-    forget(folder)
+    forget_fit(folder)
     assert not (folder / CHECKPOINT_FILE).exists()
 
 

@@ -108,10 +108,10 @@ def fit(
     STUDY is the study's TOML file. TABLES are one file for each site, a folder of them, or one table with --site-column.
     """
     from fedns.federation.coordinator.state import needing_disk
-    from fedns.studies.federated import forget
+    from fedns.studies.federated import forget_fit
     from fedns.studies.fit import fit_study
     from fedns.studies.inference.estimates import KINDS
-    from fedns.studies.outputs import refuse_results, write_fit
+    from fedns.studies.outputs import refuse_earlier_fit, write_fit
     from fedns.studies.study import Study
 
     if (federation is None) == (not tables):
@@ -122,7 +122,7 @@ def fit(
     if standard_errors not in KINDS:  # which is better known before a fit over sites than after it
         raise ConfigError(unknown("kind of standard errors", standard_errors, KINDS))
     replaces = overwrite or resume  # what was interrupted may have begun to write
-    refuse_results(out, overwrite=replaces)
+    refuse_earlier_fit(out, overwrite=replaces)
     if federation is not None:
         expect("fit --federation", (federation, FEDERATION))
         from fedns.cli.federation_commands import fit_over_sites
@@ -144,7 +144,7 @@ def fit(
     with needing_disk(out):  # a fit over sites goes on from its checkpoint, until its results are written
         path = write_fit(found, out, standard_errors, overwrite=replaces)
     if federation is not None:
-        forget(out)
+        forget_fit(out)
     if not quiet:
         typer.echo(found.summary(standard_errors))
         typer.echo(f"report: {path}")

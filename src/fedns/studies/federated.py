@@ -24,7 +24,7 @@ from fedns.models.problem import Problem
 from fedns.runs.over_sites import ColumnRun, Handshake, Policy, StudyRun
 from fedns.runs.results import Results
 from fedns.studies.design.columns import Design
-from fedns.studies.fitting.estimate import SeparationError, algorithm_of, begin, estimate, method_text, problem_of
+from fedns.studies.fitting.estimate import SeparationError, begin, estimate, method_text, study_algorithm, study_problem
 from fedns.studies.fitting.start import Look, first_look
 from fedns.studies.handshake.handshake import Agreed, run_handshake
 from fedns.studies.inference.fitted import StudyFit
@@ -51,7 +51,7 @@ def fit_federation(
 
     resume: go on with the fit that was interrupted in this folder. The handshake is repeated first, so that a table which
     has changed meanwhile is noticed. overwrite: give up the fit that was interrupted.
-    keep: leave what a fit goes on from to whoever writes its outputs, and calls `forget` then.
+    keep: leave what a fit goes on from to whoever writes its outputs, and calls `forget_fit` then.
     """
     if resume:
         checkpoint_in(folder)
@@ -68,15 +68,15 @@ def fit_federation(
                 if site.named:
                     log.warning("%s: it decides this model", site)
     except SeparationError:  # the rounds are over, and there is nothing to go on with
-        forget(folder)
+        forget_fit(folder)
         raise
     if not keep:
-        forget(folder)
+        forget_fit(folder)
     caveats = tuple(status.note for status in session.statuses if status.note)
     return replace(fit, caveats=caveats, site_lines=read_lines(folder / LEDGER_FILE))
 
 
-def forget(folder: Path) -> None:
+def forget_fit(folder: Path) -> None:
     """Remove what is only there to go on with."""
     for name in (CHECKPOINT_FILE, START_FILE):
         (folder / name).unlink(missing_ok=True)
@@ -88,11 +88,11 @@ def _fit(
     first = session.cohort(RunState.fresh(spec, folder, Problem(Squared())))
     agreed = run_handshake(study, first, spec.sites)
     session.event("agreed", study=study.digest, schema=agreed.design.agreement.digest)
-    problem = problem_of(study, agreed.design)
+    problem = study_problem(study, agreed.design)
     state = RunState.open(_training(spec, study, agreed), folder, problem, resume=resume)
     state.session.meter.add(first.session.meter)
     cohort = session.cohort(state)
-    algorithm = algorithm_of(study, cohort.num_features, cohort.num_clients)
+    algorithm = study_algorithm(study, cohort.num_features, cohort.num_clients)
     session.caution(algorithm, cohort)
     try:
         begun = begin(agreed, cohort, _look(problem, agreed.design, cohort, folder, resume))

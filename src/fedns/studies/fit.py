@@ -16,7 +16,7 @@ from fedns.models.problem import Problem
 from fedns.numerics.linalg import single_threaded_blas
 from fedns.studies.design.rows import design_shards
 from fedns.studies.design.site_table import SMALLEST_COUNT, SiteTable
-from fedns.studies.fitting.estimate import algorithm_of, begin, estimate, problem_of
+from fedns.studies.fitting.estimate import begin, estimate, study_algorithm, study_problem
 from fedns.studies.handshake.handshake import run_handshake
 from fedns.studies.handshake.table_shards import TableShards
 from fedns.studies.inference.fitted import StudyFit
@@ -52,10 +52,10 @@ def fit_study(
         described = RecordedCohort(TableShards.of(sites), Session(Problem(Squared()), 0, meter=meter), lines)
         agreed = run_handshake(study, described, tuple(sites))
         shards = design_shards(agreed.design, sites)
-        problem = problem_of(study, agreed.design)
+        problem = study_problem(study, agreed.design)
         problem.loss.check(shards)
         cohort = RecordedCohort(shards, Session(problem, 0, meter=meter), lines)
-        algorithm = algorithm_of(study, cohort.num_features, cohort.num_clients)
+        algorithm = study_algorithm(study, cohort.num_features, cohort.num_clients)
         fit = estimate(begin(agreed, cohort), algorithm, observers=observers, smallest_count=smallest_count)
         return replace(fit, site_lines=lines)
 

@@ -13,7 +13,7 @@ import numpy as np
 from fedns.core.errors import DataError
 from fedns.core.files import write_whole
 from fedns.core.types import FloatArray
-from fedns.runs.coefficients import coefficients_csv as csv_of
+from fedns.runs.coefficients import coefficients_csv
 from fedns.runs.results import Results
 from fedns.studies.design.site_table import HIDDEN
 from fedns.studies.inference.estimates import KINDS, Inference
@@ -26,16 +26,16 @@ MODEL_FORMAT = 1
 _FILES = (COEFFICIENTS_FILE, MODEL_FILE, REPORT_FILE, WHAT_LEFT_FILE)
 
 
-def refuse_results(folder: Path, *, overwrite: bool) -> None:
+def refuse_earlier_fit(folder: Path, *, overwrite: bool) -> None:
     """Raise, before a fit begins, where its results cannot be put there."""
     _results(folder).refuse(_FILES, overwrite=overwrite)
 
 
 def write_fit(fit: StudyFit, folder: Path, kind: str = "model", *, overwrite: bool = False) -> Path:
     """All files, with standard errors of this kind; the path of the report. overwrite: in place of an earlier fit's."""
-    refuse_results(folder, overwrite=overwrite)
+    refuse_earlier_fit(folder, overwrite=overwrite)
     tables = (
-        coefficients_csv(fit, kind),
+        fit_csv(fit, kind),
         json.dumps(model(fit), indent=1, ensure_ascii=False) + "\n",
         pages().report(fit, kind),
     )
@@ -52,7 +52,7 @@ def _results(folder: Path) -> Results:
     return Results(folder, "fit")
 
 
-def coefficients_csv(fit: StudyFit, kind: str = "model") -> str:
+def fit_csv(fit: StudyFit, kind: str = "model") -> str:
     """One line for each coefficient, its numbers empty where a column was left out."""
     design = fit.agreed.design
     columns = {column.name: column for column in design.columns}
@@ -67,7 +67,7 @@ def coefficients_csv(fit: StudyFit, kind: str = "model") -> str:
         if fit.inference is not None and fit.inference.family.ratio:
             line |= dict(zip(("ratio", "ratio_low", "ratio_high"), row.ratios, strict=True))
         lines.append(line)
-    return csv_of(lines, converged=fit.converged)
+    return coefficients_csv(lines, converged=fit.converged)
 
 
 def model(fit: StudyFit) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from scipy.special import expit, logit
 
 from fedns.core.errors import ConfigError, DataError, unknown
 from fedns.core.files import csv_text
+from fedns.core.types import FloatArray
 from fedns.studies.design.agreement import MISSING_LEVEL, Agreement
 from fedns.studies.design.columns import Design
 from fedns.studies.design.rows import design_rows
@@ -25,8 +26,6 @@ from fedns.studies.questions.baseline import SiteHazard
 from fedns.studies.study import Study
 from fedns.studies.tables.files.frames import Column, Frame, read_frame
 from fedns.studies.tables.formula import Factor
-
-FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,9 +121,7 @@ class Model:
             raise ConfigError(f"the level of an interval must be above 0 and below 1, got {level}")
         if self.covariances and kind not in self.covariances:
             raise ConfigError(unknown("kind of standard errors", kind, tuple(self.covariances)))
-        frame = self._frame(read_frame(table))
-        refusals = self._refusals(frame)
-        keep = np.array([not reason for reason in refusals], dtype=np.bool_)
+        frame, refusals, keep = self._usable(table)
         classes = self.design.classes
         found = np.full((4, frame.num_rows, *([len(classes)] if classes else [])), np.nan)
         if keep.any():
@@ -144,9 +141,7 @@ class Model:
                 if known
                 else "the model has no baseline hazards: the study asks for them with [outcome] baseline = [times]"
             )
-        frame = self._frame(read_frame(table))
-        refusals = self._refusals(frame)
-        keep = np.array([not reason for reason in refusals], dtype=np.bool_)
+        frame, refusals, keep = self._usable(table)
         told = self.baseline[site]
         found = np.full((frame.num_rows, len(told.times)), np.nan)
         if keep.any():
@@ -154,6 +149,12 @@ class Model:
             margins = rows.features @ self._fitted @ self.coefficients
             found[keep] = told.survival(margins + (0.0 if rows.offsets is None else rows.offsets))
         return Survival(told.times, found, tuple(refusals))
+
+    def _usable(self, table: Any) -> tuple[Frame, list[str], NDArray[np.bool_]]:
+        """What the model needs of a table, why each row cannot be predicted, and which can."""
+        frame = self._frame(read_frame(table))
+        refusals = self._refusals(frame)
+        return frame, refusals, np.array([not reason for reason in refusals], dtype=np.bool_)
 
     @cached_property
     def _fitted(self) -> FloatArray:

@@ -11,9 +11,7 @@ import scipy.sparse
 
 from fedns.core.cohort import Session
 from fedns.core.errors import ConfigError
-from fedns.core.history import History, Observer
-from fedns.core.messages.ledger import Meter
-from fedns.core.termination import Verdict
+from fedns.core.history import Observer
 from fedns.core.types import FloatArray
 from fedns.models.family import Family
 from fedns.models.loss import Loss
@@ -37,14 +35,23 @@ from fedns.studies.questions.information import ask_curvature
 class Fitted(NamedTuple):
     """What a fit gives."""
 
-    problem: Problem  # the objective that was fitted
-    coefficients: FloatArray  # (columns,), of several margins (outputs, columns)
-    intercept: Any  # a number, of several margins (outputs,)
-    history: History
-    ended: Verdict  # by where the coefficients are, whatever the method made of it
+    cohort: Sites  # under the objective that was fitted
+    reached: Reached
     inference: Inference | str  # or why there is none
-    warning: str  # what a user must know before using the coefficients
-    meter: Meter  # of everything: looks at the Hessian, rounds, and what was asked for inference
+    undetermined: str = ""  # which columns the rows do not tell apart
+
+    @property
+    def warning(self) -> str:
+        """What a user must know before using the coefficients."""
+        ended = self.reached.ended
+        return self.undetermined if ended.ending.converged else f"not converged: {ended.reason}"
+
+    @property
+    def table(self) -> tuple[FloatArray, FloatArray]:
+        """Coefficients (outputs, columns) and intercepts (outputs,)."""
+        problem: Problem = self.cohort.session.problem
+        table = self.reached.history.coefficients.reshape(problem.loss.outputs, -1)
+        return (table[:, :-1].copy(), table[:, -1].copy()) if problem.intercept else (table.copy(), np.zeros(len(table)))
 
 
 class Settings(NamedTuple):
@@ -82,7 +89,7 @@ def fit_rows(
         return _fitted(settings, SimulatedCohort(shards, Session(problem, 0)))
 
 
-def fit_federation(settled: Callable[[float], Settings], federation: Federation) -> Fitted:
+def fit_sites(settled: Callable[[float], Settings], federation: Federation) -> Fitted:
     """Fit over the rows that the sites' files name; settled: the settings, by the number of rows of all sites."""
     settings = settled(1.0)
     if settings.family.loss.name not in LOSSES or settings.family.loss != LOSSES[settings.family.loss.name]():
@@ -93,8 +100,8 @@ def fit_federation(settled: Callable[[float], Settings], federation: Federation)
     with federation.session(**_run(settings)) as (session, cohort):
         session.caution(parse_method(settings.method).algorithm, cohort)
         found = _fitted(settings, cohort, [session])
-        fitted = cohort.with_problem(found.problem)
-        session.ended(fitted, found.history.coefficients, found.ended.reason, converged=found.ended.ending.converged)
+        fitted, ended = cohort.with_problem(found.cohort.session.problem), found.reached.ended
+        session.ended(fitted, found.reached.history.coefficients, ended.reason, converged=ended.ending.converged)
         return found
 
 
@@ -113,7 +120,8 @@ def _run(settings: Settings) -> dict[str, Any]:
 def _fitted(settings: Settings, cohort: Sites, observers: Sequence[Observer] = ()) -> Fitted:
     """Fit over sites of any kind, and say what the coefficients are worth: nothing where they are not the optimum."""
     own: Problem = cohort.session.problem
-    names = names_of(settings, cohort.num_features // own.loss.outputs)
+    columns = cohort.num_features // own.loss.outputs - int(settings.intercept)
+    names = (*(settings.columns or (f"x{place}" for place in range(columns))), *["Intercept"] * settings.intercept)
     start = None
     with suppress(*REFUSALS):  # sites that tell nothing of the null model may still answer the method, from 0
         start = ask_start(cohort, settings.family)
@@ -123,16 +131,16 @@ def _fitted(settings: Settings, cohort: Sites, observers: Sequence[Observer] = (
         cohort = cohort.with_problem(rank.pinned(own), start)
     goal = Goal(settings.tolerance, settings.rounds, settings.family.outcomes, float(cohort.total_weights.sum()))
     reached = fit(cohort, parse_method(settings.method).algorithm, goal, rank, observers=observers)
-    history, curvature = reached.history, reached.curvature
+    curvature = reached.curvature
     if isinstance(curvature, Exception):
-        return _put_together(settings, cohort.session.problem, reached, reached.ended.reason, "", cohort.session.meter)
+        return Fitted(cohort, reached, reached.ended.reason)
     if settings.strength > 0.0:
         rank = _rank(cohort, names) if may_be_lost(settings.strength, curvature.hessian) else None
         rank = rank if rank is not None and rank.is_lost(settings.strength) else None
     undetermined = "" if rank is None else rank.undetermined
-    w = history.coefficients
+    w = reached.history.coefficients
     if rank is not None:
-        history.coefficients = rank.smallest(w)
+        reached.history.coefficients = rank.smallest(w)
     told: Inference | str = undetermined
     if not told and (sums := uncounted(cohort)):
         told = (
@@ -142,7 +150,7 @@ def _fitted(settings: Settings, cohort: Sites, observers: Sequence[Observer] = (
     if not told:
         of_all = [f"{one}: {name}" for one in settings.classes for name in names] or names
         told = infer(cohort, FitSums(settings.family), curvature, w, of_all, w, intercept=settings.intercept)
-    return _put_together(settings, cohort.session.problem, reached, told, undetermined, cohort.session.meter)
+    return Fitted(cohort, reached, told, undetermined)
 
 
 def _rank(cohort: Sites, names: tuple[str, ...]) -> Rank | None:
@@ -154,24 +162,3 @@ def _rank(cohort: Sites, names: tuple[str, ...]) -> Rank | None:
         return None
     outputs = problem.loss.outputs
     return Rank.of_raw(hessian, names * outputs, problem.intercept, outputs)
-
-
-def _put_together(
-    settings: Settings, problem: Problem, reached: Reached, told: Inference | str, warning: str, meter: Meter
-) -> Fitted:
-    """The coefficients as estimators have them, with the intercept apart."""
-    w, history, ended = reached.history.coefficients, reached.history, reached.ended
-    if not ended.ending.converged:
-        warning = f"not converged: {ended.reason}"
-    if problem.loss.outputs > 1:
-        table = w.reshape(problem.loss.outputs, -1)
-        parts = (table[:, :-1], table[:, -1]) if settings.intercept else (table, np.zeros(len(table)))
-        return Fitted(problem, parts[0].copy(), parts[1].copy(), history, ended, told, warning, meter)
-    columns, intercept = (w[:-1], float(w[-1])) if settings.intercept else (w, 0.0)
-    return Fitted(problem, columns.copy(), intercept, history, ended, told, warning, meter)
-
-
-def names_of(settings: Settings, coefficients: int) -> tuple[str, ...]:
-    """The names of the coefficients of one margin, the intercept's last."""
-    columns = settings.columns or tuple(f"x{place}" for place in range(coefficients - int(settings.intercept)))
-    return (*columns, *(["Intercept"] if settings.intercept else []))

@@ -17,7 +17,7 @@ from fedns.core.types import FloatArray
 from fedns.models.families import FAMILIES
 from fedns.models.family import Family, Outcomes
 from fedns.runs.methods import EXACT, EXACT_WITH_SEARCH
-from fedns.studies.estimators.fitting import Fitted, Settings, fit_federation, fit_rows
+from fedns.studies.estimators.fitting import Fitted, Settings, fit_rows, fit_sites
 from fedns.studies.estimators.onnx import onnx_of
 from fedns.studies.federation import Federation
 from fedns.studies.inference.estimates import Inference
@@ -63,19 +63,21 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
         """Over sites that keep their rows, targets and weights."""
         if not (y is None and sample_weight is None and sites is None):
             raise ConfigError("the sites of a federation have their own targets and weights: call fit(federation) alone")
-        self._found(fit_federation(self._settled, federation))
+        self._found(fit_sites(self._settled, federation))
         self.n_features_in_ = self.coef_.size
         return self
 
     def _found(self, found: Fitted) -> Self:
-        self.history_, self.meter_ = found.history, found.meter
-        self.converged_ = found.ended.ending.converged
-        self.ending_ = found.ended.reason
+        self.history_, self.meter_ = found.reached.history, found.cohort.session.meter
+        ended = found.reached.ended
+        self.converged_, self.ending_ = ended.ending.converged, ended.reason
         self._worked_out = found.inference
         self.inference_ = found.inference if self.converged_ and isinstance(found.inference, Inference) else None
-        self.coef_: FloatArray = found.coefficients
-        self.intercept_: Any = found.intercept
-        rounds = found.history.records[-1].round
+        coefficients, intercepts = found.table
+        several = len(coefficients) > 1
+        self.coef_: FloatArray = coefficients if several else coefficients[0]
+        self.intercept_: Any = intercepts if several else float(intercepts[0])
+        rounds = self.history_.records[-1].round
         self.n_iter_: Any = np.array([rounds], dtype=np.int32) if self._n_iter_is_array else rounds
         if found.warning:
             warnings.warn(found.warning, ConvergenceWarning, stacklevel=3)

@@ -26,7 +26,7 @@ from fedns.studies.design.columns import Design
 from fedns.studies.design.site_table import SMALLEST_COUNT
 from fedns.studies.fitting.aliases import aliases, whole_information
 from fedns.studies.fitting.fit import Goal, fit, uncounted
-from fedns.studies.fitting.rank import Rank
+from fedns.studies.fitting.rank import Rank, dependent
 from fedns.studies.fitting.start import Look, first_look, start_after
 from fedns.studies.handshake.handshake import Agreed
 from fedns.studies.inference.estimates import infer
@@ -46,7 +46,7 @@ class SeparationError(DataError):
     """The likelihood has no maximum: some coefficients would be infinite."""
 
 
-def problem_of(study: Study, design: Design) -> Problem:
+def study_problem(study: Study, design: Design) -> Problem:
     """The objective of a study: mean loss, and the study's penalty as it is on the fitted scale."""
     penalised, offset = any(design.strengths), study.parsed.offset is not None
     ridge = Ridge(1.0, design.strengths) if penalised else Ridge(0.0)
@@ -80,7 +80,9 @@ def begin(agreed: Agreed, cohort: S, look: Look | None = None) -> Begun[S]:
     look = look or first_look(problem, design, cohort)
     whole = whole_information(look.hessian, design, agreed.summaries)
     names, order = [design.names[place] for place in design.places], np.argsort(design.places).tolist()
-    rank = Rank.of_coded(look.hessian, names, design.intercept, design.outputs, order, whole)
+    dependents = tuple(dependent(look.hessian, order, whole))
+    told = np.maximum(np.diag(look.hessian), whole)
+    rank = Rank(names, look.hessian, dependents, told, design.intercept, design.outputs)
     found = aliases(rank.found, design, agreed.summaries)
     if found and study.aliased == "refuse":
         raise DataError(f"columns depend on each other: {'; '.join(map(str, found))}; take one out of the formula")
@@ -164,7 +166,7 @@ def estimate(
     )
 
 
-def algorithm_of(study: Study, num_features: int, num_sites: int) -> Algorithm:
+def study_algorithm(study: Study, num_features: int, num_sites: int) -> Algorithm:
     """The method of a study, which sites that keep their rows can run."""
     algorithm = parse_method(method_text(study, num_features, num_sites)).algorithm
     if algorithm.pooled:

@@ -46,20 +46,6 @@ class Rank:
     least: float = np.inf
 
     @classmethod
-    def of_coded(
-        cls,
-        hessian: FloatArray,
-        names: Sequence[str],
-        intercept: bool,
-        outputs: int,
-        order: Sequence[int],
-        whole: FloatArray,
-    ) -> Self:
-        """The rank of columns that the sites have agreed to centre and scale; order and whole as `dependent` takes them."""
-        found = tuple(dependent(hessian, order, whole))
-        return cls(names, hessian, found, np.maximum(np.diag(hessian), whole), intercept, outputs)
-
-    @classmethod
     def of_raw(cls, hessian: FloatArray, names: Sequence[str], intercept: bool, outputs: int) -> Self:
         """The rank of columns as somebody gave them, found after the intercept is taken out of them.
 

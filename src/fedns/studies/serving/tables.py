@@ -27,7 +27,7 @@ from fedns.studies.design.agreement import Agreement
 from fedns.studies.design.columns import Design
 from fedns.studies.design.rows import design_shards
 from fedns.studies.design.site_table import SiteTable
-from fedns.studies.fitting.estimate import problem_of
+from fedns.studies.fitting.estimate import study_problem
 from fedns.studies.handshake.handshake import HANDLERS
 from fedns.studies.handshake.table_shards import TableShards
 from fedns.studies.questions import asked_of_study
@@ -105,7 +105,7 @@ class StudyTable(Columns):
             *asked_of_study(design, self.config.permit.smallest_cell, self.config.permit.smallest_level),
             *algorithm.handlers(),
         )
-        return computed_on(self.config.device, problem_of(design.study, design)), by_name(*asked)
+        return computed_on(self.config.device, study_problem(design.study, design)), by_name(*asked)
 
     def _table(self, spec: Handshake | StudyRun) -> SiteTable:
         return SiteTable.of(Study.from_json(spec.study), self.frame, self.config.permit)
