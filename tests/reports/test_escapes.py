@@ -11,6 +11,7 @@ import pytest
 
 import fedns
 from fedns.core.history import Record
+from fedns.core.messages.ledger import LedgerEntry
 from fedns.core.termination import Ending
 from fedns.federation.coordinator.influence import SiteInfluence
 from fedns.federation.coordinator.session import Result
@@ -30,7 +31,6 @@ from fedns.runs.compare import Compare
 from fedns.runs.over_sites import ColumnRun
 from fedns.studies.fit import fit_study
 from fedns.studies.outputs import write_fit
-from fedns.studies.site_lines import SiteLine
 from fedns.studies.study import Study
 
 EVIL = """A<script>alert("x")</script><img src=x onerror='y'>"&amp;"""
@@ -134,7 +134,7 @@ def test_a_fit(fits, part):
 
 
 def test_messages_of_a_kind_that_nobody_knows():
-    check(lambda name: site_page(name, [SiteLine(name, name, {name: (2,)}, 1)], name), 4)
+    check(lambda name: site_page(name, [LedgerEntry(1, 1, "uplink", name, {name: (2,)}, 1, 1, name)], name), 4)
 
 
 def test_a_comparison(tmp_path):

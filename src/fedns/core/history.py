@@ -135,7 +135,7 @@ class History:
             "ending": self.ending.key,
             "stop_reason": self.stop_reason,
             "coefficients": self.coefficients.tolist(),
-            "ledger": [vars(entry) for entry in self.ledger],
+            "ledger": [entry.total() for entry in self.ledger],
         }
         lines = [json.dumps(head)] + [json.dumps(record.as_dict()) for record in self.records]
         write_whole(Path(path), "\n".join(lines) + "\n", durable=False)
@@ -157,7 +157,7 @@ class History:
             coefficients=np.array(head["coefficients"], dtype=np.float64),
             ending=Ending.of(head["ending"]),
             stop_reason=head["stop_reason"],
-            ledger=[LedgerEntry(**{**entry, "fields": tuple(entry["fields"])}) for entry in head["ledger"]],
+            ledger=[LedgerEntry.of_total(entry) for entry in head["ledger"]],
         )
 
 

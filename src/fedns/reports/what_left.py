@@ -16,6 +16,7 @@ from fedns.core.clients import Handler, messages_of
 from fedns.core.cohort import register
 from fedns.core.files import write_whole
 from fedns.core.messages import Discloses, Message
+from fedns.core.messages.ledger import LedgerEntry
 from fedns.core.numbers import bytes_text
 from fedns.methods import METHODS
 from fedns.methods.searches import ArmijoSearch, LocalSearch, search_handlers
@@ -24,7 +25,7 @@ from fedns.reports.page import html_table, page, section
 from fedns.runs.results import Results
 from fedns.studies.handshake.handshake import HANDLERS
 from fedns.studies.questions import asked_of_any
-from fedns.studies.site_lines import WHAT_LEFT_FILE, SiteLine, SiteLines
+from fedns.studies.site_lines import WHAT_LEFT_FILE, SiteLines
 
 RESULTS = "page of what left"
 _MOST_PAGES = 100  # a page for each site, unless there are more
@@ -112,7 +113,7 @@ _STAYED = (
 )
 
 
-def stayed(lines: Sequence[SiteLine]) -> tuple[str, ...]:
+def stayed(lines: Sequence[LedgerEntry]) -> tuple[str, ...]:
     """What has not left, in sentences."""
     replies = [known_replies()[kind] for kind in {line.kind for line in lines} if kind in known_replies()]
     rows_left = any(spec.discloses is Discloses.ROWS for reply in replies for spec in reply.specs().values())
@@ -139,7 +140,7 @@ def all_handlers() -> list[Handler]:
 
 
 @dataclass(frozen=True)
-class Told:
+class SentKind:
     """All messages of one kind that left a site."""
 
     kind: str
@@ -149,20 +150,20 @@ class Told:
     bytes: int
 
 
-def told_by(lines: Sequence[SiteLine]) -> list[Told]:
+def sent_kinds(lines: Sequence[LedgerEntry]) -> list[SentKind]:
     """What left, by kind of message, in the order of the first of each."""
-    kinds: dict[str, list[SiteLine]] = {}
+    kinds: dict[str, list[LedgerEntry]] = {}
     for line in lines:
         kinds.setdefault(line.kind, []).append(line)
-    return [_told(kind, same) for kind, same in kinds.items()]
+    return [_sent_kind(kind, same) for kind, same in kinds.items()]
 
 
-def _told(kind: str, lines: Sequence[SiteLine]) -> Told:
+def _sent_kind(kind: str, lines: Sequence[LedgerEntry]) -> SentKind:
     times, size = len(lines), sum(line.bytes for line in lines)
     reply = known_replies().get(kind)
     if reply is None:
         what, learned = _OTHERS.get(kind, ("a message of a method that is not installed here", "what its maker says"))
-        return Told(kind, what, ((what, learned),), times, size)
+        return SentKind(kind, what, ((what, learned),), times, size)
     sentence = (
         inspect.cleandoc(reply.__doc__ or "")
         .split("\n\n")[0]
@@ -178,33 +179,33 @@ def _told(kind: str, lines: Sequence[SiteLine]) -> Told:
         counts = sorted({math.prod(line.shapes.get(name, ())) for line in lines})
         number = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
         fields.append((f"{number} {noun[:-1] if counts == [1] else noun}: {what} ({name})", learned))
-    return Told(kind, sentence, tuple(fields), times, size)
+    return SentKind(kind, sentence, tuple(fields), times, size)
 
 
-def site_page(site: str, lines: Sequence[SiteLine], about: str) -> str:
+def site_page(site: str, lines: Sequence[LedgerEntry], about: str) -> str:
     """The page of one site."""
     total = bytes_text(sum(line.bytes for line in lines))
     parts = [
         f"<h1>What left {escape(site)}</h1>",
         f'<p class="lead">{escape(about)}. {len(lines)} messages, {total} in all. Nothing else was sent.</p>',
     ]
-    for told in told_by(lines):
-        times = "once" if told.times == 1 else f"{told.times} times"
-        rows = [[what, learned] for what, learned in told.fields]
+    for sent in sent_kinds(lines):
+        times = "once" if sent.times == 1 else f"{sent.times} times"
+        rows = [[what, learned] for what, learned in sent.fields]
         table = html_table(["what left", "what can be learned from it"], rows, text_columns={0, 1})
         parts.append(
-            section(told.kind, f"<p>{escape(told.sentence)} Sent {times}, {bytes_text(told.bytes)} in all.</p>{table}")
+            section(sent.kind, f"<p>{escape(sent.sentence)} Sent {times}, {bytes_text(sent.bytes)} in all.</p>{table}")
         )
     parts.append(section("What stayed", "<ul>" + "".join(f"<li>{escape(text)}</li>" for text in stayed(lines)) + "</ul>"))
     return page(f"What left {site}", "\n".join(parts))
 
 
-def what_left_text(site: str, lines: Sequence[SiteLine]) -> str:
+def what_left_text(site: str, lines: Sequence[LedgerEntry]) -> str:
     """The same for a console."""
     found = [f"what left {site}: {len(lines)} messages, {bytes_text(sum(line.bytes for line in lines))}"]
-    for told in told_by(lines):
-        found.append(f"  {told.kind}, {told.times} times, {bytes_text(told.bytes)}: {told.sentence}")
-        for what, learned in told.fields:
+    for sent in sent_kinds(lines):
+        found.append(f"  {sent.kind}, {sent.times} times, {bytes_text(sent.bytes)}: {sent.sentence}")
+        for what, learned in sent.fields:
             found += [f"    {what}", f"      can be learned: {learned}"]
     return "\n".join([*found, "  stayed:", *(f"    {text}" for text in stayed(lines))])
 
@@ -222,7 +223,7 @@ def write_what_left(found: SiteLines, folder: Path, about: str, results: Results
         for site, lines in found.sites.items()
     ]
     everything = [line for lines in found.sites.values() for line in lines]
-    rows = [[told.kind, told.sentence, str(told.times), bytes_text(told.bytes)] for told in told_by(everything)]
+    rows = [[sent.kind, sent.sentence, str(sent.times), bytes_text(sent.bytes)] for sent in sent_kinds(everything)]
     body = [
         "<h1>What left the sites</h1>",
         f'<p class="lead">{escape(about)}.</p>',

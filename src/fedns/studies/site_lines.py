@@ -3,40 +3,29 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-
-import numpy as np
 
 from fedns.core.clients import Handler, Ids
 from fedns.core.cohort import Session
 from fedns.core.errors import DataError
 from fedns.core.messages import Message, split_batch
 from fedns.core.messages.encoding import batch_bytes
+from fedns.core.messages.ledger import LedgerEntry, shapes_of
 from fedns.core.shards import Shards
 from fedns.simulation.simulator import SimulatedCohort
 
 WHAT_LEFT_FILE = "what-left.html"  # the page that is made of them, in a folder of results
 
 
-@dataclass(frozen=True)
-class SiteLine:
-    """One message that left a site."""
-
-    kind: str
-    purpose: str  # the handler that made it
-    shapes: Mapping[str, tuple[int, ...]]  # of every field
-    bytes: int
-
-
 @dataclass
 class SiteLines:
     """All that left, by site, in order."""
 
-    sites: dict[str, list[SiteLine]] = field(default_factory=dict)
+    sites: dict[str, list[LedgerEntry]] = field(default_factory=dict)
 
-    def add(self, site: str, line: SiteLine) -> None:
+    def add(self, site: str, line: LedgerEntry) -> None:
         self.sites.setdefault(site, []).append(line)
 
 
@@ -54,8 +43,9 @@ class RecordedCohort(SimulatedCohort):
                 zip(chunk.tolist(), batch_bytes(batch, self.session.precision).tolist(), strict=True)
             ):
                 reply = split_batch(batch, place)
-                shapes = {name: np.shape(getattr(reply, name)) for name in reply.specs()}
-                self._lines.add(names[client], SiteLine(reply.kind, handler.__name__, shapes, length))
+                at = self.session.round, self.session.meter.exchanges
+                entry = LedgerEntry(*at, "uplink", reply.kind, shapes_of(reply), 1, length, handler.__name__)
+                self._lines.add(names[client], entry)
             yield chunk, batch
 
 
@@ -67,11 +57,8 @@ def read_lines(path: Path, site: str = "") -> SiteLines:
     for number, text in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
         try:
             line = json.loads(text)
-            if line["direction"] != "uplink":
-                continue
-            shapes = {str(name): tuple(map(int, shape)) for name, shape in dict(line["fields"]).items()}
-            entry = SiteLine(str(line["kind"]), str(line["purpose"]), shapes, int(line["bytes"]))
-            found.add(site or str(line["site"]), entry)
+            if line["direction"] == "uplink":
+                found.add(site or str(line["site"]), LedgerEntry.of_line(line))
         except (ValueError, TypeError, KeyError, RecursionError):
             raise DataError(f"{path}: line {number} is no line of a ledger") from None
     return found

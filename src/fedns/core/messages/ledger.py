@@ -1,21 +1,60 @@
-"""Counting what travels, in one place."""
+"""What travels, counted and written down in one place."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from fedns.core.messages import Message
+
+Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class LedgerEntry:
-    """All messages of one exchange in one direction."""
+    """One message of a site, or all messages of one exchange in one direction."""
 
     round: int
     exchange: int
     direction: str  # "uplink" or "downlink"
     kind: str
-    fields: tuple[str, ...]
+    fields: tuple[str, ...] | Mapping[str, Shape]  # with their shapes where it is one message
     messages: int
     bytes: int
+    purpose: str = ""  # of one message: the handler that is asked, or what else it is for
+
+    @property
+    def shapes(self) -> Mapping[str, Shape]:
+        """The shapes of the fields of one message, where they are known."""
+        return self.fields if isinstance(self.fields, Mapping) else {}
+
+    def line(self) -> dict[str, Any]:
+        """Return one message as a line of ledger.jsonl has it, at a site and at the coordinator."""
+        return {name: value for name, value in vars(self).items() if name != "messages"}
+
+    @classmethod
+    def of_line(cls, line: Mapping[str, Any]) -> LedgerEntry:
+        """Read such a line of an answer; one in another form raises KeyError, TypeError or ValueError."""
+        shapes = {str(name): tuple(map(int, shape)) for name, shape in dict(line["fields"]).items()}
+        round, exchange = (int(line.get(name, 0)) for name in ("round", "exchange"))
+        direction, kind, purpose = (str(line[name]) for name in ("direction", "kind", "purpose"))
+        return cls(round, exchange, direction, kind, shapes, 1, int(line["bytes"]), purpose)
+
+    def total(self) -> dict[str, Any]:
+        """Return all messages of an exchange as histories and checkpoints have them."""
+        return {name: value for name, value in vars(self).items() if name != "purpose"}
+
+    @classmethod
+    def of_total(cls, total: Mapping[str, Any]) -> LedgerEntry:
+        return cls(**{**total, "fields": tuple(total["fields"])})
+
+
+def shapes_of(message: Message) -> dict[str, Shape]:
+    """Return the shape of every field of a message."""
+    return {name: np.shape(getattr(message, name)) for name in message.specs()}
 
 
 @dataclass

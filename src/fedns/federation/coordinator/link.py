@@ -10,12 +10,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from fedns.core.clients import Handler, messages_of
 from fedns.core.errors import MessageError, NonFiniteError
 from fedns.core.messages import Message
 from fedns.core.messages.encoding import decode
+from fedns.core.messages.ledger import LedgerEntry, shapes_of
 from fedns.federation.coordinator.replies import compare, misfits, refuse_huge
 from fedns.federation.coordinator.state import RunState
 from fedns.federation.coordinator.watching import Journal
@@ -79,8 +78,8 @@ class Link:
         status.blanked_columns, status.runs = columns, read_introduction(told.get("runs"))
         status.budget_spent, status.budget_is_enough = spent, enough
         self.journal.event("joined", site=name, runs=status.runs)
-        opened = {"site": name, "round": 0, "exchange": self.state.exchange, "purpose": "opens a run", "kind": "Opening"}
-        self.journal.message(**opened, direction="downlink", fields=[], bytes=length, runs=status.runs)
+        opening = LedgerEntry(0, self.state.exchange, "downlink", "Opening", (), 1, length, "opens a run")
+        self.journal.message(name, opening, runs=status.runs)
         if status.budget_note:
             self.journal.event("budget", site=name, reason=status.budget_note)
             log.warning("%s", status.budget_note)
@@ -113,13 +112,12 @@ class Link:
 
     def _enter(self, handler: Handler, client: int, round: int, frame: bytes, body: bytes, reply: Message) -> None:
         """A request and its answer in the ledger."""
-        shared = {"site": self.sites[client], "round": round, "exchange": self.state.exchange, "purpose": handler.__name__}
-        request = messages_of(handler)[0]
-        self.journal.message(
-            **shared, direction="downlink", kind=request.kind, fields=list(request.specs()), bytes=len(frame)
-        )
-        shapes = {name: list(np.shape(getattr(reply, name))) for name in reply.specs()}
-        self.journal.message(**shared, direction="uplink", kind=reply.kind, fields=shapes, bytes=len(body))
+        request, at, purpose = messages_of(handler)[0], (round, self.state.exchange), handler.__name__
+        for entry in (
+            LedgerEntry(*at, "downlink", request.kind, tuple(request.specs()), 1, len(frame), purpose),
+            LedgerEntry(*at, "uplink", reply.kind, shapes_of(reply), 1, len(body), purpose),
+        ):
+            self.journal.message(self.sites[client], entry)
 
     def _exchange(
         self,

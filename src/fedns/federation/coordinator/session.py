@@ -16,6 +16,7 @@ import numpy as np
 from fedns.core.algorithm import Algorithm
 from fedns.core.files import append_line, write_whole
 from fedns.core.history import History, Observer, Record
+from fedns.core.messages.ledger import LedgerEntry
 from fedns.core.run import Stop, run
 from fedns.core.types import FloatArray
 from fedns.federation.coordinator.cohort import NetworkedCohort
@@ -58,8 +59,8 @@ class RunOverSites(Journal, Observer):
     def event(self, event: str, **facts: Any) -> None:
         append_line(self._folder / LOG_FILE, json.dumps({"time": _now(), "event": event, **facts}))
 
-    def message(self, **facts: Any) -> None:
-        append_line(self._folder / LEDGER_FILE, json.dumps({"time": _now(), **facts}))
+    def message(self, site: str, entry: LedgerEntry, **facts: Any) -> None:
+        append_line(self._folder / LEDGER_FILE, json.dumps({"time": _now(), "site": site, **entry.line(), **facts}))
 
     def on_round(self, record: Record, state: Any) -> None:
         line = json.dumps({"method": self._method, "trial": 0, **record.as_dict()})

@@ -142,7 +142,7 @@ class RunState(Observer):
             "num_features": self.session.num_features,
             "total_weights": self.total_weights.tolist(),
             "rows": self.rows.tolist(),
-            "meter": {**vars(meter), "ledger": [vars(entry) for entry in meter.ledger]},
+            "meter": {**vars(meter), "ledger": [entry.total() for entry in meter.ledger]},
             "records": [record.as_dict() for record in self.records],
             "state_kind": _full_name(type(self.method_state)),
             "state": base64.b64encode(state).decode(),
@@ -156,7 +156,7 @@ class RunState(Observer):
         if values["fedns_checkpoint"] != FORMAT:
             raise ValueError(values["fedns_checkpoint"])
         meter = values["meter"]
-        meter["ledger"] = [LedgerEntry(**{**entry, "fields": tuple(entry["fields"])}) for entry in meter["ledger"]]
+        meter["ledger"] = [LedgerEntry.of_total(entry) for entry in meter["ledger"]]
         records = [Record.from_dict(record) for record in values["records"]]
         where = {"round": records[-1].round, "num_features": values["num_features"]}
         return cls(

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedns.core.history import Observer, Record
+from fedns.core.messages.ledger import LedgerEntry
 from fedns.federation.metrics import family, serve_text
 
 SILENT_SECONDS = 10.0  # a site that is asked and says nothing for so long is called silent
@@ -73,7 +74,7 @@ class Journal:
     def event(self, event: str, **facts: Any) -> None:
         """Something that happened."""
 
-    def message(self, **facts: Any) -> None:
+    def message(self, site: str, entry: LedgerEntry, **facts: Any) -> None:
         """A message that was admitted."""
 
 

@@ -19,6 +19,7 @@ from fedns.core.errors import FednsError, MessageError, NonFiniteError
 from fedns.core.files import append_line, disk_trouble, write_whole
 from fedns.core.messages import WIRE_PRECISIONS, Message, refuse_non_finite, split_batch
 from fedns.core.messages.encoding import Envelope, decode, encode, handler_named_in
+from fedns.core.messages.ledger import LedgerEntry, Shape, shapes_of
 from fedns.federation.permissions import Permissions
 from fedns.federation.protocol.opening import introduction, read_opening
 from fedns.federation.protocol.packets import ANSWER, ASK, OPEN, OVERFLOW, REFUSAL, UNABLE, Packet
@@ -189,16 +190,14 @@ class SiteService:
         self._latest = None  # until it is on disk again, what is in memory may be half of a change
         memory.enter(packet.epoch, envelope.round, packet.committed_rounds)
         reply, drawn = self._reply(memory, problem, handlers[name], request, answering)
-        shapes = {field: list(np.shape(getattr(reply, field))) for field in reply.specs()}
         answer = encode(reply, Envelope(envelope.round, memory.number), WIRE_PRECISIONS[memory.spec.wire])
         memory.exchange, memory.digest, memory.answer = packet.exchange, digest, answer
         # On disk first: once an answer has left, the same request must get it again, whatever happens to this process. The
         # budget is spent where there is room for the answer, or every try on a full disk would cost some of it.
         memory.save(self._path(packet.run), partial(self._spend, answering, reply, answer))
         self._latest = self._mark(packet.run), memory
-        asked = {field: list(np.shape(getattr(request, field))) for field in request.specs()}
-        self._note(packet, "downlink", request.kind, asked, len(packet.body), name, envelope.round)
-        self._note(packet, "uplink", reply.kind, shapes, len(answer), name, envelope.round, drawn)
+        self._note(packet, "downlink", request.kind, shapes_of(request), len(packet.body), name, envelope.round)
+        self._note(packet, "uplink", reply.kind, shapes_of(reply), len(answer), name, envelope.round, drawn)
         return answer
 
     def _spend(self, answering: Answering, reply: Message, answer: bytes) -> None:
@@ -304,24 +303,13 @@ class SiteService:
         packet: Packet,
         direction: str,
         kind: str,
-        shapes: dict[str, Any],
+        shapes: Mapping[str, Shape],
         length: int,
         purpose: str,
         round: int = 0,
         drawn: Mapping[str, str] | None = None,
     ) -> None:
         """A line in the site's own ledger."""
-        entry = {
-            "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-            "run": packet.run.hex(),
-            "round": round,
-            "exchange": packet.exchange,
-            "direction": direction,
-            "kind": kind,
-            "fields": shapes,
-            "bytes": length,
-            "purpose": purpose,
-        }
-        if drawn:
-            entry["seed_commitments"] = dict(drawn)
-        append_line(self._folder / LEDGER_FILE, json.dumps(entry))
+        entry = LedgerEntry(round, packet.exchange, direction, kind, shapes, 1, length, purpose)
+        line = {"time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "run": packet.run.hex(), **entry.line()}
+        append_line(self._folder / LEDGER_FILE, json.dumps(line | ({"seed_commitments": dict(drawn)} if drawn else {})))
