@@ -164,8 +164,7 @@ class Inference:
             scores = totals.T @ totals
             factor = sites / (sites - 1) * (rows - 1) / (rows - size) if rows > size else math.nan
         else:
-            packed = self.curvature.weights @ self.need_sums().score_triangles
-            scores = symmetric_of(packed, size)
+            scores = symmetric_of(self.curvature.weights @ self.need_sums().score_triangles, size)
             lost = {"model": 1, "HC1": size, "HC0": 0}[kind]
             factor = rows / (rows - lost) if rows > lost else math.nan
         return factor * self.bread @ scores @ self.bread

@@ -83,8 +83,8 @@ def _alone(inference: Inference, site: int) -> tuple[FloatArray, FloatArray]:
     values = np.where(touched, np.nan, inference.coefficients + transform @ step)
     own = dispersion / weight * bread
     if inference.is_sample:  # scores scatter around the site's own mean of them, which is not 0 at the joint estimate
-        packed = symmetric_of(inference.need_sums().score_triangles[site], inference.penalty.size)[np.ix_(has, has)]
-        scores = packed / weight - np.outer(gradient[has], gradient[has]) / rows
+        products = symmetric_of(inference.need_sums().score_triangles[site], inference.penalty.size)[np.ix_(has, has)]
+        scores = products / weight - np.outer(gradient[has], gradient[has]) / rows
         own = rows / (rows - 1) * bread @ scores @ bread
     variances = np.einsum("na,ab,nb->n", transform, own, transform)
     return values, np.where(touched, np.nan, np.sqrt(np.maximum(variances, 0.0)))
