@@ -15,7 +15,7 @@ from fedns.core.files import csv_text, text_of_cell
 from fedns.federation.coordinator.influence import SiteInfluence
 from fedns.lab.comparison.summary import write_summary
 from fedns.reports.influence_part import LEFT_OUT_FILE, write_left_out
-from fedns.runs.coefficients import COLUMNS
+from fedns.runs.results import COLUMNS
 from fedns.studies.tables.files.frames import read_frame
 
 LEVELS = ("=1+1", "+49 30", "-5 mg", "@home", "'=quoted", "plain")

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fedns.core.errors import ConfigError
 from fedns.core.messages import Discloses, Message
 from fedns.core.shards import Shards
-from fedns.core.types import Array
+from fedns.core.types import Array, DType
 from fedns.numerics.rng import stream_keys
 
 Ids = NDArray[np.int64]
@@ -26,25 +26,6 @@ class ClientMemory:
 
     ids: Ids  # (clients,), increasing
     arrays: dict[str, Array] = field(default_factory=dict)
-
-    def recall(self, name: str, ids: Ids, shape: tuple[int, ...]) -> Array:
-        """These clients' arrays, of at least this shape; zeros for a client that has not stored any, or a smaller one."""
-        if name not in self.arrays:
-            return np.zeros((ids.size, *shape))
-        return _at_least(self.arrays[name][np.searchsorted(self.ids, ids)], shape)
-
-    def remember(self, name: str, ids: Ids, values: Array) -> None:
-        if name not in self.arrays:
-            self.arrays[name] = np.zeros((self.ids.size, *values.shape[1:]), dtype=values.dtype)
-        held = self.arrays[name] = _at_least(self.arrays[name], values.shape[1:])
-        held[np.searchsorted(self.ids, ids)] = _at_least(values, held.shape[1:])
-
-    def held(self, name: str, ids: Ids, shape: tuple[int, ...]) -> list[Array]:
-        """These clients' arrays themselves, zeros at first: what is written to them is remembered."""
-        if name not in self.arrays:
-            self.arrays[name] = np.zeros((self.ids.size, *shape))
-        kept = self.arrays[name]
-        return [kept[position] for position in np.searchsorted(self.ids, ids).tolist()]
 
 
 def _at_least(values: Array, shape: tuple[int, ...]) -> Array:
@@ -72,14 +53,30 @@ class Clients:
         return agreed
 
     def recall(self, name: str, *shape: int) -> Array:
-        return self.memory.recall(name, self.ids, shape)
+        """What each client remembers under this name, of at least this shape; zeros where it is smaller, or nothing."""
+        if name not in self.memory.arrays:
+            return np.zeros((self.ids.size, *shape))
+        return _at_least(self.memory.arrays[name][self._places], shape)
 
     def remember(self, name: str, values: Array) -> None:
-        self.memory.remember(name, self.ids, values)
+        every = self._all(name, values.shape[1:], values.dtype)
+        every = self.memory.arrays[name] = _at_least(every, values.shape[1:])
+        every[self._places] = _at_least(values, every.shape[1:])
 
-    def held(self, name: str, *shape: int) -> list[Array]:
+    def in_place(self, name: str, *shape: int) -> list[Array]:
         """What each client remembers under this name, to be changed in place: for arrays that are costly to copy."""
-        return self.memory.held(name, self.ids, shape)
+        every = self._all(name, shape, np.dtype(np.float64))
+        return [every[place] for place in self._places.tolist()]
+
+    @property
+    def _places(self) -> Ids:
+        return np.searchsorted(self.memory.ids, self.ids)
+
+    def _all(self, name: str, shape: tuple[int, ...], dtype: DType) -> Array:
+        """The array of all clients, zeros at first."""
+        if name not in self.memory.arrays:
+            self.memory.arrays[name] = np.zeros((self.memory.ids.size, *shape), dtype=dtype)
+        return self.memory.arrays[name]
 
     def slabs(self, bytes_each: int) -> Iterator[Clients]:
         """These clients, a few at a time, where a handler needs this much working memory for each."""

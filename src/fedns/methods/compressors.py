@@ -144,7 +144,7 @@ class WholeTriangle(Compressor):
 
 def errors_of_learned(clients: Clients, name: str, hessians: FloatArray) -> list[FloatArray]:
     """The Hessians that clients have learned so far, in place; what these are off by is written over `hessians`."""
-    learned = clients.held(name, hessians.shape[1])
+    learned = clients.in_place(name, hessians.shape[1])
     parallel.map_clients(lambda j: np.subtract(hessians[j], learned[j], out=hessians[j]), len(hessians))
     return learned
 

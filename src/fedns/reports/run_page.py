@@ -16,8 +16,8 @@ from fedns.reports.charts import Chart, Curve, Scale
 from fedns.reports.influence_part import apart_sentence, deciding_sentence, influence_table, write_left_out
 from fedns.reports.interactive import figure_html
 from fedns.reports.page import bullets, html_table, pairs, paragraph, report_page, traffic_rows, versions
-from fedns.runs.coefficients import coefficients_csv
 from fedns.runs.over_sites import WORDS, ColumnRun
+from fedns.runs.results import coefficients_csv
 
 _TROUBLE = ("decides", "blanked", "away", "rejected", "refused", "suspicious", "round_lost")
 

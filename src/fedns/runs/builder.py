@@ -16,17 +16,17 @@ from fedns.models.problem import Problem
 from fedns.numerics.backends.devices import default, on_device
 from fedns.runs.compare import Compare
 from fedns.runs.methods import parse_method
-from fedns.runs.over_sites import ColumnRun, SiteRun, StudyRun
+from fedns.runs.over_sites import MethodRun, OverSites
 from fedns.sketches import Sketch
 
 
-def problem_of(spec: Compare | SiteRun) -> Problem:
+def problem_of(spec: Compare | OverSites) -> Problem:
     """The objective of a run."""
     backend = on_device(spec.device) if isinstance(spec, Compare) and spec.device is not None else default()
     return Problem(LOSSES[spec.loss](), Ridge(spec.strength), spec.intercept, backend=backend)
 
 
-def algorithm_of(spec: ColumnRun | StudyRun) -> Algorithm:
+def algorithm_of(spec: MethodRun) -> Algorithm:
     """The method of a run over sites."""
     algorithm = parse_method(spec.method, spec.sketch, spec.sketch_size).algorithm
     if algorithm.pooled:
@@ -45,7 +45,7 @@ def caution(algorithm: Algorithm, sites: int, features: int) -> str:
     )
 
 
-def at_site(spec: ColumnRun | StudyRun, device: str | None = None) -> tuple[Problem, Mapping[str, Handler]]:
+def at_site(spec: MethodRun, device: str | None = None) -> tuple[Problem, Mapping[str, Handler]]:
     """What a site computes with: the problem, and by name the handlers it answers, the method's and those of every run."""
     handlers: tuple[Handler, ...] = (register, evaluate_locally, *algorithm_of(spec).handlers())
     return computed_on(device, problem_of(spec)), {handler.__name__: handler for handler in handlers}

@@ -127,8 +127,8 @@ class OverSites(Checked):
 
     @property
     def title(self) -> str:
-        """What it is, in a word or two for a log: the method, where it has one."""
-        return str(getattr(self, "method", "handshake"))
+        """What it is, in a word for a log: the method, where it has one."""
+        return "handshake"
 
     @property
     def coded_by(self) -> tuple[str, ...]:
@@ -146,17 +146,29 @@ class OverSites(Checked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ColumnRun(OverSites):
+class MethodRun(OverSites):
+    """A run of a method, round by round."""
+
+    method: MethodName
+    rounds: Rounds
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_methods((self.method,), self.sketch, self.sketch_size)
+
+    @property
+    def title(self) -> str:
+        return self.method
+
+
+@dataclass(frozen=True, kw_only=True)
+class ColumnRun(MethodRun):
     """A method over columns as the sites' files have them: what a coordinator's file describes."""
 
     fixed: ClassVar[Mapping[str, Any]] = {"study": "", "agreement": ""}
     method: MethodName = "fedns"
     rounds: Rounds = Compare.rounds
     gradient_tol: Annotated[NotNegative | None, "Stop when the gradient norm is at most this."] = 1e-8
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_methods((self.method,), self.sketch, self.sketch_size)
 
     @classmethod
     def from_toml(cls, path: Path) -> ColumnRun:
@@ -197,19 +209,13 @@ class Handshake(OverSites):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StudyRun(OverSites):
+class StudyRun(MethodRun):
     """A study's fit over coded rows, once sites have agreed on the coding."""
 
     fixed: ClassVar[Mapping[str, Any]] = {}
     study: Annotated[str, "The canonical text of the study."]
     agreement: Annotated[str, "What its handshake has agreed on."]
-    method: MethodName
-    rounds: Rounds
     loss: StudyLoss = "logistic"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_methods((self.method,), self.sketch, self.sketch_size)
 
     @property
     def study_digest(self) -> str:

@@ -1,14 +1,17 @@
-"""A folder of results: what we wrote there is listed, so that it can be replaced, and nothing else ever is."""
+"""A folder of results: what we wrote there is listed, so that it can be replaced, and nothing else ever is.
+
+Also the one form of a table of coefficients, whatever was fitted.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePath
 
 from fedns.core.errors import ConfigError
-from fedns.core.files import write_whole
+from fedns.core.files import csv_text, write_whole
 
 LIST_FILE = ".fedns-wrote"  # in every folder of results: by kind, the files that are ours
 
@@ -83,3 +86,15 @@ class Results:
 def _inside(name: str) -> bool:
     path = PurePath(name)
     return not path.is_absolute() and ".." not in path.parts
+
+
+COLUMNS = (
+    "converged", "class", "name", "term", "level", "reference", "coefficient", "std_error", "statistic", "p_value",
+    "low", "high", "ratio", "ratio_low", "ratio_high",
+)  # fmt: skip
+
+
+def coefficients_csv(lines: Iterable[Mapping[str, str | float]], *, converged: bool) -> str:
+    """A line for each coefficient, which says first whether the fit has converged; what is not known is an empty cell."""
+    first = {"converged": "yes" if converged else "no"}
+    return csv_text([COLUMNS, *([(first | dict(line)).get(column, "") for column in COLUMNS] for line in lines)])

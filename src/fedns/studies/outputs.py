@@ -13,8 +13,7 @@ import numpy as np
 from fedns.core.errors import DataError
 from fedns.core.files import write_whole
 from fedns.core.types import FloatArray
-from fedns.runs.coefficients import coefficients_csv
-from fedns.runs.results import Results
+from fedns.runs.results import Results, coefficients_csv
 from fedns.studies.design.site_table import HIDDEN
 from fedns.studies.inference.estimates import KINDS, Inference
 from fedns.studies.inference.fitted import StudyFit

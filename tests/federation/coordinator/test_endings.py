@@ -21,8 +21,8 @@ from fedns.federation.site.explain import caution_of_size
 from fedns.models.evaluation import EvaluationPoint
 from fedns.reports.run_page import COEFFICIENTS_FILE, REPORT_FILE
 from fedns.runs.builder import algorithm_of, caution, problem_of
-from fedns.runs.coefficients import COLUMNS
 from fedns.runs.over_sites import Policy
+from fedns.runs.results import COLUMNS
 from fedns.simulation.simulator import simulate
 
 WIDE = make_shards(rows=600, columns=40, sizes=(300, 300))

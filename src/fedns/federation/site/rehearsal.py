@@ -30,7 +30,7 @@ from fedns.numerics.backends.guarded import GuardedBackend
 from fedns.numerics.formulas import Formulas
 from fedns.numerics.linalg import single_threaded_blas
 from fedns.runs.builder import algorithm_of
-from fedns.runs.over_sites import ColumnRun, SiteRun, StudyRun
+from fedns.runs.over_sites import MethodRun, SiteRun
 
 FEW_ROWS, ROUNDS = 256, 2
 WORD_SECONDS = 1.0  # a rehearsal that takes longer is said to be under way
@@ -76,7 +76,7 @@ class _Alone(Cohort):
         yield ids, handler(self.session.problem, clients, request)
 
 
-def rehearse(spec: ColumnRun | StudyRun, problem: Problem, guard: Guard) -> None:
+def rehearse(spec: MethodRun, problem: Problem, guard: Guard) -> None:
     """Play a run on a few rows, which compiles all it calls; in a thread of its own, so that signals are honoured."""
     algorithm = algorithm_of(spec)
     features = problem.num_features(guard.shards.num_columns)
