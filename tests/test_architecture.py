@@ -43,11 +43,9 @@ OWNERS = {
     },
     "flwr": {
         f"federation/transports/flower/{part}.py"
-        for part in ("client", "connection", "door", "server", "superlink", "turn_format", "turns")
+        for part in ("client", "connection", "door", "server", "superlink", "turns")
     },
-    "nvflare": {
-        f"federation/transports/nvflare/{part}.py" for part in ("client", "incoming", "kept", "processes", "server")
-    },
+    "nvflare": {f"federation/transports/nvflare/{part}.py" for part in ("client", "processes", "server", "traffic")},
 }
 
 

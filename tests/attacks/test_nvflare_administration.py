@@ -15,9 +15,9 @@ from nvflare.private.fed.client import client_req_processors
 
 from fedns.federation.processes import free_port
 from fedns.federation.transports.nvflare import processes
-from fedns.federation.transports.nvflare.incoming import REFUSAL
 from fedns.federation.transports.nvflare.processes import provision, start_site, stop
 from fedns.federation.transports.nvflare.server import NVFlareTransport
+from fedns.federation.transports.nvflare.traffic import REFUSAL
 
 SITES = ["attacker", "closed", "open"]
 SECRET = "age,label\n71,1\n"

@@ -20,8 +20,8 @@ from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER, FLEET_HTTP_SIG
 from flwr.supercore.primitives.asymmetric import generate_key_pairs, public_key_to_bytes, sign_message
 from google.protobuf.wrappers_pb2 import BytesValue
 
+from fedns.federation.transports.flower.connection import TURN_PATH, pack_parts
 from fedns.federation.transports.flower.door import COORDINATOR_PATHS, ENVELOPE_BYTES, SITE_PATHS, Door
-from fedns.federation.transports.flower.turn_format import TURN_PATH, pack_parts
 
 LARGEST, HOST, OUTSIDE = 1000, "10.0.0.5", "192.168.7.9"
 LIMIT = LARGEST + ENVELOPE_BYTES

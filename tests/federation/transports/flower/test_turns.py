@@ -27,7 +27,7 @@ from flwr.supercore.error.catalog import API_ERROR_MAP
 from google.protobuf.wrappers_pb2 import BytesValue
 
 from fedns.federation.transports.flower import turns
-from fedns.federation.transports.flower.turn_format import pack_parts, unpack_parts
+from fedns.federation.transports.flower.connection import pack_parts, unpack_parts
 from fedns.federation.transports.flower.turns import HANDLERS, NOTHING, Counter, Turns
 
 NODE, RUN = 17, 5

@@ -22,9 +22,9 @@ from fedns.core.errors import ConfigError
 from fedns.federation.processes import EngineLost
 from fedns.federation.transports.nvflare import server
 from fedns.federation.transports.nvflare.client import EXCHANGE, SESSION
-from fedns.federation.transports.nvflare.incoming import CHANNEL, TOPIC
 from fedns.federation.transports.nvflare.processes import CONSOLE
 from fedns.federation.transports.nvflare.server import NVFlareTransport, Relay
+from fedns.federation.transports.nvflare.traffic import CHANNEL, TOPIC
 
 SITES = ("ankara", "bergen", "cusco")
 

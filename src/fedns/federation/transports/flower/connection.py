@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import struct
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import cast
@@ -24,7 +25,7 @@ from flwr.proto.fleet_pb2 import (
     PushMessagesRequest,
 )
 from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest
-from flwr.proto.message_pb2 import PushObjectRequest
+from flwr.proto.message_pb2 import ObjectTree, PushObjectRequest
 from flwr.proto.node_pb2 import Node
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree, no_object_id_recompute
 from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
@@ -37,11 +38,14 @@ from google.protobuf.wrappers_pb2 import BytesValue
 from fedns.federation.processes import LARGEST_MESSAGE, EngineError
 from fedns.federation.protocol.transport import COORDINATOR
 from fedns.federation.reachable import Contact
-from fedns.federation.transports.flower.turn_format import HOLD_SECONDS, TURN_PATH, leaf, pack_parts, unpack_parts
 
 Answer = Callable[[bytes], bytes]
 
 PAYLOAD = "payload"
+TURN_PATH = "/v1/fleet/fedns-turn"
+HOLD_SECONDS = 3.0  # how long a turn without a question lasts
+AFTERLIFE_SECONDS = 5.0  # a message outlives its exchange by this: asking for one that has expired is an error at SuperLink
+_LENGTH = struct.Struct(">Q")
 TURN_SECONDS = HOLD_SECONDS + 30.0  # the longest silence of the other end during a turn, on a slow line
 log = logging.getLogger("fedns.site")
 
@@ -54,6 +58,33 @@ def pack(payload: bytes) -> RecordDict:
 def payload_of(record: ConfigRecord) -> bytes:
     """The bytes of the one record that `pack` makes."""
     return cast(bytes, record[PAYLOAD])
+
+
+def pack_parts(parts: Sequence[bytes]) -> bytes:
+    return b"".join(_LENGTH.pack(len(part)) + part for part in parts)
+
+
+def unpack_parts(data: bytes, count: int) -> list[bytes]:
+    """So many parts or more; raises ValueError where the bytes hold anything else."""
+    parts: list[bytes] = []
+    start = 0
+    while start < len(data) or len(parts) < count:
+        if start + _LENGTH.size > len(data):
+            raise ValueError("parts are missing")
+        (length,) = _LENGTH.unpack_from(data, start)
+        start += _LENGTH.size
+        parts.append(data[start : start + length])
+        start += length
+    if start != len(data):
+        raise ValueError("the lengths of the parts do not add up")
+    return parts
+
+
+def leaf(tree: ObjectTree) -> str:
+    """The one part of a message that holds something: the record, or the message itself if it is an error."""
+    while tree.children:
+        tree = tree.children[0]
+    return tree.object_id
 
 
 class Connection:

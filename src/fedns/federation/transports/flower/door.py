@@ -20,7 +20,7 @@ from flwr.common.constant import SYSTEM_TIME_TOLERANCE, TIMESTAMP_HEADER, TIMEST
 from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER, FLEET_HTTP_SIGNATURE_HEADER
 from flwr.supercore.primitives.asymmetric import bytes_to_public_key, verify_signature
 
-from fedns.federation.transports.flower.turn_format import TURN_PATH
+from fedns.federation.transports.flower.connection import TURN_PATH
 from fedns.federation.transports.flower.turns import Counter, Receive, Scope, Send, Turns
 
 ENVELOPE_BYTES = 1 << 16  # what Flower puts around a message

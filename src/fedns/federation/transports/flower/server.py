@@ -55,10 +55,9 @@ from flwr.supercore.runtime import RuntimeHttpClient
 from fedns.federation.processes import LARGEST_MESSAGE, EngineError
 from fedns.federation.protocol.transport import Arrival, Transport, failed_with, not_connected, too_late
 from fedns.federation.transports.flower.client import MESSAGE_TYPE
-from fedns.federation.transports.flower.connection import pack, payload_of
+from fedns.federation.transports.flower.connection import AFTERLIFE_SECONDS, leaf, pack, payload_of
 from fedns.federation.transports.flower.credentials import contact
 from fedns.federation.transports.flower.processes import Child, SuperLink, start_superlink
-from fedns.federation.transports.flower.turn_format import AFTERLIFE_SECONDS, leaf
 
 HEARTBEAT_SECONDS = 10.0  # Flower gives a task up after 60
 PAUSE_SECONDS = 0.02

@@ -28,7 +28,7 @@ from flwr.superlink.servicer.fleet import fleet_handlers
 from google.protobuf.message import DecodeError
 from google.protobuf.wrappers_pb2 import BytesValue
 
-from fedns.federation.transports.flower.turn_format import HOLD_SECONDS, leaf, pack_parts, unpack_parts
+from fedns.federation.transports.flower.connection import HOLD_SECONDS, leaf, pack_parts, unpack_parts
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]

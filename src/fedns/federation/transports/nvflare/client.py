@@ -23,9 +23,8 @@ from fedns.core.errors import FednsError
 from fedns.federation.processes import load_service
 from fedns.federation.protocol.transport import COORDINATOR, failed_with
 from fedns.federation.reachable import DistrustError, why_not_there
-from fedns.federation.transports.nvflare.incoming import CHANNEL, TOPIC, at_site, close_down
-from fedns.federation.transports.nvflare.kept import collect_often, send_once
 from fedns.federation.transports.nvflare.processes import REASON, REFUSED, contact
+from fedns.federation.transports.nvflare.traffic import CHANNEL, TOPIC, at_site, close_down, collect_often, send_once
 
 SESSION = "fedns_session"  # header: a random word that the server's process has chosen
 EXCHANGE = "fedns_exchange"  # header: the number of the exchange, larger for later ones of the same session

@@ -39,9 +39,15 @@ from fedns.federation.processes import EngineLost, refuse_taken_port
 from fedns.federation.protocol.transport import Arrival, Transport, not_connected, too_late
 from fedns.federation.reachable import Visitors
 from fedns.federation.transports.nvflare.client import EXCHANGE, SESSION
-from fedns.federation.transports.nvflare.incoming import CHANNEL, TOPIC, at_server, close_down
-from fedns.federation.transports.nvflare.kept import collect_often, take_frames_with_few_threads
 from fedns.federation.transports.nvflare.processes import CONSOLE, MOST_SITES, last_line, start_server, stop
+from fedns.federation.transports.nvflare.traffic import (
+    CHANNEL,
+    TOPIC,
+    at_server,
+    close_down,
+    collect_often,
+    take_frames_with_few_threads,
+)
 
 RECONNECT_SECONDS = 3.0  # NVFlare reconnects after one second; what has not come so long after was lost with its connection
 

@@ -1,4 +1,4 @@
-"""What a process of NVFlare takes from the network: the few messages that fedns needs, and nothing else.
+"""Traffic of NVFlare's processes: they take the few messages that fedns needs, send each once, and keep none.
 
 NVFlare clients and servers answer some forty topics: shell commands, deployment, shutdown, log settings, reports of every
 kind, messages packed in bulk, streams of files, and whatever one site wants the server to pass on to another. None of it is
@@ -9,11 +9,21 @@ needed here, and little of it asks who is calling. So every message is looked at
     both take       replies to requests of their own, from whom they asked
 
 Nothing is passed on between sites, and no port is opened for child processes, which there are none of.
+
+As installed a site sends an answer again and again until it has a receipt, and after a while gives it up; meanwhile it keeps
+a copy, and the server every answer and a thread. On a line on which an answer takes longer than the while, it never arrives.
+Here it is sent once: what is lost with a connection the server asks for again (`Relay`), and the site has it on its disk.
+
+At both ends what sends a message is part of a cycle, with the message and a buffer: it waits for Python's collector,
+which counts objects, not bytes, and so comes after hundreds of megabytes.
 """
 
 from __future__ import annotations
 
+import gc
 import logging
+import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -30,6 +40,8 @@ from nvflare.fuel.f3.cellnet.defs import (
 from nvflare.fuel.f3.cellnet.fqcn import FQCN
 from nvflare.fuel.f3.cellnet.utils import make_reply
 from nvflare.fuel.f3.message import Message
+from nvflare.fuel.f3.sfm import conn_manager
+from nvflare.fuel.f3.stream_cell import StreamCell
 from nvflare.fuel.f3.streaming.byte_receiver import RxTask
 from nvflare.fuel.f3.streaming.stream_const import (
     STREAM_ACK_TOPIC,
@@ -38,9 +50,12 @@ from nvflare.fuel.f3.streaming.stream_const import (
     STREAM_ERROR_TOPIC,
     StreamHeaderKey,
 )
+from nvflare.fuel.f3.streaming.stream_types import StreamFuture
 
 CHANNEL, TOPIC = "fedns", "ask"
 REFUSAL = "fedns takes no such message"
+COLLECT_SECONDS = 1.0
+FRAME_THREADS = 4
 
 log = logging.getLogger("fedns.nvflare")
 
@@ -139,3 +154,30 @@ def _kind(message: Message) -> tuple[str, str]:
 
 def _stream(message: Message) -> tuple[str, str]:
     return message.get_header(StreamHeaderKey.CHANNEL, ""), message.get_header(StreamHeaderKey.TOPIC, "")
+
+
+def collect_often() -> None:
+    """Have what was sent collected every second: little work, since what is there already is not looked at again."""
+
+    def collect() -> None:
+        while True:
+            time.sleep(COLLECT_SECONDS)
+            gc.collect()
+
+    gc.freeze()
+    threading.Thread(target=collect, name="fedns-collect", daemon=True).start()
+
+
+def take_frames_with_few_threads() -> None:
+    """Bound the threads that take in frames: there would be one more whenever none is idle, up to a hundred."""
+    conn_manager.FRAME_THREAD_POOL_SIZE = FRAME_THREADS
+
+
+def send_once() -> None:
+    """Let this process send every message once, whatever NVFlare's code asks for."""
+    send = StreamCell.send_blob
+
+    def send_blob(cell: StreamCell, *arguments: Any, **named: Any) -> StreamFuture:
+        return send(cell, *arguments, **{**named, "reliable": False})
+
+    StreamCell.send_blob = send_blob

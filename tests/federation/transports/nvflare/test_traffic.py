@@ -1,4 +1,4 @@
-"""Where an NVFlare server listens, and what its cells and those of sites take: from whom, about what, encoded how."""
+"""Where an NVFlare server listens, what its cells and those of sites take, from whom and encoded how, and send."""
 
 from types import SimpleNamespace
 
@@ -17,6 +17,7 @@ from nvflare.fuel.f3.cellnet.defs import (
     ReturnCode,
 )
 from nvflare.fuel.f3.message import Message
+from nvflare.fuel.f3.stream_cell import StreamCell
 from nvflare.fuel.f3.streaming.byte_receiver import RxTask
 from nvflare.fuel.f3.streaming.stream_const import (
     STREAM_ACK_TOPIC,
@@ -26,7 +27,7 @@ from nvflare.fuel.f3.streaming.stream_const import (
     StreamHeaderKey,
 )
 
-from fedns.federation.transports.nvflare.incoming import CHANNEL, REFUSAL, TOPIC, at_server, at_site, close_down
+from fedns.federation.transports.nvflare.traffic import CHANNEL, REFUSAL, TOPIC, at_server, at_site, close_down, send_once
 
 SERVER, SITE, NEIGHBOUR = "server", "ankara", "bergen"
 
@@ -226,3 +227,14 @@ def test_a_reply_is_taken_from_whom_was_asked(sent, expected, server):
 
 def test_requests_are_no_matter_of_the_filter_for_replies(server):
     assert server.filter(message(CHANNEL, TOPIC, NEIGHBOUR, SERVER)) is None
+
+
+def test_every_message_is_sent_once_also_where_nvflare_wants_a_receipt(monkeypatch):
+    sent = []
+    monkeypatch.setattr(StreamCell, "send_blob", lambda cell, *arguments, **named: sent.append((arguments, named)))
+    send_once()
+    StreamCell.send_blob(None, "channel", "topic", "server", "answer", False, optional=True, reliable=True)
+    StreamCell.send_blob(None, "channel", "topic", target="server", message="answer")
+    (positional, named), (_, others) = sent
+    assert positional == ("channel", "topic", "server", "answer", False) and named == {"optional": True, "reliable": False}
+    assert others["reliable"] is False
