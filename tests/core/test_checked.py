@@ -1,11 +1,14 @@
 """Values from files as the types of their fields."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Annotated, ClassVar
 
 import pytest
 
-from fedns.core.checked import filled, typed
+from fedns.core.checked import Checked, Count, Known, Unset, described, filled, sentence_of, typed, unset_of
 from fedns.core.errors import ConfigError
+from fedns.runs.compare import Compare
+from fedns.runs.over_sites import ColumnRun, Handshake, StudyRun
 
 
 @dataclass(frozen=True)
@@ -75,3 +78,44 @@ def test_a_table_that_does_not_fit_is_one_sentence(values, options, sentence):
 
 def test_a_table_that_fits():
     assert filled(Table, "FILE", {"share": 1, "words": ["a"]}, name="given") == Table("given", None, 1.0, ("a",))
+
+
+@dataclass(frozen=True)
+class Described(Checked):
+    """Settings."""
+
+    is_settings: ClassVar[bool] = True
+    kind: Annotated[str, Known(("linear", "cubic")), "Shape of the curve."] = "linear"
+    device: Annotated[Annotated[str, Known(lambda: ("cpu", "cuda"))] | None, "Where.", Unset("cpu")] = None
+    degree: Annotated[Count | None, "At most this."] = None
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"kind": "cubik"}, "unknown kind 'cubik': did you mean cubic? Known are linear, cubic"),
+        ({"kind": 3}, "kind must be a text, got 3"),
+        ({"device": "cude"}, "unknown device 'cude': did you mean cuda or cpu? Known are cpu, cuda"),
+        ({"degree": 0}, "degree must be a whole number >= 1 or None, got 0"),
+    ],
+)
+def test_what_stands_beside_a_type_decides_what_a_value_may_be(settings, sentence):
+    assert Described(device="cuda", degree=2, kind="cubic")
+    with pytest.raises(ConfigError) as refused:
+        Described(**settings)
+    assert str(refused.value) == sentence
+
+
+def test_a_setting_says_what_it_is_in_one_place():
+    assert [sentence_of(Described, name) for name in ("kind", "device", "degree")] == [
+        "Shape of the curve.", "Where.", "At most this.",
+    ]  # fmt: skip
+    assert [unset_of(Described, name) for name in ("kind", "device", "degree")] == [None, "cpu", None]
+    assert described(Described).__doc__ == (
+        "Settings.\n\n- kind: Shape of the curve.\n- device: Where.\n- degree: At most this."
+    )
+
+
+@pytest.mark.parametrize("kind", [Compare, ColumnRun, Handshake, StudyRun])
+def test_every_setting_of_a_run_has_a_sentence(kind):
+    assert [one.name for one in fields(kind) if not sentence_of(kind, one.name)] in ([], ["home"])

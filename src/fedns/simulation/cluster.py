@@ -24,7 +24,9 @@ from fedns.core.messages import Message
 from fedns.core.messages.encoding import Envelope, encode
 from fedns.core.problem import Evaluation
 from fedns.core.shards import Shards
+from fedns.core.types import FloatArray, IntArray
 from fedns.models.evaluation import EvaluationPoint, evaluate_locally
+from fedns.models.problem import Problem
 from fedns.numerics import parallel
 from fedns.numerics.linalg import single_threaded_blas
 from fedns.simulation.answering import MEMORY_BUDGET_BYTES, LocalClients
@@ -39,7 +41,7 @@ _MOST_MOVES = 20  # of one part: a part that ends every worker it comes to must 
 class Placed:
     """What a worker needs to answer for a part of the clients."""
 
-    problem: Any
+    problem: Problem
     seed: int
     shards: Shards
     ids: Ids
@@ -118,7 +120,7 @@ class ClusterCohort(Cohort):
                     part.worker = ""  # also where the worker is back: whether the request was answered is not known
                     entry[2] = self._submit(part, handler, frame, own, news)
 
-    def evaluate(self, w: Any) -> Evaluation:
+    def evaluate(self, w: FloatArray) -> Evaluation:
         """Objective and gradient norm over all clients; no part of the run, so that nothing is counted."""
         frame = encode(EvaluationPoint(w), Envelope(0, handler=evaluate_locally.__name__), np.dtype(np.float64))
         answers = [reply for _, _, replies in self._gather(evaluate_locally, frame, self.ids) for reply in replies]
@@ -207,7 +209,7 @@ def _work(folder: Path, piece: Callable[[], Any]) -> Any:
         return piece()
 
 
-def _even_cuts(sizes: Any, parts: int) -> list[int]:
+def _even_cuts(sizes: IntArray, parts: int) -> list[int]:
     """Where to cut the clients into at most so many parts of about equal rows."""
     ends = np.cumsum(sizes)
     cuts = np.searchsorted(ends, np.linspace(0, ends[-1], max(1, parts) + 1)[1:-1])
