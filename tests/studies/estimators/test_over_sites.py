@@ -129,6 +129,17 @@ def test_what_an_owner_does_not_permit_costs_only_what_it_was_for(tmp_path, monk
             fedns.FederatedRidge().fit(federation).summary()
 
 
+def test_without_the_expected_information_the_observed_one_is_taken_and_that_is_said(tmp_path, monkeypatch):
+    handlers = ("register", "curvature", "evaluate_locally", "information", "losses_along", "look_at_null", "look_at_fit")
+    with opened(SHARDS, tmp_path, monkeypatch, replace(OPEN_HANDED, handlers=handlers)) as federation:
+        there = fedns.FederatedGLM("binomial", link="probit").fit(federation)
+    here = fedns.FederatedGLM("binomial", link="probit").fit(X, SHARDS.targets, sites=SITES)
+    assert there.coef_.tobytes() == here.coef_.tobytes()
+    observed = np.diag(np.linalg.inv(there.inference_.information)) ** 0.5
+    assert there.inference_.standard_errors() == pytest.approx(observed, rel=1e-9)
+    assert "note: the expected information is not known" in there.summary() and "note" not in here.summary()
+
+
 def test_what_cannot_be_is_said(federation):
     with pytest.raises(fedns.ConfigError, match="their own targets and weights"):
         fedns.FederatedRidge().fit(federation, SHARDS.targets)

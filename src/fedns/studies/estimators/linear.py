@@ -108,7 +108,9 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
         if isinstance(found, str):
             raise DataError(f"there are no standard errors: {found}")
         table = coefficient_text(rows_of(found, kind, level), found.statistic_name(kind), level, found.family.ratio)
-        return "\n".join([*([] if self.converged_ else [f"not converged: {self.ending_}"]), *self._first_lines(), *table])
+        first = [] if self.converged_ else [f"not converged: {self.ending_}"]
+        notes = [f"note: {one}" for one in found.remarks(kind)] if found.missing else []
+        return "\n".join([*first, *self._first_lines(), *table, *notes])
 
     def _first_lines(self) -> list[str]:
         """The lines that a reader of the table must know before it."""
@@ -254,7 +256,8 @@ class FederatedGLM(RegressorMixin, LinearEstimator):  # type: ignore[misc]
         return 1.0 - family.deviance_at(targets, margins, weights) / null
 
     def _first_lines(self) -> list[str]:
-        return [f"event: {self.event_}"] if self._kind().outcomes is Outcomes.EVENT else []
+        known = self._kind().outcomes is Outcomes.EVENT and hasattr(self, "event_")  # sites name it in their own files
+        return [f"event: {self.event_}"] if known else []
 
     def _onnx_output(self) -> str:
         link = self._distribution().link

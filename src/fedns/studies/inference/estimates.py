@@ -215,6 +215,8 @@ class Inference:
             found.append(
                 f"{self.curvature.weights.size} sites are too few for standard errors clustered by site: they are too small"
             )
+        if self.expected_triangle is None and self.family.loss.expected != self.family.loss:
+            found.append("the expected information is not known: standard errors from the model take the observed one")
         if self.sums is None:
             found.append(f"no likelihood and no robust standard errors: {self.missing}")
         return found
