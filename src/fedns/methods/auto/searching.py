@@ -11,13 +11,11 @@ from fedns.core.messages.reducers import mean
 from fedns.core.types import FloatArray
 from fedns.methods.auto.exchanges import losses_back
 from fedns.methods.auto.messages import BackRequest
-from fedns.methods.auto.thresholds import ARMIJO
+from fedns.methods.auto.thresholds import ARMIJO, BACK, FURTHER_BACK
 from fedns.methods.searches import ArmijoSearch, search_repeatedly
 from fedns.models.problem import NewtonStep, Problem
 
 SEARCH = ArmijoSearch(ARMIJO)
-BACK = 0.5 ** np.arange(1.0, 12.0)  # fractions of a step that went too far
-FURTHER_BACK = BACK[-1] ** np.arange(3.0)  # of these, one after the other, where none of them will do
 
 
 class Searched(NamedTuple):

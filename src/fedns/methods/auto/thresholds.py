@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 # Columns, sites and rows, by which the first source of curvature is chosen.
 # Up to so many columns the Hessian itself; in full and once where it is the same everywhere. Each is where the least of
 # bytes + price x exchanges lies, with a price of 256 bytes for "balanced" and of none for "bytes".
@@ -74,5 +76,10 @@ MOST_LEFT = 0.9  # by two directions, where a prediction is made from it
 PAIRS = 30  # of moves and gradient changes that the server keeps
 SMALLEST_COSINE = 1e-10  # of a move and its change: below, a pair's curvature is rounding
 ARMIJO = 0.1  # of the decrease that the slope promises: a step that has less is taken back
+ROUNDING = 1e-14  # of the objective: its rounding error
+UNRESOLVED = 100.0  # times that: a promise below is one that losses do not tell from none
+BACK = 0.5 ** np.arange(1.0, 12.0)  # fractions of a step that went too far
+FURTHER_BACK = BACK[-1] ** np.arange(3.0)  # of these, one after the other, where none of them will do
+TRIES_BACK = 3  # in a round: what was stepped back to is rounded, and may be too far again
 SURPRISE = 100.0  # times the last round's promise: more is rounding noise, where a loss has no lower bound
 FAR = 0.5  # a step that moves margins by more, about, is searched along first, where losses have no lower bound

@@ -19,7 +19,7 @@ from fedns.methods.auto.metric import Metric, Solver
 from fedns.methods.auto.roots import mean_of_roots
 from fedns.methods.auto.rounding import MOST_EXPONENT, exponents_of, round_to_nearest
 from fedns.methods.auto.rules import Rules, Seen
-from fedns.methods.auto.searching import BACK, fraction_back, searched
+from fedns.methods.auto.searching import fraction_back, searched
 from fedns.methods.auto.sources import SOURCES, Following, gradients_alone, hessians_for
 from fedns.methods.auto.state import AutoState
 from fedns.methods.lbfgs import inverse_times
@@ -133,11 +133,11 @@ class Turn:
         state = self.state
         if not len(state.last_point):
             return
-        for attempt in range(1, 4):
+        for attempt in range(1, thresholds.TRIES_BACK + 1):
             last, slope = float(state.last_value), float(state.slope)
-            slack = 1e-14 * max(1.0, abs(last))
+            slack = thresholds.ROUNDING * max(1.0, abs(last))
             enough = self.value <= last + thresholds.ARMIJO * self.step_size * slope + slack
-            if enough or self.step_size == 0.0 or -slope < 100 * slack:
+            if enough or self.step_size == 0.0 or -slope < thresholds.UNRESOLVED * slack:
                 return
             step = self.w - state.last_point[0]
             slope_here = self.step_size * slope
@@ -145,7 +145,7 @@ class Turn:
             fraction = fraction_back(self.problem, self.cohort, self.w, step, loss, last + slack, slope_here)
             self.step_size *= fraction
             rounded, unit = round_to_nearest((fraction - 1.0) * step * self.scales, thresholds.FINE_BITS)
-            far = fraction < BACK[-1]  # what rounding would leave is then no fraction of the step any more
+            far = fraction < thresholds.BACK[-1]  # what rounding would leave is then no fraction of the step any more
             w = state.last_point[0] + fraction * step if far else self.w + rounded * float(unit) / self.scales
             self.state = self.state.after(coefficients=w)
             # Hessians from where a step went too far have hardly any curvature: with them the next one would go as far.
