@@ -126,7 +126,7 @@ def test_every_command_of_the_guide_works_as_printed(engine, dist, tmp_path):
         assert "report: " in said and (coordinator.home / "coordinator" / "run" / "report.html").is_file()
         coordinator.run("fedns coordinate coordinator/experiment.toml --resume")
         for unit, place in zip(blocks(page, "ini"), ("north", "coordinator"), strict=True):
-            (command,) = re.findall(r"^ExecStart=(.*)$", unit, re.MULTILINE)
+            (command,) = re.findall(r"^ExecStart=(.*)$", unit.replace("\\\n", " "), re.MULTILINE)
             if place == "coordinator":  # whose run is over: it finds the checkpoint and ends
                 coordinator.run(command, place)
             else:
