@@ -26,7 +26,7 @@ from fedns.federation.protocol.packets import ANSWER, ASK, OPEN, REFUSAL, Packet
 from fedns.federation.site.memory import RunMemory
 from fedns.federation.site.service import SiteService
 from fedns.models.evaluation import EvaluationPoint
-from fedns.numerics.linalg import triangle_size
+from fedns.numerics.backend import triangle_size
 from fedns.runs.over_sites import AGREED, read_agreed
 
 PER_EXAMPLE = 500

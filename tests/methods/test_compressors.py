@@ -7,7 +7,8 @@ import pytest
 
 from fedns.core.errors import ConfigError
 from fedns.methods.compressors import add_compressed, parse_compressor
-from fedns.numerics.linalg import symmetric_of, triangle_of, triangle_size
+from fedns.numerics.backend import triangle_size
+from fedns.numerics.linalg import symmetric_of, triangle_of
 from fedns.numerics.rng import stream_keys
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from fedns.numerics.cpu import cache
+from fedns.numerics import cache
 
-SOURCES = Path(cache.__file__).parent
+SOURCES = Path(cache.__file__).parent / "cpu"
 SENTENCE = "no folder for compiled kernels can be written: set NUMBA_CACHE_DIR to one"
 
 

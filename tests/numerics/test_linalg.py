@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedns.numerics import linalg, parallel
+from fedns.numerics.backend import triangle_size
 from fedns.numerics.cpu import folding
 from fedns.numerics.linalg import (
     LowRank,
@@ -17,7 +18,6 @@ from fedns.numerics.linalg import (
     solve_shifted,
     symmetric_of,
     triangle_of,
-    triangle_size,
     weighted_gram,
 )
 

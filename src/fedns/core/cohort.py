@@ -27,7 +27,7 @@ from fedns.core.messages.ledger import LedgerEntry, Meter
 from fedns.core.messages.reducers import Reducer, mean, mean_gram
 from fedns.core.problem import Objective
 from fedns.core.types import DType, FloatArray
-from fedns.numerics.linalg import triangle_size
+from fedns.numerics.backend import triangle_size
 from fedns.numerics.rng import generator
 
 T = TypeVar("T")

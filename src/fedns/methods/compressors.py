@@ -17,7 +17,7 @@ from fedns.core.errors import ConfigError
 from fedns.core.messages import Message, as_received
 from fedns.core.types import FloatArray, Keys
 from fedns.numerics import parallel
-from fedns.numerics.linalg import triangle_size
+from fedns.numerics.backend import triangle_size
 from fedns.numerics.rng import sample_without_replacement
 from fedns.numerics.spectral import add_low_rank, add_low_ranks, largest_eigenpairs, largest_entries
 

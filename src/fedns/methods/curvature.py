@@ -19,7 +19,8 @@ from fedns.core.shards import Shards
 from fedns.core.types import FloatArray
 from fedns.models.problem import Problem
 from fedns.numerics import parallel
-from fedns.numerics.linalg import LowRank, solve_from_triangle, solve_shifted, symmetric_of, triangle_size
+from fedns.numerics.backend import triangle_size
+from fedns.numerics.linalg import LowRank, solve_from_triangle, solve_shifted, symmetric_of
 from fedns.numerics.rng import uniforms
 from fedns.sketches import RowSampling, Sketch
 

@@ -20,7 +20,8 @@ from fedns.core.types import FloatArray
 from fedns.methods.curvature import Model
 from fedns.models.problem import Problem
 from fedns.numerics import parallel
-from fedns.numerics.linalg import add_weighted_rows, symmetric_of, triangle_of, triangle_size
+from fedns.numerics.backend import triangle_size
+from fedns.numerics.linalg import add_weighted_rows, symmetric_of, triangle_of
 
 Bits = Annotated[int, Limit("from 1 to 16", lambda bits: 1 <= bits <= 16)]
 

@@ -30,7 +30,8 @@ from fedns.methods.curvature import Model, local_gradient, refuse_impossible_hes
 from fedns.methods.searches import ArmijoSearch, search_handlers, step_along
 from fedns.models.problem import Problem
 from fedns.numerics import parallel
-from fedns.numerics.linalg import solve_positive, symmetric_of, triangle_size
+from fedns.numerics.backend import triangle_size
+from fedns.numerics.linalg import solve_positive, symmetric_of
 from fedns.numerics.spectral import frobenius_norm, positive_part, spectral_norm, symmetric_times
 
 

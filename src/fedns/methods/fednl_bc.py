@@ -28,7 +28,8 @@ from fedns.methods.compressors import (
 from fedns.methods.fednl import InitialHessian, LearnRequest
 from fedns.models.problem import Problem
 from fedns.numerics import parallel
-from fedns.numerics.linalg import symmetric_of, triangle_size
+from fedns.numerics.backend import triangle_size
+from fedns.numerics.linalg import symmetric_of
 from fedns.numerics.rng import generator
 from fedns.numerics.spectral import positive_part
 

@@ -35,6 +35,12 @@ Directions = Annotated[FloatArray, DIRECTIONS]  # (m or 1, M) or (m or 1, V, M) 
 Vectors = Annotated[FloatArray, VECTORS]  # (.., M)
 Triangles = Annotated[FloatArray, TRIANGLES]  # (m, M (M + 1) / 2) upper triangles by rows
 
+
+def triangle_size(features: int) -> int:
+    """Numbers in the upper triangle of a symmetric matrix."""
+    return features * (features + 1) // 2
+
+
 SRHT, SJLT, ROW_SAMPLING, COLUMNS = range(4)
 
 

@@ -27,7 +27,7 @@ def _as_written(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 if COMPILED:
-    from fedns.numerics.cpu import jit as compilers
+    from fedns.numerics import jit as compilers
 
     # Sums may be reordered here, so that they fill vector registers: each of these functions is compiled by itself.
     jit = compilers.compiler(error_model="numpy", fastmath=set(compilers.FUSED | {"reassoc", "nsz"}))

@@ -63,10 +63,6 @@ def triangle_of(full: FloatArray) -> FloatArray:
     return np.ascontiguousarray(full[..., rows, columns])
 
 
-def triangle_size(size: int) -> int:
-    return size * (size + 1) // 2
-
-
 @cache
 def _triangle(size: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     return np.triu_indices(size)

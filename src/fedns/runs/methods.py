@@ -16,7 +16,7 @@ from fedns.methods.auto.thresholds import FEW_COLUMNS
 from fedns.methods.searches import SEARCHES, Search
 from fedns.models.loss import Loss
 from fedns.models.losses import Squared
-from fedns.numerics.linalg import triangle_size
+from fedns.numerics.backend import triangle_size
 from fedns.sketches import DEFAULT_SIZE, SKETCHES, Sketch
 
 EXACT, EXACT_WITH_SEARCH = "fednewton", "fednewton:line_search=aggregate"  # what fits of few coefficients take

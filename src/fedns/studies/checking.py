@@ -10,7 +10,7 @@ from fedns.core.messages.encoding import Envelope, encode
 from fedns.core.numbers import bytes_text
 from fedns.federation.permissions import Permissions
 from fedns.federation.site.explain import meaning
-from fedns.numerics.linalg import triangle_size
+from fedns.numerics.backend import triangle_size
 from fedns.runs.methods import parse_method
 from fedns.studies.design.columns import Design
 from fedns.studies.design.rows import design_shards

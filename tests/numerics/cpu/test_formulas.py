@@ -10,9 +10,9 @@ import pytest
 from numba import types
 
 from fedns.numerics.cpu import formulas
-from fedns.numerics.cpu.jit import exact_jit
 from fedns.numerics.cpu.pointwise import derivatives, loss_code, values
 from fedns.numerics.formulas import exp
+from fedns.numerics.jit import exact_jit
 
 SOURCE = """
 from dataclasses import dataclass

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from fedns.numerics import parallel
-from fedns.numerics.cpu.jit import jit
 from fedns.numerics.cpu.parts import in_parts, launch
+from fedns.numerics.jit import jit
 
 
 @jit

@@ -4,7 +4,7 @@ from scipy.special import expit
 
 from fedns.models.losses import LOSSES, Logistic
 from fedns.numerics.cpu import pointwise
-from fedns.numerics.cpu.jit import jit
+from fedns.numerics.jit import jit
 
 
 def margins_and_labels(count=20001, spread=40.0):

@@ -22,7 +22,7 @@ from fedns.federation.protocol.absence import FederationError, SiteRefuses
 from fedns.federation.protocol.opening import BUDGET_LEVELS, fit_to_show, opening, read_introduction
 from fedns.federation.protocol.packets import ANSWER, ASK, KINDS, OPEN, OVERFLOW, REFUSAL, UNABLE, Packet, VersionError
 from fedns.federation.protocol.transport import Arrival, Transport
-from fedns.numerics.linalg import triangle_size
+from fedns.numerics.backend import triangle_size
 from fedns.runs.over_sites import Policy
 
 log = logging.getLogger("fedns.coordinator")

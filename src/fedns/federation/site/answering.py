@@ -22,11 +22,10 @@ from fedns.federation.site.explain import level_of, what_left
 from fedns.federation.site.guard import Asked, Guard, disclosure_of, hash_of
 from fedns.federation.site.local_path import steps_of
 from fedns.models.problem import Problem
-from fedns.numerics.backend import POINTS, Batch, Directions, Keys, LocalSteps, Points, SketchPlan, Vectors
+from fedns.numerics.backend import POINTS, Batch, Directions, Keys, LocalSteps, Points, SketchPlan, Vectors, triangle_size
 from fedns.numerics.backends.around import Pass
 from fedns.numerics.backends.guarded import GuardedBackend
 from fedns.numerics.formulas import Formulas
-from fedns.numerics.linalg import triangle_size
 
 FloatArray = NDArray[np.float64]
 log = logging.getLogger("fedns.site")

@@ -31,8 +31,7 @@ from fedns.federation.site.explain import Need, spending
 from fedns.federation.site.levels import blanked, has_small_group, named_columns, rare_levels
 from fedns.models.evaluation import evaluate_locally
 from fedns.models.problem import Problem
-from fedns.numerics.backend import ROW_SAMPLING, SJLT, SketchPlan
-from fedns.numerics.linalg import triangle_size
+from fedns.numerics.backend import ROW_SAMPLING, SJLT, SketchPlan, triangle_size
 from fedns.runs.builder import algorithm_of
 from fedns.runs.over_sites import Handshake, SiteRun, StudyRun
 from fedns.sketches import Sketch

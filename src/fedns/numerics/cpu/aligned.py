@@ -7,7 +7,7 @@ took 26 or 32 cycles for a row of 18 columns by where eight numbers of scratch w
 
 import numpy as np
 
-from fedns.numerics.cpu.jit import jit
+from fedns.numerics.jit import jit
 
 
 @jit

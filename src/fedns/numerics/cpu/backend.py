@@ -11,7 +11,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedns.numerics import parallel
-from fedns.numerics.backend import SJLT, SRHT, Backend, Batch, FloatArray, IntArray, Keys, LocalSteps, SketchPlan
+from fedns.numerics.backend import (
+    SJLT,
+    SRHT,
+    Backend,
+    Batch,
+    FloatArray,
+    IntArray,
+    Keys,
+    LocalSteps,
+    SketchPlan,
+    triangle_size,
+)
 from fedns.numerics.cpu import kernels, pointwise
 from fedns.numerics.cpu.local_steps import minibatch_steps
 from fedns.numerics.cpu.narrow.sjlt import groups_address
@@ -23,7 +34,6 @@ from fedns.numerics.cpu.pointwise import loss_code
 from fedns.numerics.cpu.sketching import sketch_code
 from fedns.numerics.cpu.targets import Targets
 from fedns.numerics.formulas import Formulas
-from fedns.numerics.linalg import triangle_size
 from fedns.numerics.onehot import OneHotRows
 from fedns.numerics.parallel import Segments, offsets_of
 from fedns.numerics.rows import Rows

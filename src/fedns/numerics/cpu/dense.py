@@ -10,7 +10,7 @@ from numba import njit
 from fedns.numerics.cpu import simd
 from fedns.numerics.cpu.aligned import aligned
 from fedns.numerics.cpu.hadamard import parity, transform_rows
-from fedns.numerics.cpu.jit import exact_jit, jit
+from fedns.numerics.jit import exact_jit, jit
 
 STRIP = 4 * simd.LANES
 ONE_CHAIN = 64  # columns: the processor works on several rows that are no longer

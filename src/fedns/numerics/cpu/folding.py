@@ -7,9 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedns.numerics import parallel
-from fedns.numerics.cpu.jit import exact_jit, jit
 from fedns.numerics.cpu.parts import in_parts, launch, take, tell, told
 from fedns.numerics.cpu.triangles.dense import add_panels, dense_gram_scratch, write_panels
+from fedns.numerics.jit import exact_jit, jit
 
 _PIECE = 1024  # columns, which stay in the first-level cache while all clients are added
 _PIECES_PER_THREAD = 2  # at least: threads follow one another, each begins a piece later than the one before it

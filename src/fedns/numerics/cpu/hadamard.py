@@ -5,7 +5,7 @@ from numba import njit
 
 from fedns.numerics.cpu import simd
 from fedns.numerics.cpu.aligned import aligned, aligned_row
-from fedns.numerics.cpu.jit import exact_jit, jit
+from fedns.numerics.jit import exact_jit, jit
 
 _FLIPS = 12  # bits of the number of a block that change together, more than most do
 

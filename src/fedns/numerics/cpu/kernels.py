@@ -10,7 +10,6 @@ from fedns.numerics.backend import COLUMNS, ROW_SAMPLING, SJLT, SRHT
 from fedns.numerics.cpu import pointwise, simd
 from fedns.numerics.cpu.aligned import aligned, aligned_row
 from fedns.numerics.cpu.dense import copy, copy_doubles, padded, total_of
-from fedns.numerics.cpu.jit import exact_jit, jit
 from fedns.numerics.cpu.parts import in_parts
 from fedns.numerics.cpu.pointwise import LossCode
 from fedns.numerics.cpu.rows import (
@@ -28,6 +27,7 @@ from fedns.numerics.cpu.rows import (
 from fedns.numerics.cpu.sketching import SketchCode, add_columns, add_sampled, add_sjlt, add_srht
 from fedns.numerics.cpu.targets import Targets
 from fedns.numerics.formulas import where_positive
+from fedns.numerics.jit import exact_jit, jit
 from fedns.numerics.parallel import Segments
 from fedns.numerics.rng import sample_without_replacement
 

@@ -4,8 +4,8 @@ import numpy as np
 
 from fedns.numerics.cpu import pointwise
 from fedns.numerics.cpu.dense import copy, padded
-from fedns.numerics.cpu.jit import jit
 from fedns.numerics.cpu.rows import add_combination, drawn, margins, room_for
+from fedns.numerics.jit import jit
 from fedns.numerics.rng import random_bits
 
 _UNIT = 1.0 / 9007199254740992.0  # 2^-53

@@ -15,7 +15,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from fedns.numerics.cpu.formulas import address_of, call, call_at
-from fedns.numerics.cpu.jit import on_threads, parallel_jit
+from fedns.numerics.jit import on_threads, parallel_jit
 
 _NUMBER = types.int64
 _WORD = ir.IntType(64)

@@ -16,7 +16,7 @@ from numba.extending import intrinsic, overload
 from fedns.numerics import formulas
 from fedns.numerics.cpu import simd, special  # noqa: F401  (the special functions have to be known when formulas are compiled)
 from fedns.numerics.cpu.formulas import FormulasType, address_of, address_of_parameters, call, type_of
-from fedns.numerics.cpu.jit import exact_jit, jit
+from fedns.numerics.jit import exact_jit, jit
 
 _LOG2_E = 1.4426950408889634
 _LN2_HIGH = 6.93147180369123816490e-01

@@ -14,7 +14,6 @@ from numba.extending import overload
 from fedns.numerics.cpu.dense import dense_add_combination, dense_add_to_buckets, dense_margins
 from fedns.numerics.cpu.formulas import call
 from fedns.numerics.cpu.hadamard import add_sampled_outputs, transform_rows
-from fedns.numerics.cpu.jit import FUSED, exact_jit, jit
 from fedns.numerics.cpu.onehot.block import (
     OpenedRows,
     opened_add_combination,
@@ -29,6 +28,7 @@ from fedns.numerics.cpu.onehot.groups import add_onehot_groups
 from fedns.numerics.cpu.onehot.srht import add_onehot_blocks
 from fedns.numerics.cpu.triangles.dense import add_panels, dense_gram_scratch, write_panels
 from fedns.numerics.cpu.triangles.sparse import add_sparse_gram, sparse_gram_scratch
+from fedns.numerics.jit import FUSED, exact_jit, jit
 from fedns.numerics.onehot import OneHotRows
 from fedns.numerics.rows import DenseRows
 

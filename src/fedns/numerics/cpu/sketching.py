@@ -11,8 +11,8 @@ from fedns.numerics.backend import SRHT, SketchPlan
 from fedns.numerics.cpu import simd
 from fedns.numerics.cpu.dense import dense_add_srht
 from fedns.numerics.cpu.formulas import FormulasType, address_of, address_of_parameters, call, type_of
-from fedns.numerics.cpu.jit import FUSED, jit
 from fedns.numerics.cpu.rows import add_to_buckets, add_transformed, scaled_block
+from fedns.numerics.jit import FUSED, jit
 from fedns.numerics.onehot import OneHotRows
 from fedns.numerics.rng import random_bits
 from fedns.numerics.rows import Rows, SparseRows

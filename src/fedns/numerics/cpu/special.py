@@ -7,7 +7,7 @@ from numba import types
 from numba.extending import overload
 
 from fedns.numerics import formulas
-from fedns.numerics.cpu.jit import exact_jit
+from fedns.numerics.jit import exact_jit
 
 _SQRT_HALF = 0.7071067811865476
 _LOG_SQRT_2PI = 0.9189385332046727

@@ -16,12 +16,12 @@ from numba.extending import intrinsic
 from fedns.numerics.cpu import simd
 from fedns.numerics.cpu.aligned import aligned_row
 from fedns.numerics.cpu.formulas import FormulasType, address_of, type_of
-from fedns.numerics.cpu.jit import exact_jit
 from fedns.numerics.cpu.narrow.rows import MOST_VECTORS, RowCode, products_of_eight
 from fedns.numerics.cpu.pointwise import derivatives_of_eight
 from fedns.numerics.cpu.simd import DOUBLES, LANES, address, fused, joined, moved, parts_of, repeated
 from fedns.numerics.cpu.targets import TARGETS, eight_targets
 from fedns.numerics.formulas import Formulas
+from fedns.numerics.jit import exact_jit
 from fedns.numerics.rows import Rows, SparseRows
 
 _INDEX = ir.IntType(64)

@@ -17,7 +17,6 @@ from fedns.numerics.cpu import simd
 from fedns.numerics.cpu.aligned import aligned_row
 from fedns.numerics.cpu.formulas import FormulasType, address_of, type_of
 from fedns.numerics.cpu.hadamard import orders_and_signs, write_signs
-from fedns.numerics.cpu.jit import exact_jit
 from fedns.numerics.cpu.narrow.rows import MOST_VECTORS, RowCode, products_of_eight
 from fedns.numerics.cpu.pointwise import derivatives_of_eight
 from fedns.numerics.cpu.simd import (
@@ -35,6 +34,7 @@ from fedns.numerics.cpu.simd import (
 )
 from fedns.numerics.cpu.targets import TARGETS, Targets, eight_targets
 from fedns.numerics.formulas import Formulas
+from fedns.numerics.jit import exact_jit
 from fedns.numerics.rng import random_bits
 from fedns.numerics.rows import DenseRows, Rows
 

@@ -23,8 +23,8 @@ from fedns.numerics.cpu.dense import (
     dense_margins,
     total_of,
 )
-from fedns.numerics.cpu.jit import jit
 from fedns.numerics.cpu.simd import LANES, address, lane_mask, masked_load, size_of
+from fedns.numerics.jit import jit
 from fedns.numerics.onehot import OneHotRows
 
 _AT_ONCE = 64  # rows that are written out while they are in the first-level cache

@@ -19,7 +19,6 @@ from fedns.numerics.cpu import simd
 from fedns.numerics.cpu.aligned import aligned
 from fedns.numerics.cpu.dense import copy_doubles
 from fedns.numerics.cpu.formulas import FormulasType, address_of, call, type_of
-from fedns.numerics.cpu.jit import exact_jit, jit
 from fedns.numerics.cpu.onehot.block import scratch_of, write_out
 from fedns.numerics.cpu.pointwise import derivatives_of_eight
 from fedns.numerics.cpu.simd import (
@@ -39,6 +38,7 @@ from fedns.numerics.cpu.simd import (
 )
 from fedns.numerics.cpu.targets import TARGETS, Targets, eight_targets, targets_from
 from fedns.numerics.formulas import Formulas
+from fedns.numerics.jit import exact_jit, jit
 from fedns.numerics.onehot import OneHotRows
 
 _INDEX = ir.IntType(64)

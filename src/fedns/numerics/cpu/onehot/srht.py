@@ -15,13 +15,13 @@ from fedns.numerics.cpu.aligned import aligned, aligned_row
 from fedns.numerics.cpu.dense import ONE_CHAIN
 from fedns.numerics.cpu.formulas import FormulasType, address_of, call, type_of
 from fedns.numerics.cpu.hadamard import orders_and_signs, write_signs
-from fedns.numerics.cpu.jit import exact_jit, jit
 from fedns.numerics.cpu.onehot import ones
 from fedns.numerics.cpu.onehot.groups import MOST_GROUPS, coefficients_of, last_rows, products_of_eight, tuple_of
 from fedns.numerics.cpu.onehot.ones import add_by_code, add_slopes, codes_by_group, first_rows, sum_quads
 from fedns.numerics.cpu.pointwise import derivatives_of_eight
 from fedns.numerics.cpu.targets import TARGETS, eight_targets
 from fedns.numerics.formulas import Formulas
+from fedns.numerics.jit import exact_jit, jit
 from fedns.numerics.onehot import OneHotRows
 from fedns.numerics.rng import random_bits
 

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.special import softmax
 
 from fedns.numerics import parallel
-from fedns.numerics.backend import Backend, Batch, FloatArray, Keys, LocalSteps, SketchPlan
+from fedns.numerics.backend import Backend, Batch, FloatArray, Keys, LocalSteps, SketchPlan, triangle_size
 from fedns.numerics.cpu import kernels
 from fedns.numerics.cpu.backend import (
     NO_NORMS,
@@ -27,7 +27,6 @@ from fedns.numerics.cpu.sketching import sketch_code
 from fedns.numerics.cpu.softmax import kernels as passes
 from fedns.numerics.cpu.targets import Targets
 from fedns.numerics.formulas import Formulas
-from fedns.numerics.linalg import triangle_size
 from fedns.numerics.parallel import Segments
 from fedns.numerics.rows import DenseRows, written_once
 from fedns.numerics.streaming import Run, in_memory

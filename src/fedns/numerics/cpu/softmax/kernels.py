@@ -6,9 +6,9 @@ Coefficients of K outputs stand one after the other, M each. With `shift` = 1 th
 import numpy as np
 
 from fedns.numerics.cpu.dense import copy, padded
-from fedns.numerics.cpu.jit import exact_jit, jit
 from fedns.numerics.cpu.local_steps import shuffle
 from fedns.numerics.cpu.rows import add_combination, add_gram, margins, scaled_block
+from fedns.numerics.jit import exact_jit, jit
 
 _BLOCK_ROWS = 128
 

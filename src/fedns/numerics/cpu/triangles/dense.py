@@ -10,7 +10,7 @@ from numba.extending import intrinsic
 
 from fedns.numerics.cpu import simd
 from fedns.numerics.cpu.aligned import aligned
-from fedns.numerics.cpu.jit import exact_jit
+from fedns.numerics.jit import exact_jit
 
 _WIDTH = 3  # panels of a tile: 24 vectors of sums, three of the rows and one to multiply with are in registers
 _LINE = 64  # bytes

@@ -3,7 +3,7 @@
 import numpy as np
 
 from fedns.numerics.cpu import simd
-from fedns.numerics.cpu.jit import exact_jit
+from fedns.numerics.jit import exact_jit
 
 # A residual of r |value| leaves an error of r^2 in the value, far below rounding.
 _RESIDUAL = 1e-10

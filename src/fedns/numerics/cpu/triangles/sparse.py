@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fedns.numerics.cpu.jit import jit
+from fedns.numerics.jit import jit
 
 
 @jit

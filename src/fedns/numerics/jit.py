@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fedns.numerics.cpu.cache import alone_with, choose_cache_folder
+from fedns.numerics.cache import alone_with, choose_cache_folder
 
-choose_cache_folder(Path(__file__).parent)  # before numba, which reads the setting while it is imported
+choose_cache_folder(Path(__file__).parent / "cpu")  # before numba, which reads the setting while it is imported
 
 import numba  # noqa: E402
 from numba import njit  # noqa: E402
@@ -76,7 +76,7 @@ def _discard_stale_kernels() -> None:
 
     Formulas, which may live anywhere, are not among them: what they are is part of a kernel's type.
     """
-    folder = Path(__file__).parents[1]
+    folder = Path(__file__).parent
     newest = max(source.stat().st_mtime for source in [*folder.glob("*.py"), *folder.glob("cpu/**/*.py")])
     for compiled in folder.rglob("__pycache__/*.nb?"):
         with contextlib.suppress(OSError):  # another process may have been faster, or the folder be read-only

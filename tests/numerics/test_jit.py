@@ -8,7 +8,7 @@ import pytest
 from tests.processes import PATIENCE_SECONDS
 
 _KERNEL = """
-from fedns.numerics.cpu.jit import jit
+from fedns.numerics.jit import jit
 
 @jit
 def total(x):
