@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, TypeVar, cast
 
@@ -19,7 +19,6 @@ from fedns.numerics.parallel import Segments, cut
 from fedns.numerics.rows import (
     NARROW_TYPES,
     DenseRows,
-    InBytes,
     Rows,
     SparseRows,
     narrowed,
@@ -45,7 +44,6 @@ class Shards:
     sample_weights: FloatArray | None = None  # (rows,), None means all ones
     names: tuple[str, ...] | None = None  # one per client
     columns: tuple[str, ...] | None = None  # one per column
-    targets_in_bytes: InBytes = field(default_factory=InBytes, repr=False)  # one for all that is selected of these
 
     @classmethod
     @checked
@@ -103,11 +101,6 @@ class Shards:
         if self.sample_weights is None:
             return self.sizes.astype(np.float64)
         return np.array([self.sample_weights[a:b].sum() for a, b in zip(self.starts, self.stops, strict=True)])
-
-    @property
-    def small_targets(self) -> NDArray[np.int8]:
-        """The targets again in a byte each, an eighth of the memory to read; none where one is no small integer."""
-        return self.targets_in_bytes.of(self.targets)
 
     @cached_property
     def segments(self) -> Segments:

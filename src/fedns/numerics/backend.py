@@ -68,8 +68,6 @@ class Batch(Protocol):
     @property
     def targets(self) -> FloatArray: ...  # (rows,)
     @property
-    def small_targets(self) -> NDArray[np.int8]: ...  # (rows,) the same in a byte each, () where one is no small integer
-    @property
     def starts(self) -> IntArray: ...  # (m,)
     @property
     def stops(self) -> IntArray: ...  # (m,)

@@ -126,22 +126,6 @@ def written_once(rows: Rows) -> PlainRows:
     return known[1]
 
 
-class InBytes:
-    """The numbers of an array in a byte each, made when they are first asked for."""
-
-    def __init__(self) -> None:
-        self._made: tuple[NDArray[np.float64] | None, NDArray[np.int8]] = None, np.empty(0, np.int8)
-
-    def of(self, numbers: NDArray[np.float64]) -> NDArray[np.int8]:
-        """None at all where one of them is no integer of a byte. Another array than the last is looked at anew."""
-        known, found = self._made
-        if known is not numbers:
-            exact = _in_type(numbers, np.int8)
-            found = np.empty(0, np.int8) if exact is None else exact
-            self._made = numbers, found
-        return found
-
-
 def _is_mapped(values: Any) -> bool:
     while isinstance(values, np.ndarray):
         values = values.base

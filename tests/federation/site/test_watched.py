@@ -70,7 +70,7 @@ OTHERS_OF_A_BACKEND = {  # of no rows, refused, or said before rows are read oth
 }  # fmt: skip
 REACHES_ROWS = {"passes", "backend"}  # of a problem: both are guarded
 ROWS = {
-    "rows", "targets", "sample_weights", "targets_in_bytes", "small_targets", "mean_squares", "blocks", "narrowed", "onehot",
+    "rows", "targets", "sample_weights", "mean_squares", "blocks", "narrowed", "onehot",
     "extract", "pooled", "tables", "dense",
 }  # fmt: skip
 NO_ROWS = {  # how many, whose, what they are called; the same object over fewer clients

@@ -3,10 +3,10 @@
 What is called first stands first:
 
 - `backend.py`: the passes as the rest of the project calls them; `softmax/` for losses with several outputs.
-- `parts.py`, `jit.py`, `cache.py`: a kernel over parts of the rows on threads; how it is compiled, and where it is kept.
+- `parts.py`: a kernel over parts of the rows on threads; `../jit.py` compiles it, `../cache.py` names where.
 - `kernels.py`, `local_steps.py`: the kernels, one for each pass. `folding.py`: sums over clients, for the server.
 - `rows.py`: what kernels do with rows, whatever these are: `dense.py`, `onehot/` (one-hot groups as an index), sparse.
 - `narrow/`: loops of their own for rows of at most 64 columns. `triangles/`: Hessians and what is done with them.
 - `sketching.py`, `hadamard.py`: sketches of blocks of rows. `pointwise.py`, `formulas.py`, `special.py`: losses.
-- `simd.py`, `aligned.py`, `targets.py`: vectors of eight doubles, memory on cache lines, targets in bytes.
+- `simd.py`, `aligned.py`: vectors of eight doubles, memory on cache lines.
 """

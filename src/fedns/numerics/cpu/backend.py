@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedns.numerics import parallel
 from fedns.numerics.backend import (
@@ -32,7 +31,6 @@ from fedns.numerics.cpu.onehot.srht import onehot_srht_address
 from fedns.numerics.cpu.parts import launch
 from fedns.numerics.cpu.pointwise import loss_code
 from fedns.numerics.cpu.sketching import sketch_code
-from fedns.numerics.cpu.targets import Targets
 from fedns.numerics.formulas import Formulas
 from fedns.numerics.onehot import OneHotRows
 from fedns.numerics.parallel import Segments, offsets_of
@@ -156,7 +154,7 @@ class CpuBackend(Backend):
             code = code._replace(blocks=blocks_address(loss, batch.rows, w.shape[-1], plan.block_length))
         sketch = sketch_code(plan, batch.rows, in_a_loop=code.blocks != 0)
         after = (as_table(w), code, gradient, sketch, keys, table, starts)
-        _launch(kernels.gradient_and_sketch_in_parts, batch, segments, w.shape[-1], *after, small=batch.small_targets)
+        _launch(kernels.gradient_and_sketch_in_parts, batch, segments, w.shape[-1], *after)
         return parallel.merge(gradient, segments, batch.starts.size), _merged_sketches(table, starts, segments, plan)
 
     def sketched_rows(self, batch: Batch, plan: SketchPlan, keys: Keys) -> FloatArray:
@@ -165,7 +163,7 @@ class CpuBackend(Backend):
         table, unused = np.zeros((int(starts[-1]), columns)), np.zeros((segments.number, columns))
         for run in in_memory(batch.rows, segments):
             kernels.gradient_and_sketch(
-                run.rows, Targets(batch.targets[run.first : run.last]), _NO_WEIGHTS, np.ones(segments.number),
+                run.rows, batch.targets[run.first : run.last], _NO_WEIGHTS, np.ones(segments.number),
                 run.segments, run.low, run.high, np.zeros((1, columns)), loss_code(rows_as_root), unused,
                 sketch_code(plan, run.rows), keys, table, starts,
             )  # fmt: skip
@@ -191,12 +189,10 @@ def _launch(
     row_cost: int,
     *after: Any,
     norms: FloatArray = NO_NORMS,
-    small: NDArray[np.int8] | None = None,
 ) -> None:
     """Run a kernel over parts of the segments; `row_cost` is about the number of entries of a row.
 
     norms: that of `after` which has an entry for every row.
-    small: the targets in bytes, for a kernel that takes `Targets`.
     """
     own = after
     for run in in_memory(batch.rows, segments):
@@ -204,7 +200,7 @@ def _launch(
             cuts = batch.kept(("parts", row_cost), parallel.thread_count(), partial(parallel.part_cuts, run.own, row_cost))
         else:
             cuts = parallel.part_cuts(run.own, row_cost) + run.low
-        data = data_of(batch, run, small)
+        data = data_of(batch, run)
         if norms is not NO_NORMS:
             own = tuple(array[run.first : run.last] if array is norms else array for array in after)
         # Tuples without names: numba asks Python what a named one is, which takes several times as long. Rows keep theirs.
@@ -222,13 +218,10 @@ def for_each_part(rows: Rows, segments: Segments, work: Callable[[Run, int, int]
         parallel.for_each_part(run.own, work_on, row_cost)
 
 
-def data_of(batch: Batch, run: Run, small: NDArray[np.int8] | None = None) -> tuple[Any, ...]:
+def data_of(batch: Batch, run: Run) -> tuple[Any, ...]:
     """The first arguments of every kernel."""
     weights = _NO_WEIGHTS if batch.sample_weights is None else batch.sample_weights[run.first : run.last]
-    targets: Any = batch.targets[run.first : run.last]
-    if small is not None:
-        targets = Targets(targets, small[run.first : run.last])
-    return run.rows, targets, weights, batch.total_weights
+    return run.rows, batch.targets[run.first : run.last], weights, batch.total_weights
 
 
 def as_table(w: FloatArray) -> FloatArray:

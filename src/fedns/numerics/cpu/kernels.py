@@ -25,7 +25,6 @@ from fedns.numerics.cpu.rows import (
     scaled_block,
 )
 from fedns.numerics.cpu.sketching import SketchCode, add_columns, add_sampled, add_sjlt, add_srht
-from fedns.numerics.cpu.targets import Targets
 from fedns.numerics.formulas import where_positive
 from fedns.numerics.jit import exact_jit, jit
 from fedns.numerics.parallel import Segments
@@ -249,7 +248,7 @@ def hessian_times(rows, y, s, totals, segments, low, high, points, loss, vectors
 def gradient_and_sketch(rows, y, s, totals, segments, low, high, points, loss, gradient, plan, keys, table, starts):
     """Gradient of each client's mean loss, and S A for the root A of its Hessian.
 
-    A segment's share of the sketch fills rows starts[segment] : starts[segment + 1] of the table; y is a `Targets`.
+    A segment's share of the sketch fills rows starts[segment] : starts[segment + 1] of the table.
     """
     features = points.shape[1]
     intercept = features > rows.num_columns
@@ -294,7 +293,7 @@ def gradient_and_sketch(rows, y, s, totals, segments, low, high, points, loss, g
             part, start = opened(rows, first, last, room)
             stop = start + count
             margins(part, start, stop, w, z)
-            pointwise.derivatives(loss, y.numbers, first, count, z, slope, root)
+            pointwise.derivatives(loss, y, first, count, z, slope, root)
             _weigh(s, first, count, scale, slope, root)
             if kind == SJLT:
                 add_sjlt(
@@ -354,6 +353,6 @@ def hessian_times_in_parts(starter, cuts, rows, y, s, totals, segments, points, 
 def gradient_and_sketch_in_parts(
     starter, cuts, rows, y, s, totals, segments, points, loss, gradient, plan, keys, table, starts
 ):
-    before = (rows, Targets(*y), s, totals, Segments(*segments))
+    before = (rows, y, s, totals, Segments(*segments))
     after = (points, LossCode(*loss), gradient, SketchCode(*plan), keys, table, starts)
     in_parts(starter, gradient_and_sketch, cuts, before, after)

@@ -19,7 +19,6 @@ from fedns.numerics.cpu.formulas import FormulasType, address_of, type_of
 from fedns.numerics.cpu.narrow.rows import MOST_VECTORS, RowCode, products_of_eight
 from fedns.numerics.cpu.pointwise import derivatives_of_eight
 from fedns.numerics.cpu.simd import DOUBLES, LANES, address, fused, joined, moved, parts_of, repeated
-from fedns.numerics.cpu.targets import TARGETS, eight_targets
 from fedns.numerics.formulas import Formulas
 from fedns.numerics.jit import exact_jit
 from fedns.numerics.rows import Rows, SparseRows
@@ -39,7 +38,7 @@ def groups_address(loss: Formulas, rows: Rows, features: int) -> int:
 def _groups_address(loss: FormulasType, dtype: Any, vectors: int) -> int:
     run, table, number, word = types.float64[::1], types.float64[:, ::1], types.int64, types.uint64
     return address_of(
-        _add_groups, loss, from_dtype(dtype)[::1], number, TARGETS, run, number, number, number, run, types.float64, word,
+        _add_groups, loss, from_dtype(dtype)[::1], number, run, run, number, number, number, run, types.float64, word,
         word, run, table, types.literal(vectors),
     )  # fmt: skip
 
@@ -64,7 +63,7 @@ def _add_groups(loss, flat, columns, y, s, begin, first, last, w, scale, key0, k
     for i in range(first, last, 8):
         weight = simd.load(s, i) * scale if s.size > 0 else simd.splat(scale)
         z = simd.totals(products)
-        slope, curvature = derivatives_of_eight(loss, eight_targets(y, i), z)
+        slope, curvature = derivatives_of_eight(loss, simd.load(y, i), z)
         root = simd.draw_buckets(key0, key1, i - begin, size, width, simd.square_root(curvature * weight), places, 0)
         simd.store(scratch, 0, slope * weight)
         simd.store(scratch, 8, root)

@@ -32,7 +32,6 @@ from fedns.numerics.cpu.simd import (
     parts_of,
     repeated,
 )
-from fedns.numerics.cpu.targets import TARGETS, Targets, eight_targets
 from fedns.numerics.formulas import Formulas
 from fedns.numerics.jit import exact_jit
 from fedns.numerics.rng import random_bits
@@ -56,7 +55,7 @@ def blocks_address(loss: Formulas, rows: Rows, features: int, block_length: int)
 def _blocks_address(loss: FormulasType, dtype: Any, vectors: int, last_lanes: int) -> int:
     run, table, number, word = types.float64[::1], types.float64[:, ::1], types.int64, types.uint64
     return address_of(
-        _add_blocks, loss, from_dtype(dtype)[::1], number, TARGETS, run, number, number, number, run, types.float64, word,
+        _add_blocks, loss, from_dtype(dtype)[::1], number, run, run, number, number, number, run, types.float64, word,
         word, types.int64[::1], run, table, types.literal(vectors), types.literal(last_lanes),
     )  # fmt: skip
 
@@ -94,7 +93,7 @@ def _add_blocks(
             bits = random_bits(key0, key1, position >> np.uint64(6)) >> (position & np.uint64(63))
             for h in range(0, _ROWS, 8):
                 weight = simd.load(s, i + h) * scale if s.size > 0 else simd.splat(scale)
-                slope, curvature = derivatives_of_eight(loss, eight_targets(y, i + h), simd.load(margins, h) + offset)
+                slope, curvature = derivatives_of_eight(loss, simd.load(y, i + h), simd.load(margins, h) + offset)
                 root = simd.negated_where(simd.square_root(curvature * weight) * root_scale, bits >> np.uint64(h))
                 simd.store(coefficients, h, slope * weight)
                 simd.store(coefficients, _ROWS + h, root)
@@ -117,10 +116,10 @@ def _last_rows(flat, columns, y, s, first, last):
     for e in range((last - first) * columns):
         own[e] = flat[first * columns + e]
     for i in range(_ROWS):
-        own_y[i] = y.numbers[min(first + i, last - 1)]
+        own_y[i] = y[min(first + i, last - 1)]
     for i in range(min(last - first, own_s.size)):
         own_s[i] = s[first + i]
-    return own, Targets(own_y, y.small[:0]), own_s
+    return own, own_y, own_s
 
 
 @intrinsic(prefer_literal=True)

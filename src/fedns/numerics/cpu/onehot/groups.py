@@ -36,7 +36,6 @@ from fedns.numerics.cpu.simd import (
     size_of,
     widened,
 )
-from fedns.numerics.cpu.targets import TARGETS, Targets, eight_targets, targets_from
 from fedns.numerics.formulas import Formulas
 from fedns.numerics.jit import exact_jit, jit
 from fedns.numerics.onehot import OneHotRows
@@ -65,7 +64,7 @@ def _address(loss: FormulasType, dtype: Any, vectors: int, rest: int, groups: in
     run, table, number, word = types.float64[::1], types.float64[:, ::1], types.int64, types.uint64
     columns, codes = types.int64[::1], types.uint8[::1]
     return address_of(
-        _add_groups, loss, from_dtype(dtype)[::1], codes, columns, columns, number, TARGETS, run, number, number, number,
+        _add_groups, loss, from_dtype(dtype)[::1], codes, columns, columns, number, run, run, number, number, number,
         run, types.float64, word, word, run, table, columns, types.literal(vectors), types.literal(rest),
         types.literal(groups), types.literal(ones),
     )  # fmt: skip
@@ -94,7 +93,7 @@ def add_onehot_groups(rows, y, s, begin, first, last, w, scale, loss, key0, key1
         own = s[start:] if s.size > 0 else s
         call(
             loss.groups,
-            (loss.parameters, scratch, rows.num_columns, targets_from(y, start), own, begin - start, 0, count, w, scale,
+            (loss.parameters, scratch, rows.num_columns, y[start:], own, begin - start, 0, count, w, scale,
              key0, key1, total, table, vectors),
         )  # fmt: skip
     return stop
@@ -275,7 +274,7 @@ def _add_groups(
             row = at + i
             weight = simd.load(s, row) * scale if s.size > 0 else simd.splat(scale)
             z = simd.totals(products_of_eight(layout, rest, groups, row, weights, flat))
-            slope, curvature = derivatives_of_eight(loss, eight_targets(y, row), z)
+            slope, curvature = derivatives_of_eight(loss, simd.load(y, row), z)
             slope = slope * weight
             root = simd.draw_buckets(
                 key0, key1, start + i - begin, size, row_cells, simd.square_root(curvature * weight), places, i
@@ -308,12 +307,12 @@ def last_rows(numbers, codes, firsts, lasts, y, s, first, last, room):
     for e in range(count * width):
         own_numbers[e] = numbers[first * width + e]
     for i in range(room):
-        own_y[i] = y.numbers[min(first + i, last - 1)]
+        own_y[i] = y[min(first + i, last - 1)]
         for g in range(each):
             own_codes[i * each + g] = codes[(first + i) * each + g] if i < count else lasts[g] - firsts[g]
     for i in range(min(count, own_s.size)):
         own_s[i] = s[first + i]
-    return own_numbers, own_codes, Targets(own_y, y.small[:0]), own_s
+    return own_numbers, own_codes, own_y, own_s
 
 
 @exact_jit

@@ -19,7 +19,6 @@ from fedns.numerics.cpu.onehot import ones
 from fedns.numerics.cpu.onehot.groups import MOST_GROUPS, coefficients_of, last_rows, products_of_eight, tuple_of
 from fedns.numerics.cpu.onehot.ones import add_by_code, add_slopes, codes_by_group, first_rows, sum_quads
 from fedns.numerics.cpu.pointwise import derivatives_of_eight
-from fedns.numerics.cpu.targets import TARGETS, eight_targets
 from fedns.numerics.formulas import Formulas
 from fedns.numerics.jit import exact_jit, jit
 from fedns.numerics.onehot import OneHotRows
@@ -50,7 +49,7 @@ def _address(loss: FormulasType, dtype: Any, vectors: int, rest: int, groups: in
     run, table, number, word = types.float64[::1], types.float64[:, ::1], types.int64, types.uint64
     columns, codes = types.int64[::1], types.uint8[::1]
     return address_of(
-        _add_blocks, loss, from_dtype(dtype)[::1], codes, columns, columns, number, TARGETS, run, number, number, number,
+        _add_blocks, loss, from_dtype(dtype)[::1], codes, columns, columns, number, run, run, number, number, number,
         run, types.float64, word, word, columns, run, table, columns, types.literal(vectors), types.literal(rest),
         types.literal(groups), types.literal(outputs),
     )  # fmt: skip
@@ -106,7 +105,7 @@ def _add_blocks(
             row = place + i
             weight = simd.load(s, row) * scale if s.size > 0 else simd.splat(scale)
             z = simd.totals(products_of_eight(layout, rest, groups, row, weights, flat_shares)) + offset
-            slope, curvature = derivatives_of_eight(loss, eight_targets(y, row), z)
+            slope, curvature = derivatives_of_eight(loss, simd.load(y, row), z)
             slope = slope * weight
             position = np.uint64(at + i - begin)
             sign_bits = random_bits(key0, key1, position >> np.uint64(6)) >> (position & np.uint64(63))

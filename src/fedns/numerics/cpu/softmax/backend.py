@@ -25,7 +25,6 @@ from fedns.numerics.cpu.backend import (
 from fedns.numerics.cpu.pointwise import loss_code
 from fedns.numerics.cpu.sketching import sketch_code
 from fedns.numerics.cpu.softmax import kernels as passes
-from fedns.numerics.cpu.targets import Targets
 from fedns.numerics.formulas import Formulas
 from fedns.numerics.parallel import Segments
 from fedns.numerics.rows import DenseRows, written_once
@@ -122,7 +121,7 @@ class SoftmaxBackend(Backend):
             place = [np.array([value], dtype=np.int64) for value in (0, 0, high - low, -low, count)]
             dense = DenseRows.of(root)
             add(
-                dense, Targets(np.zeros(len(root))), np.empty(0), np.ones(1), Segments(*place), 0, 1,
+                dense, np.zeros(len(root)), np.empty(0), np.ones(1), Segments(*place), 0, 1,
                 np.zeros((1, w.size)), loss_code(rows_as_root), np.zeros((1, w.size)), sketch_code(one, dense),
                 keys[client : client + 1], table, np.array([0, len(out)]),
             )  # fmt: skip
