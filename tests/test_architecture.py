@@ -35,7 +35,7 @@ OWNERS = {
     "llvmlite": {
         f"numerics/cpu/{folder}{part}.py"
         for folder, parts in (
-            ("", ("formulas", "parts", "pointwise", "simd")),
+            ("", ("emit", "formulas", "parts", "pointwise", "simd")),
             ("narrow/", ("rows", "sjlt", "srht")),
             ("onehot/", ("block", "groups", "ones")),
         )

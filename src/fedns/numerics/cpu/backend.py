@@ -39,7 +39,7 @@ from fedns.numerics.streaming import Run, in_memory
 
 _NO_WEIGHTS = np.empty(0)
 NO_NORMS = np.empty(0)
-_NO_CURVATURES = NO_NORMS, np.empty((0, 1, 4))
+NO_LOSSES, NO_CURVATURES = np.empty((0, 0)), np.empty((0, 1, 4))
 
 
 class _Rows(Formulas):
@@ -69,18 +69,18 @@ class CpuBackend(Backend):
     ) -> FloatArray:
         segments = batch.segments
         out = np.zeros((segments.number, steps.size))
-        after = (as_table(w), as_table(direction), steps, loss_code(loss), out)
-        _launch(kernels.losses_along_in_parts, batch, segments, w.shape[-1], *after)
+        after = (as_table(w), as_table(direction), steps, loss_code(loss), NO_NORMS, out, NO_CURVATURES)
+        _launch(kernels.along_in_parts, batch, segments, w.shape[-1], *after)
         return parallel.merge(out, segments, batch.starts.size)
 
     def gradient(self, loss: Formulas, batch: Batch, w: FloatArray) -> FloatArray:
         segments = batch.segments
-        return self._value_and_gradient(loss, batch, w, segments, np.zeros(0), *_NO_CURVATURES)
+        return self._value_and_gradient(loss, batch, w, segments, np.zeros(0), NO_NORMS, NO_CURVATURES)
 
     def value_and_gradient(self, loss: Formulas, batch: Batch, w: FloatArray) -> tuple[FloatArray, FloatArray]:
         segments = batch.segments
         value = np.zeros(segments.number)
-        gradient = self._value_and_gradient(loss, batch, w, segments, value, *_NO_CURVATURES)
+        gradient = self._value_and_gradient(loss, batch, w, segments, value, NO_NORMS, NO_CURVATURES)
         return parallel.merge(value, segments, batch.starts.size), gradient
 
     def value_gradient_and_curvatures(
@@ -97,8 +97,8 @@ class CpuBackend(Backend):
     ) -> FloatArray:
         segments = batch.segments
         sums = np.zeros((segments.number, steps.size, 4))
-        after = (as_table(w), as_table(direction), steps, loss_code(loss), norms, sums)
-        _launch(kernels.curvatures_along_in_parts, batch, segments, w.shape[-1], *after, norms=norms)
+        after = (as_table(w), as_table(direction), steps, loss_code(loss), norms, NO_LOSSES, sums)
+        _launch(kernels.along_in_parts, batch, segments, w.shape[-1], *after, norms=norms)
         return merged_curvatures(sums, segments, batch.starts.size)
 
     def _value_and_gradient(

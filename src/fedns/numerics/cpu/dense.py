@@ -9,10 +9,12 @@ from numba import njit
 
 from fedns.numerics.cpu import simd
 from fedns.numerics.cpu.aligned import aligned
-from fedns.numerics.cpu.hadamard import parity, transform_rows
+from fedns.numerics.cpu.emit import LANES
+from fedns.numerics.cpu.formulas import call
+from fedns.numerics.cpu.hadamard import transform_rows, write_signs
 from fedns.numerics.jit import exact_jit, jit
 
-STRIP = 4 * simd.LANES
+STRIP = 4 * LANES
 ONE_CHAIN = 64  # columns: the processor works on several rows that are no longer
 _GROUP_BYTES = 65536
 _SIXTEEN = (0,) * 16
@@ -22,6 +24,12 @@ _SIXTEEN = (0,) * 16
 def padded(features):
     """Columns of a table whose every strip can be read and written whole."""
     return -(-features // STRIP) * STRIP
+
+
+@jit
+def own_row(table, client):
+    """The client's row of a table that may have a single row for all."""
+    return table[client if table.shape[0] > 1 else 0]
 
 
 @jit
@@ -54,10 +62,11 @@ def total_of(values, start, count):
 
 
 @jit
-def dense_margins(flat, columns, first, last, w, z):
+def dense_margins(rows, first, last, w, z):
     """z[i] = x_i . w. This is the pass that fetches the block: strictly in the order of memory, it runs as fast as a
     plain sum, while taking several rows at a time halves the speed. The sum of a long row is made in two chains, so that
     additions need not wait for one another."""
+    flat, columns = rows.flat, rows.num_columns
     whole = columns // 8 * 8
     rest = columns - whole
     offset = w[columns] if w.size > columns else 0.0
@@ -77,34 +86,28 @@ def dense_margins(flat, columns, first, last, w, z):
                 a = simd.fma(simd.load(flat, p + whole - 8), simd.load(w, whole - 8), a)
             if rest > 0:
                 b = simd.fma(simd.load_first(flat, p + whole, rest), simd.load_first(w, whole, rest), b)
-        z[i] = simd.total(simd.add(a, b)) + offset
+        z[i] = simd.total(a + b) + offset
 
 
 @jit
-def dense_add_combination(flat, columns, first, last, coefficients, intercept, total):
+def dense_add_combination(rows, first, last, coefficients, intercept, total):
     """total += sum_i coefficients[i] x_i, a strip of the total at a time."""
+    flat, columns = rows.flat, rows.num_columns
     for strip in range(0, columns, STRIP):
         left = columns - strip
         n0, n1, n2, n3 = min(left, 8), min(max(left - 8, 0), 8), min(max(left - 16, 0), 8), min(max(left - 24, 0), 8)
         t0, t1 = simd.load(total, strip), simd.load(total, strip + 8)
         t2, t3 = simd.load(total, strip + 16), simd.load(total, strip + 24)
-        if left >= STRIP:
-            for i in range(last - first):
-                p = (first + i) * columns + strip
-                s = simd.splat(coefficients[i])
-                t0, t1 = simd.fma(simd.load(flat, p), s, t0), simd.fma(simd.load(flat, p + 8), s, t1)
-                t2, t3 = simd.fma(simd.load(flat, p + 16), s, t2), simd.fma(simd.load(flat, p + 24), s, t3)
-        else:
-            for i in range(last - first):
-                p = (first + i) * columns + strip
-                s = simd.splat(coefficients[i])
-                t0 = simd.fma(simd.load_first(flat, p, n0), s, t0)
-                if n1 > 0:
-                    t1 = simd.fma(simd.load_first(flat, p + 8, n1), s, t1)
-                if n2 > 0:
-                    t2 = simd.fma(simd.load_first(flat, p + 16, n2), s, t2)
-                if n3 > 0:
-                    t3 = simd.fma(simd.load_first(flat, p + 24, n3), s, t3)
+        for i in range(last - first):
+            p = (first + i) * columns + strip
+            s = simd.splat(coefficients[i])
+            t0 = simd.fma(simd.load_first(flat, p, n0), s, t0)
+            if n1 > 0:
+                t1 = simd.fma(simd.load_first(flat, p + 8, n1), s, t1)
+            if n2 > 0:
+                t2 = simd.fma(simd.load_first(flat, p + 16, n2), s, t2)
+            if n3 > 0:
+                t3 = simd.fma(simd.load_first(flat, p + 24, n3), s, t3)
         simd.store(total, strip, t0)
         simd.store(total, strip + 8, t1)
         simd.store(total, strip + 16, t2)
@@ -114,47 +117,35 @@ def dense_add_combination(flat, columns, first, last, coefficients, intercept, t
 
 
 @jit
-def dense_add_to_buckets(flat, columns, first, last, slopes, total, buckets, coefficients, intercept, table):
+def dense_add_to_buckets(rows, first, last, slopes, total, buckets, coefficients, intercept, table):
     """total += sum_i slopes[i] x_i and table[buckets[i]] += coefficients[i] x_i; each x_i is loaded once for both."""
+    flat, columns = rows.flat, rows.num_columns
     width = table.shape[1]
     cells = table.reshape(table.size)
     for strip in range(0, columns, STRIP):
         left = columns - strip
         t0, t1 = simd.load(total, strip), simd.load(total, strip + 8)
         t2, t3 = simd.load(total, strip + 16), simd.load(total, strip + 24)
-        if left >= STRIP:
-            for i in range(last - first):
-                p = (first + i) * columns + strip
-                q = buckets[i] * width + strip
-                s, r = simd.splat(slopes[i]), simd.splat(coefficients[i])
-                x0, x1 = simd.load(flat, p), simd.load(flat, p + 8)
-                x2, x3 = simd.load(flat, p + 16), simd.load(flat, p + 24)
-                t0, t1, t2, t3 = simd.fma(x0, s, t0), simd.fma(x1, s, t1), simd.fma(x2, s, t2), simd.fma(x3, s, t3)
-                simd.store(cells, q, simd.fma(x0, r, simd.load(cells, q)))
+        n0, n1, n2, n3 = min(left, 8), min(max(left - 8, 0), 8), min(max(left - 16, 0), 8), min(max(left - 24, 0), 8)
+        for i in range(last - first):
+            p = (first + i) * columns + strip
+            q = buckets[i] * width + strip
+            s, r = simd.splat(slopes[i]), simd.splat(coefficients[i])
+            x0 = simd.load_first(flat, p, n0)
+            t0 = simd.fma(x0, s, t0)
+            simd.store(cells, q, simd.fma(x0, r, simd.load(cells, q)))
+            if n1 > 0:
+                x1 = simd.load_first(flat, p + 8, n1)
+                t1 = simd.fma(x1, s, t1)
                 simd.store(cells, q + 8, simd.fma(x1, r, simd.load(cells, q + 8)))
+            if n2 > 0:
+                x2 = simd.load_first(flat, p + 16, n2)
+                t2 = simd.fma(x2, s, t2)
                 simd.store(cells, q + 16, simd.fma(x2, r, simd.load(cells, q + 16)))
+            if n3 > 0:
+                x3 = simd.load_first(flat, p + 24, n3)
+                t3 = simd.fma(x3, s, t3)
                 simd.store(cells, q + 24, simd.fma(x3, r, simd.load(cells, q + 24)))
-        else:
-            n0, n1, n2, n3 = min(left, 8), min(max(left - 8, 0), 8), min(max(left - 16, 0), 8), max(left - 24, 0)
-            for i in range(last - first):
-                p = (first + i) * columns + strip
-                q = buckets[i] * width + strip
-                s, r = simd.splat(slopes[i]), simd.splat(coefficients[i])
-                x0 = simd.load_first(flat, p, n0)
-                t0 = simd.fma(x0, s, t0)
-                simd.store(cells, q, simd.fma(x0, r, simd.load(cells, q)))
-                if n1 > 0:
-                    x1 = simd.load_first(flat, p + 8, n1)
-                    t1 = simd.fma(x1, s, t1)
-                    simd.store(cells, q + 8, simd.fma(x1, r, simd.load(cells, q + 8)))
-                if n2 > 0:
-                    x2 = simd.load_first(flat, p + 16, n2)
-                    t2 = simd.fma(x2, s, t2)
-                    simd.store(cells, q + 16, simd.fma(x2, r, simd.load(cells, q + 16)))
-                if n3 > 0:
-                    x3 = simd.load_first(flat, p + 24, n3)
-                    t3 = simd.fma(x3, s, t3)
-                    simd.store(cells, q + 24, simd.fma(x3, r, simd.load(cells, q + 24)))
         simd.store(total, strip, t0)
         simd.store(total, strip + 8, t1)
         simd.store(total, strip + 16, t2)
@@ -163,6 +154,64 @@ def dense_add_to_buckets(flat, columns, first, last, slopes, total, buckets, coe
         total[columns] += total_of(slopes, 0, last - first)
         for i in range(last - first):
             cells[buckets[i] * width + columns] += coefficients[i]
+
+
+@jit
+def dense_add_groups(rows, y, s, begin, first, last, w, scale, loss, key0, key1, total, table):
+    """Call the loop of `narrow/sjlt.py`, where there is one."""
+    stop = first + (last - first) // 8 * 8
+    # Less than eight rows are left: a group, where there are rows after them to make one of. With an intercept they
+    # are added to its sum together, which a group does not.
+    if w.size == rows.num_columns and (stop + 8) * rows.num_columns <= rows.flat.size:
+        stop = last
+    if loss.groups == 0 or stop == first:
+        return first
+    call(
+        loss.groups,
+        (loss.parameters, rows.flat, rows.num_columns, y, s, begin, first, stop, w, scale, key0, key1, total, table,
+         -(-w.size // 8)),
+    )  # fmt: skip
+    return stop
+
+
+@jit
+def dense_add_srht_blocks(rows, y, s, begin, first, last, w, scale, loss, key0, key1, chosen, total, sketch):
+    """Call the loop of `narrow/srht.py`, where there is one."""
+    if loss.blocks == 0:
+        return first
+    call(
+        loss.blocks,
+        (loss.parameters, rows.flat, rows.num_columns, y, s, begin, first, last, w, scale, key0, key1, chosen, total, sketch,
+         0, 0),
+    )  # fmt: skip
+    return last
+
+
+@jit
+def dense_scaled_block(rows, first, last, coefficients, intercept, block):
+    columns = rows.num_columns
+    for i in range(last - first):
+        s, source, target = coefficients[i], rows.flat[(first + i) * columns :], block[i]
+        for c in range(columns):
+            target[c] = s * source[c]
+        if intercept:
+            target[columns] = s
+
+
+@jit
+def dense_add_gram(rows, first, last, coefficients, intercept, block, gram):
+    dense_scaled_block(rows, first, last, coefficients, intercept, block)
+    part = block[: last - first]
+    gram += np.dot(part.T, part)
+
+
+@jit
+def dense_add_transformed(rows, code, position, first, last, slopes, signed, intercept, total, chosen, block, sketch):
+    call(
+        code,
+        (rows.flat, rows.num_columns, position, first, last, slopes, signed, intercept, total, chosen, block.shape[0],
+         sketch),
+    )  # fmt: skip
 
 
 @jit
@@ -210,9 +259,7 @@ def add_whole_blocks(
         stop = min(start + group, count)
         blocks = (stop - start) // inner
         for b in range(blocks):
-            number = (position + start) // inner + b
-            for r in range(chosen.size):
-                signs[b * chosen.size + r] = 1.0 - 2.0 * parity(outer[r] & number)
+            write_signs(signs, b * chosen.size, outer, (position + start) // inner + b)
         for v in range(0, features, 8):
             lanes = min(stride - v, 8)
             t = simd.load(total, v)

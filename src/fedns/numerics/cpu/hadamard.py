@@ -4,10 +4,7 @@ import numpy as np
 from numba import njit
 
 from fedns.numerics.cpu import simd
-from fedns.numerics.cpu.aligned import aligned, aligned_row
 from fedns.numerics.jit import exact_jit, jit
-
-_FLIPS = 12  # bits of the number of a block that change together, more than most do
 
 
 @jit
@@ -32,18 +29,18 @@ def transform_rows(block, done):
             for q in range(start * width, (start + half) * width, 8):
                 a, b = simd.load(cells, q), simd.load(cells, q + stride)
                 c, d = simd.load(cells, q + 2 * stride), simd.load(cells, q + 3 * stride)
-                a, b, c, d = simd.add(a, b), simd.subtract(a, b), simd.add(c, d), simd.subtract(c, d)
-                simd.store(cells, q, simd.add(a, c))
-                simd.store(cells, q + stride, simd.add(b, d))
-                simd.store(cells, q + 2 * stride, simd.subtract(a, c))
-                simd.store(cells, q + 3 * stride, simd.subtract(b, d))
+                a, b, c, d = a + b, a - b, c + d, c - d
+                simd.store(cells, q, a + c)
+                simd.store(cells, q + stride, b + d)
+                simd.store(cells, q + 2 * stride, a - c)
+                simd.store(cells, q + 3 * stride, b - d)
         half *= 4
     if half < count:
         stride = half * width
         for q in range(0, stride, 8):
             a, b = simd.load(cells, q), simd.load(cells, q + stride)
-            simd.store(cells, q, simd.add(a, b))
-            simd.store(cells, q + stride, simd.subtract(a, b))
+            simd.store(cells, q, a + b)
+            simd.store(cells, q + stride, a - b)
 
 
 @jit
@@ -61,27 +58,17 @@ def add_sampled_outputs(block, outer, chosen, sketch):
 
 
 @exact_jit
-def orders_and_signs(chosen, inner, number, lanes):
-    """The output of a block of `inner` rows that each chosen output is made from, its sign for the block with this number,
-    and what the sign is multiplied by when the last changed + 1 bits of a number change."""
-    order, current, flips = np.zeros(lanes, np.int64), aligned_row(lanes), aligned(_FLIPS, lanes)
+def places_of(chosen, inner, lanes):
+    """Output `chosen` is made of an output of each block of `inner` rows, with the sign of an outer Hadamard entry: which
+    outputs those are, zeros after them up to `lanes`, and which rows of the outer matrix."""
+    order = np.zeros(lanes, np.int64)
     for r in range(chosen.size):
         order[r] = chosen[r] & (inner - 1)
-        current[r] = 1.0 - 2.0 * parity((chosen[r] // inner) & number)
-    for changed in range(_FLIPS):
-        for r in range(chosen.size):
-            flips[changed, r] = 1.0 - 2.0 * parity((chosen[r] // inner) & ((2 << changed) - 1))
-    return order, current, flips.reshape(flips.size)
+    return order, chosen // inner
 
 
 @njit(inline="always")
-def write_signs(signs, place, chosen, inner, number, current, flips, lanes):
-    """signs[place : place + lanes] = those of the block with this number; `current` becomes those of the next."""
-    changed = simd.one_bits(number ^ (number + 1)) - 1
-    for v in range(0, lanes, 8):
-        own = simd.load(current, v)
-        simd.store(signs, place + v, own)
-        simd.store(current, v, own * simd.load(flips, lanes * min(changed, _FLIPS - 1) + v))
-    if changed >= _FLIPS:
-        for r in range(chosen.size):
-            current[r] = 1.0 - 2.0 * parity((chosen[r] // inner) & (number + 1))
+def write_signs(signs, place, outer, number):
+    """signs[place + r] = that of row outer[r] of the outer matrix for the block with this number."""
+    for r in range(outer.size):
+        signs[place + r] = 1.0 - 2.0 * parity(outer[r] & number)

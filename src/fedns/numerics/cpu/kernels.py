@@ -9,7 +9,7 @@ import numpy as np
 from fedns.numerics.backend import COLUMNS, ROW_SAMPLING, SJLT, SRHT
 from fedns.numerics.cpu import pointwise, simd
 from fedns.numerics.cpu.aligned import aligned, aligned_row
-from fedns.numerics.cpu.dense import copy, copy_doubles, padded, total_of
+from fedns.numerics.cpu.dense import copy, copy_doubles, own_row, padded, total_of
 from fedns.numerics.cpu.parts import in_parts
 from fedns.numerics.cpu.pointwise import LossCode
 from fedns.numerics.cpu.rows import (
@@ -44,33 +44,40 @@ def block_rows(num_features, multiple):
 
 
 @jit
-def _own(table, client):
-    """The client's row of a table that may have a single row for all."""
-    return table[client if table.shape[0] > 1 else 0]
+def along(rows, y, s, totals, segments, low, high, points, directions, steps, loss, norms, out, sums):
+    """Losses, or curvatures, at each point + steps[t] direction: what there is room for.
 
-
-@jit
-def losses_along(rows, y, s, totals, segments, low, high, points, directions, steps, loss, out):
-    """out[segment, t] = sum_i s_i loss(y_i, x_i . (point + steps[t] direction)) / total weight of the client."""
-    size = block_rows(points.shape[1], 1)
+    out[segment, t] = sum_i s_i loss(y_i, x_i . (point + steps[t] direction)) / total weight of the client, and
+    sums[segment, t] = the four of `_add_curvatures`.
+    """
+    features = points.shape[1]
+    intercept = features > rows.num_columns
+    size = block_rows(features, 1)
     most = rows_at_once(rows, size)
-    z, dz, at, value = np.empty(most), np.empty(most), np.empty(most), np.empty(most)
+    z, dz, at, slope, root = np.empty(most), np.empty(most), np.empty(most), np.empty(most), np.empty(most)
+    dz[:] = 0.0
     room = room_for(rows, most)
     for segment in range(low, high):
         client = segments.client[segment]
         scale = 1.0 / totals[client]
-        point, direction = _own(points, client), _own(directions, client)
+        point, direction = own_row(points, client), own_row(directions, client)
         for first in range(segments.first[segment], segments.last[segment], most):
             last = min(first + most, segments.last[segment])
             count = last - first
             part, start = opened(rows, first, last, room)
             margins(part, start, start + count, point, z)
-            margins(part, start, start + count, direction, dz)
+            if out.size > 0 or steps.any():
+                margins(part, start, start + count, direction, dz)
             for t in range(steps.size):
                 for i in range(count):
                     at[i] = z[i] + steps[t] * dz[i]
-                pointwise.values(loss, y, first, count, at, value)
-                out[segment, t] = _add_losses(s, first, count, size, scale, value, out[segment, t])
+                if out.size > 0:
+                    pointwise.values(loss, y, first, count, at, slope)
+                    out[segment, t] = _add_losses(s, first, count, size, scale, slope, out[segment, t])
+                if sums.size > 0:
+                    pointwise.derivatives(loss, y, first, count, at, slope, root)
+                    _weigh(s, first, count, scale, slope, root)
+                    _add_curvatures(first, count, size, root, norms, 1.0 if intercept else 0.0, sums[segment, t])
 
 
 @exact_jit
@@ -111,7 +118,7 @@ def gradient_and_hessian(rows, y, s, totals, segments, low, high, points, loss, 
     for segment in range(low, high):
         client = segments.client[segment]
         scale = 1.0 / totals[client]
-        w, hessian = _own(points, client), triangle[segment]
+        w, hessian = own_row(points, client), triangle[segment]
         total[:] = 0.0
         hessian[:] = 0.0
         for first in range(segments.first[segment], segments.last[segment], most):
@@ -137,7 +144,7 @@ def value_and_gradient(rows, y, s, totals, segments, low, high, points, loss, va
     for segment in range(low, high):
         client = segments.client[segment]
         scale = 1.0 / totals[client]
-        w = _own(points, client)
+        w = own_row(points, client)
         total[:] = 0.0
         for first in range(segments.first[segment], segments.last[segment], most):
             last = min(first + most, segments.last[segment])
@@ -187,35 +194,6 @@ def _add_curvatures(first, count, size, root, norms, constant, sums):
 
 
 @jit
-def curvatures_along(rows, y, s, totals, segments, low, high, points, directions, steps, loss, norms, sums):
-    """The sums of `_add_curvatures` at each point + steps[t] direction: (segments, steps, 4)."""
-    features = points.shape[1]
-    intercept = features > rows.num_columns
-    size = block_rows(features, 1)
-    most = rows_at_once(rows, size)
-    z, dz, at, slope, root = np.empty(most), np.empty(most), np.empty(most), np.empty(most), np.empty(most)
-    dz[:] = 0.0
-    room = room_for(rows, most)
-    for segment in range(low, high):
-        client = segments.client[segment]
-        scale = 1.0 / totals[client]
-        point, direction = _own(points, client), _own(directions, client)
-        for first in range(segments.first[segment], segments.last[segment], most):
-            last = min(first + most, segments.last[segment])
-            count = last - first
-            part, start = opened(rows, first, last, room)
-            margins(part, start, start + count, point, z)
-            if steps.any():
-                margins(part, start, start + count, direction, dz)
-            for t in range(steps.size):
-                for i in range(count):
-                    at[i] = z[i] + steps[t] * dz[i]
-                pointwise.derivatives(loss, y, first, count, at, slope, root)
-                _weigh(s, first, count, scale, slope, root)
-                _add_curvatures(first, count, size, root, norms, 1.0 if intercept else 0.0, sums[segment, t])
-
-
-@jit
 def hessian_times(rows, y, s, totals, segments, low, high, points, loss, vectors, out):
     """out[segment, v] = H vectors[client, v] for the Hessian H of each client's mean loss, which is not formed."""
     features = points.shape[1]
@@ -226,7 +204,7 @@ def hessian_times(rows, y, s, totals, segments, low, high, points, loss, vectors
     for segment in range(low, high):
         client = segments.client[segment]
         scale = 1.0 / totals[client]
-        w, own = _own(points, client), _own(vectors, client)
+        w, own = own_row(points, client), own_row(vectors, client)
         sums[:] = 0.0
         for first in range(segments.first[segment], segments.last[segment], size):
             last = min(first + size, segments.last[segment])
@@ -266,7 +244,7 @@ def gradient_and_sketch(rows, y, s, totals, segments, low, high, points, loss, g
     for segment in range(low, high):
         client = segments.client[segment]
         scale = 1.0 / totals[client]
-        w = _own(points, client)
+        w = own_row(points, client)
         begin = segments.begin[segment]
         key0, key1 = keys[client, 0], keys[client, 1]
         sketch = cells[: starts[segment + 1] - starts[segment]]
@@ -320,21 +298,15 @@ def gradient_and_sketch(rows, y, s, totals, segments, low, high, points, loss, g
 
 # Named tuples other than rows come without their names (`backend._launch`) and get them back here.
 @jit
-def losses_along_in_parts(starter, cuts, rows, y, s, totals, segments, points, directions, steps, loss, out):
-    before = (rows, y, s, totals, Segments(*segments))
-    in_parts(starter, losses_along, cuts, before, (points, directions, steps, LossCode(*loss), out))
+def along_in_parts(starter, cuts, rows, y, s, totals, segments, points, directions, steps, loss, norms, out, sums):
+    before, after = (rows, y, s, totals, Segments(*segments)), (points, directions, steps, LossCode(*loss), norms, out, sums)
+    in_parts(starter, along, cuts, before, after)
 
 
 @jit
 def value_and_gradient_in_parts(starter, cuts, rows, y, s, totals, segments, points, loss, value, gradient, norms, sums):
     before, after = (rows, y, s, totals, Segments(*segments)), (points, LossCode(*loss), value, gradient, norms, sums)
     in_parts(starter, value_and_gradient, cuts, before, after)
-
-
-@jit
-def curvatures_along_in_parts(starter, cuts, rows, y, s, totals, segments, points, directions, steps, loss, norms, sums):
-    before, after = (rows, y, s, totals, Segments(*segments)), (points, directions, steps, LossCode(*loss), norms, sums)
-    in_parts(starter, curvatures_along, cuts, before, after)
 
 
 @jit

@@ -3,7 +3,7 @@
 import numpy as np
 
 from fedns.numerics.cpu import pointwise
-from fedns.numerics.cpu.dense import copy, padded
+from fedns.numerics.cpu.dense import copy, own_row, padded
 from fedns.numerics.cpu.rows import add_combination, drawn, margins, room_for
 from fedns.numerics.jit import jit
 from fedns.numerics.rng import random_bits
@@ -22,6 +22,23 @@ def shuffle(key0, key1, epoch, order):
         bits = random_bits(key0, key1, epoch * count + i) >> _SHIFT_11
         j = np.int64(np.float64(bits) * _UNIT * (i + 1))
         order[i], order[j] = order[j], order[i]
+
+
+@jit
+def next_batch(key0, key1, order, position, epoch, batch_size):
+    """Where the next mini-batch begins in `order`, shuffled anew at its end; the epoch, and how many rows it has."""
+    if position == order.size:
+        shuffle(key0, key1, epoch, order)
+        position, epoch = 0, epoch + 1
+    return position, epoch, min(batch_size, order.size - position)
+
+
+@jit
+def take_step(gradient, first, count, diagonal, proximal, rate, start, u):
+    """u -= rate (gradient + diagonal u + proximal (u - start)), for `count` coefficients of u from `first` on."""
+    for j in range(count):
+        c = first + j
+        u[c] -= rate * (gradient[j] + diagonal[c] * u[c] + proximal * (u[c] - start[c]))
 
 
 @jit
@@ -44,16 +61,12 @@ def minibatch_steps(
     gradient, room, chosen = np.empty(padded(features)), room_for(rows, size), np.empty(size, np.int64)
     for segment in range(low, high):
         client, begin, population = segments.client[segment], segments.begin[segment], segments.size[segment]
-        start = points[client if points.shape[0] > 1 else 0]
-        u = out[client]
+        start, u = own_row(points, client), out[client]
         copy(start, 0, features, u)
         order = np.empty(population, np.int64)
         position, epoch = population, 0
         for _ in range(steps[client]):
-            if position == population:
-                shuffle(keys[client, 0], keys[client, 1], epoch, order)
-                position, epoch = 0, epoch + 1
-            count = min(batch_size, population - position)
+            position, epoch, count = next_batch(keys[client, 0], keys[client, 1], order, position, epoch, batch_size)
             for i in range(count):
                 chosen[i] = begin + order[position + i]
                 target[i] = y[chosen[i]]
@@ -66,6 +79,5 @@ def minibatch_steps(
             for i in range(count):
                 slope[i] *= scale * s[begin + order[position + i]] if s.size > 0 else scale
                 add_combination(part, chosen[i], chosen[i] + 1, slope[i : i + 1], intercept, gradient)
-            for c in range(features):
-                u[c] -= rate * (gradient[c] + diagonal[c] * u[c] + proximal * (u[c] - start[c]))
+            take_step(gradient, 0, features, diagonal, proximal, rate, start, u)
             position += count

@@ -4,6 +4,7 @@ The exponential and logarithm are written out as polynomials so that the compile
 instructions; the library calls would be made one number at a time. Both are accurate to about one unit in the last place.
 """
 
+import math
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -14,7 +15,8 @@ from numba.core.errors import TypingError
 from numba.extending import intrinsic, overload
 
 from fedns.numerics import formulas
-from fedns.numerics.cpu import simd, special  # noqa: F401  (the special functions have to be known when formulas are compiled)
+from fedns.numerics.cpu import simd
+from fedns.numerics.cpu.emit import LANES, fused, repeated, vector
 from fedns.numerics.cpu.formulas import FormulasType, address_of, address_of_parameters, call, type_of
 from fedns.numerics.jit import exact_jit, jit
 
@@ -109,7 +111,7 @@ def _derivatives_of_eight(loss, y, z):
 
         def by_lane(loss, y, z):
             slopes = curvatures = simd.splat(0.0)
-            for i in range(simd.LANES):
+            for i in range(LANES):
                 slope, curvature = formula(loss, simd.lane(y, i), simd.lane(z, i))
                 slopes, curvatures = simd.with_lane(slopes, i, slope), simd.with_lane(curvatures, i, curvature)
             return slopes, curvatures
@@ -121,13 +123,13 @@ def _derivatives_of_eight(loss, y, z):
 def _alike(builder: Any, arguments: Any) -> list[Any]:
     """The operands, single numbers repeated where others are vectors."""
     wide = [a for a in arguments if isinstance(a.type, ir.VectorType)]
-    return [a if not wide or a in wide else simd.repeated(builder, a) for a in arguments]
+    return [a if not wide or a in wide else repeated(builder, a) for a in arguments]
 
 
 def _signature(*operands: Any) -> Any:
     """Operands of one number or of eight; eight results as soon as one operand is eight."""
-    numbers = [simd.vector if operand == simd.vector else types.float64 for operand in operands]
-    return (simd.vector if simd.vector in numbers else types.float64)(*numbers)
+    numbers = [vector if operand == vector else types.float64 for operand in operands]
+    return (vector if vector in numbers else types.float64)(*numbers)
 
 
 @intrinsic
@@ -135,7 +137,7 @@ def _fused(typing_context, a, b, c):
     """a b + c, in one operation wherever the processor has it."""
 
     def generate(context, builder, signature, arguments):
-        return simd.fused(builder, *_alike(builder, arguments))
+        return fused(builder, *_alike(builder, arguments))
 
     return _signature(a, b, c), generate
 
@@ -156,8 +158,8 @@ def _times_power_of_two(typing_context, p, shifted):
     def generate(context, builder, signature, arguments):
         float_type = arguments[0].type
         wide = isinstance(float_type, ir.VectorType)
-        bits = ir.VectorType(ir.IntType(64), simd.LANES) if wide else ir.IntType(64)
-        power = builder.shl(builder.bitcast(arguments[1], bits), ir.Constant(bits, [52] * simd.LANES if wide else 52))
+        bits = ir.VectorType(ir.IntType(64), LANES) if wide else ir.IntType(64)
+        power = builder.shl(builder.bitcast(arguments[1], bits), ir.Constant(bits, [52] * LANES if wide else 52))
         return builder.bitcast(builder.add(builder.bitcast(arguments[0], bits), power), float_type)
 
     return p(p, shifted), generate
@@ -235,3 +237,50 @@ def _log1p(e):
     p = p * t + 1.0 / 3.0
     p = p * t + 1.0
     return 2.0 * s * p + _where_positive(large, _LN2, 0.0)
+
+
+# For one number at a time: logarithm, and the normal distribution's.
+_SQRT_HALF = 0.7071067811865476
+_LOG_SQRT_2PI = 0.9189385332046727
+_TAIL = -4.0  # below, Phi is phi divided by a continued fraction, of which this many terms give all digits
+_TERMS = 26
+
+
+@exact_jit
+def _tail_ratio(x):
+    """phi(x) / Phi(x) = t + 1 / (t + 2 / (t + 3 / ...)) for t = -x > 0."""
+    t = -x
+    fraction = t
+    for k in range(_TERMS, 0, -1):
+        fraction = t + k / fraction
+    return fraction
+
+
+@exact_jit
+def _normal_ratio(x):
+    if x < _TAIL:
+        return _tail_ratio(x)
+    return math.exp(-0.5 * x * x - _LOG_SQRT_2PI) / (0.5 * math.erfc(-x * _SQRT_HALF))
+
+
+@exact_jit
+def _normal_log_cdf(x):
+    if x < _TAIL:
+        return -0.5 * x * x - _LOG_SQRT_2PI - math.log(_tail_ratio(x))
+    if x > 0.0:
+        return math.log1p(-0.5 * math.erfc(x * _SQRT_HALF))
+    return math.log(0.5 * math.erfc(-x * _SQRT_HALF))
+
+
+def _for_one_number(function: Any, body: Any) -> None:
+    """Without a body for eight numbers, formulas that use the function are compiled lane by lane."""
+
+    @overload(function, inline="never", jit_options={"fastmath": False, "error_model": "numpy"})
+    def choose(x):
+        return body if isinstance(x, types.Float) else None
+
+
+_for_one_number(formulas.log, lambda x: math.log(x))
+_for_one_number(formulas.expm1, lambda x: math.expm1(x))
+_for_one_number(formulas.normal_log_cdf, lambda x: _normal_log_cdf(x))
+_for_one_number(formulas.normal_ratio, lambda x: _normal_ratio(x))

@@ -6,8 +6,19 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from fedns.numerics.cpu import simd
-from fedns.numerics.cpu.simd import DOUBLES, LANES, fetch, fused, joined, lane_mask, moved, parts_of, row_part
+from fedns.numerics.cpu.emit import (
+    DOUBLES,
+    LANES,
+    Vectors,
+    fetch,
+    fused,
+    joined,
+    lane_mask,
+    moved,
+    parts_of,
+    row_part,
+    vector,
+)
 
 MOST_VECTORS = 8  # a row, the coefficients and the gradient take 24 registers of 32
 # Doubles after which memory is asked to have a line in the second-level cache: without it the processor waits a third of the
@@ -27,10 +38,10 @@ class RowCode(NamedTuple):
     vectors: int
     rest: Any
 
-    def part(self, row: Any, i: int, more: Any = None, lanes: int = LANES) -> Any:
-        """Vector i of a row; `more`, if it is given, is added to the last one, of which only some lanes may be wanted."""
+    def part(self, row: Any, i: int, more: Any = None) -> Any:
+        """Vector i of a row; `more`, if it is given, is added to the last one."""
         index = self.builder.mul(row, self.columns)
-        last = (lane_mask(self.builder, self.rest, lanes), more) if i + 1 == self.vectors else None
+        last = (lane_mask(self.builder, self.rest), more) if i + 1 == self.vectors else None
         return row_part(self.context, self.builder, self.kind, self.array, index, i, last)
 
     def products(self, row: Any, weights: list[Any], more: Any = None) -> Any:
@@ -58,4 +69,4 @@ def products_of_eight(typing_context, array, first, columns, rest, more, weights
         rows = RowCode(context, builder, signature.args[0], array, columns, len(weights), rest)
         return joined(builder, [rows.products(moved(builder, first, j, 1), weights, more) for j in range(LANES)])
 
-    return simd.Vectors(LANES)(array, types.intp, types.intp, types.intp, simd.vector, weights), generate
+    return Vectors(LANES)(array, types.intp, types.intp, types.intp, vector, weights), generate

@@ -13,17 +13,19 @@ from llvmlite import ir
 from numba import from_dtype, types
 from numba.extending import intrinsic
 
+from fedns.numerics import rng
 from fedns.numerics.cpu import simd
 from fedns.numerics.cpu.aligned import aligned_row
+from fedns.numerics.cpu.emit import DOUBLES, LANES, Vectors, address, fused, joined, moved, parts_of, repeated, vector
 from fedns.numerics.cpu.formulas import FormulasType, address_of, type_of
 from fedns.numerics.cpu.narrow.rows import MOST_VECTORS, RowCode, products_of_eight
 from fedns.numerics.cpu.pointwise import derivatives_of_eight
-from fedns.numerics.cpu.simd import DOUBLES, LANES, address, fused, joined, moved, parts_of, repeated
 from fedns.numerics.formulas import Formulas
 from fedns.numerics.jit import exact_jit
 from fedns.numerics.rows import Rows, SparseRows
 
 _INDEX = ir.IntType(64)
+_WORDS = ir.VectorType(_INDEX, LANES)
 
 
 def groups_address(loss: Formulas, rows: Rows, features: int) -> int:
@@ -41,6 +43,38 @@ def _groups_address(loss: FormulasType, dtype: Any, vectors: int) -> int:
         _add_groups, loss, from_dtype(dtype)[::1], number, run, run, number, number, number, run, types.float64, word,
         word, run, table, types.literal(vectors),
     )  # fmt: skip
+
+
+def _every(word: Any) -> Any:
+    return ir.Constant(_WORDS, [int(word)] * LANES)
+
+
+def _mixed(builder: Any, x: Any) -> Any:
+    """`rng.mix` of eight words."""
+    for shift, factor in ((rng.SHIFTS[0], rng.FACTORS[0]), (rng.SHIFTS[1], rng.FACTORS[1])):
+        x = builder.mul(builder.xor(x, builder.lshr(x, _every(shift))), _every(factor))
+    return builder.xor(x, builder.lshr(x, _every(rng.SHIFTS[2])))
+
+
+@intrinsic
+def draw_buckets(typing_context, key0, key1, index, size, width, root, places, at):
+    """For eight rows, index, index + 1, ...: places[at + i] = width * bucket, of `size` buckets, and the roots with
+    their signs, from `rng.random_bits` of each row: the upper half of the bits gives the bucket, the lowest one the sign."""
+
+    def generate(context, builder, signature, arguments):
+        key0, key1, index, size, width, root, places, at = arguments
+        counter = builder.add(repeated(builder, index), ir.Constant(_WORDS, list(range(LANES))))
+        first = _mixed(builder, builder.add(repeated(builder, key0), builder.mul(counter, _every(rng.GOLDEN))))
+        bits = _mixed(builder, builder.xor(first, repeated(builder, key1)))
+        bucket = builder.lshr(builder.mul(builder.lshr(bits, _every(32)), repeated(builder, size)), _every(32))
+        pointer = address(context, builder, signature.args[6], places, at)
+        cell = builder.mul(bucket, repeated(builder, width))
+        builder.store(cell, builder.bitcast(pointer, _WORDS.as_pointer()), align=8)
+        sign = builder.shl(bits, _every(63))
+        return builder.bitcast(builder.xor(builder.bitcast(root, _WORDS), sign), DOUBLES)
+
+    word, number = types.uint64, types.int64
+    return vector(word, word, number, number, number, vector, places, number), generate
 
 
 @exact_jit
@@ -64,7 +98,7 @@ def _add_groups(loss, flat, columns, y, s, begin, first, last, w, scale, key0, k
         weight = simd.load(s, i) * scale if s.size > 0 else simd.splat(scale)
         z = simd.totals(products)
         slope, curvature = derivatives_of_eight(loss, simd.load(y, i), z)
-        root = simd.draw_buckets(key0, key1, i - begin, size, width, simd.square_root(curvature * weight), places, 0)
+        root = draw_buckets(key0, key1, i - begin, size, width, simd.square_root(curvature * weight), places, 0)
         simd.store(scratch, 0, slope * weight)
         simd.store(scratch, 8, root)
         if i + 8 <= last:
@@ -107,7 +141,7 @@ def _add_one(typing_context, array, row, columns, rest, more, sums, slope, root,
         return joined(builder, sums)
 
     number, real = types.intp, types.float64
-    return sums(array, number, number, number, simd.vector, sums, real, real, table, number), generate
+    return sums(array, number, number, number, vector, sums, real, real, table, number), generate
 
 
 @intrinsic
@@ -142,5 +176,5 @@ def _add_eight(typing_context, array, first, following, columns, rest, more, wei
             products.append(total)
         return context.make_tuple(builder, signature.return_type, [joined(builder, products), joined(builder, sums)])
 
-    both, number = types.Tuple((simd.Vectors(LANES), sums)), types.intp
-    return both(array, number, number, number, number, simd.vector, weights, sums, scratch, places, table), generate
+    both, number = types.Tuple((Vectors(LANES), sums)), types.intp
+    return both(array, number, number, number, number, vector, weights, sums, scratch, places, table), generate

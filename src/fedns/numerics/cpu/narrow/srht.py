@@ -15,15 +15,11 @@ from numba.extending import intrinsic
 
 from fedns.numerics.cpu import simd
 from fedns.numerics.cpu.aligned import aligned_row
-from fedns.numerics.cpu.formulas import FormulasType, address_of, type_of
-from fedns.numerics.cpu.hadamard import orders_and_signs, write_signs
-from fedns.numerics.cpu.narrow.rows import MOST_VECTORS, RowCode, products_of_eight
-from fedns.numerics.cpu.pointwise import derivatives_of_eight
-from fedns.numerics.cpu.simd import (
+from fedns.numerics.cpu.emit import (
+    DOUBLES,
     LANES,
     address,
     combined,
-    first_lanes,
     fused,
     hadamard_of,
     lane_sums,
@@ -31,7 +27,12 @@ from fedns.numerics.cpu.simd import (
     numbers_at,
     parts_of,
     repeated,
+    vector,
 )
+from fedns.numerics.cpu.formulas import FormulasType, address_of, type_of
+from fedns.numerics.cpu.hadamard import places_of, write_signs
+from fedns.numerics.cpu.narrow.rows import MOST_VECTORS, RowCode, products_of_eight
+from fedns.numerics.cpu.pointwise import derivatives_of_eight
 from fedns.numerics.formulas import Formulas
 from fedns.numerics.jit import exact_jit
 from fedns.numerics.rng import random_bits
@@ -47,36 +48,32 @@ def blocks_address(loss: Formulas, rows: Rows, features: int, block_length: int)
     vectors = -(-features // LANES)
     if not isinstance(rows, DenseRows) or vectors > MOST_VECTORS or block_length != _ROWS:
         return 0
-    few = features - LANES * (vectors - 1) <= LANES // 2
-    return _blocks_address(type_of(loss), rows.flat.dtype, vectors, LANES // 2 if few else LANES)
+    return _blocks_address(type_of(loss), rows.flat.dtype, vectors)
 
 
 @cache
-def _blocks_address(loss: FormulasType, dtype: Any, vectors: int, last_lanes: int) -> int:
+def _blocks_address(loss: FormulasType, dtype: Any, vectors: int) -> int:
     run, table, number, word = types.float64[::1], types.float64[:, ::1], types.int64, types.uint64
     return address_of(
         _add_blocks, loss, from_dtype(dtype)[::1], number, run, run, number, number, number, run, types.float64, word,
-        word, types.int64[::1], run, table, types.literal(vectors), types.literal(last_lanes),
+        word, types.int64[::1], run, table, types.literal(vectors),
     )  # fmt: skip
 
 
 @exact_jit
-def _add_blocks(
-    loss, flat, columns, y, s, begin, first, last, w, scale, key0, key1, chosen, total, sketch, vectors, last_lanes
-):
+def _add_blocks(loss, flat, columns, y, s, begin, first, last, w, scale, key0, key1, chosen, total, sketch, vectors):
     """total += sum_i slope_i x_i and sketch += R H (+-root_i x_i)_i for the rows first:last, where the client's first row is
     `begin` and first - begin a multiple of sixteen.
 
-    Rows have as many vectors as the type of `vectors` says; of the last one as many lanes are worked on as that of
-    `last_lanes` says. An intercept is a column of ones.
+    Rows have as many vectors as the type of `vectors` says. An intercept is a column of ones.
     """
     shape, none = simd.zeros(vectors), simd.splat(0.0)
     rest = columns - 8 * (len(shape) - 1)
     ones, offset = (simd.unit(rest), w[columns]) if w.size > columns else (none, 0.0)
     weights = simd.load_row(w, 0, rest, none, shape)
-    lanes, root_scale = -(-chosen.size // 8) * 8, np.sqrt(1.0 / chosen.size)
-    order, current, flips = orders_and_signs(chosen, _ROWS, (first - begin) // _ROWS, lanes)
-    signs, coefficients = aligned_row(lanes), aligned_row(2 * _ROWS)  # slopes of sixteen rows, then their roots
+    root_scale = np.sqrt(1.0 / chosen.size)
+    order, outer = places_of(chosen, _ROWS, chosen.size)
+    signs, coefficients = aligned_row(chosen.size), aligned_row(2 * _ROWS)  # slopes of sixteen rows, then their roots
     margins, cells = aligned_row(_ROWS), aligned_row(_ROWS * 8 * len(shape))
     outputs, width = sketch.reshape(sketch.size), sketch.shape[1]
     at = first
@@ -100,10 +97,8 @@ def _add_blocks(
             for j in range(last - at + place - i, _ROWS):  # padding, which has an intercept's 1 too
                 coefficients[j] = coefficients[_ROWS + j] = 0.0
             following = min(i + _ROWS, place + count - _ROWS)  # after the last block its own margins, which nobody reads
-            _transform_block(
-                flat, i, following, columns, rest, ones, weights, coefficients, total, cells, margins, last_lanes
-            )
-            write_signs(signs, 0, chosen, _ROWS, (at - begin + i - place) // _ROWS, current, flips, lanes)
+            _transform_block(flat, i, following, columns, rest, ones, weights, coefficients, total, cells, margins)
+            write_signs(signs, 0, outer, (at - begin + i - place) // _ROWS)
             for r in range(np.uint64(chosen.size)):
                 _add_output(cells, 8 * order[r], signs[r], outputs, np.int64(r) * width, shape)
         at += count
@@ -122,22 +117,22 @@ def _last_rows(flat, columns, y, s, first, last):
     return own, own_y, own_s
 
 
-@intrinsic(prefer_literal=True)
+@intrinsic
 def _transform_block(
-    typing_context, array, first, following, columns, rest, more, weights, coefficients, total, cells, margins, last_lanes
+    typing_context, array, first, following, columns, rest, more, weights, coefficients, total, cells, margins
 ):
     """Sixteen rows from `first` on: total += their sum with the slopes coefficients[0 : 16], and strip v of row j of their
     Hadamard transform with the roots coefficients[16 : 32] becomes cells[8 (16 v + j) : ...]. The margins become those of
     sixteen rows from `following` on, without an intercept, which are found row by row between the strips."""
 
     def generate(context, builder, signature, arguments):
-        array, first, following, columns, rest, more, weights, coefficients, total, cells, margins, _ = arguments
+        array, first, following, columns, rest, more, weights, coefficients, total, cells, margins = arguments
         kinds, weights, products = signature.args, parts_of(builder, weights), []
         rows = RowCode(context, builder, kinds[0], array, columns, len(weights), rest)
 
-        def place(k: int, array: Any, index: int, lanes: int = LANES) -> Any:
+        def place(k: int, array: Any, index: int) -> Any:
             pointer = address(context, builder, kinds[k], array, ir.Constant(_INDEX, index))
-            return builder.bitcast(pointer, ir.VectorType(ir.DoubleType(), lanes).as_pointer())
+            return builder.bitcast(pointer, DOUBLES.as_pointer())
 
         def find_margin(j: int) -> None:
             row = moved(builder, following, j, 1)
@@ -148,26 +143,21 @@ def _transform_block(
                 builder.store(lane_sums(builder, products[-LANES:]), place(10, margins, j + 1 - LANES), align=8)
 
         for v in range(len(weights)):
-            last = v + 1 == len(weights)
-            lanes = last_lanes.literal_value if last else LANES
-            (own_more,) = first_lanes(builder, lanes, more)
             parts = []
             for j in range(_ROWS):
-                parts.append(rows.part(moved(builder, first, j, 1), v, own_more, lanes))
+                parts.append(rows.part(moved(builder, first, j, 1), v, more))
                 if len(products) * len(weights) < _ROWS * v + j + 1:
                     find_margin(len(products))
             # Read anew for each strip: held for all of them, thirty-two vectors would be spilled.
             numbers = numbers_at(context, builder, kinds[7], coefficients, ir.Constant(_INDEX, 0), 2 * _ROWS)
-            own_total = place(8, total, LANES * v, lanes)
+            own_total = place(8, total, LANES * v)
             builder.store(combined(builder, parts, numbers[:_ROWS], builder.load(own_total, align=8)), own_total, align=8)
             for j, part in enumerate(hadamard_of(builder, parts, numbers[_ROWS:])):
-                builder.store(part, place(9, cells, LANES * (_ROWS * v + j), lanes), align=8)
+                builder.store(part, place(9, cells, LANES * (_ROWS * v + j)), align=8)
         return context.get_dummy_value()
 
     number = types.intp
-    return types.void(
-        array, number, number, number, number, simd.vector, weights, coefficients, total, cells, margins, last_lanes
-    ), generate
+    return types.void(array, number, number, number, number, vector, weights, coefficients, total, cells, margins), generate
 
 
 @intrinsic

@@ -20,12 +20,16 @@ from fedns.numerics.cpu.dense import (
     add_whole_blocks,
     dense_add_combination,
     dense_add_srht,
+    dense_add_to_buckets,
     dense_margins,
+    dense_scaled_block,
     total_of,
 )
-from fedns.numerics.cpu.simd import LANES, address, lane_mask, masked_load, size_of
+from fedns.numerics.cpu.emit import LANES, address, lane_mask, masked_load, size_of
+from fedns.numerics.cpu.triangles.dense import dense_add_gram_triangle
 from fedns.numerics.jit import jit
 from fedns.numerics.onehot import OneHotRows
+from fedns.numerics.rows import DenseRows
 
 _AT_ONCE = 64  # rows that are written out while they are in the first-level cache
 
@@ -86,13 +90,29 @@ def write_out(rows, first, last, scratch, place):
                     scratch[p + i * np.uint64(columns) + code] = 1
 
 
+def onehot_room(rows, count):
+    return scratch_of(rows, count), np.empty(1, np.int64)
+
+
+def open_onehot(rows, first, last, room):
+    room[1][0] = 0
+    return OpenedRows(rows, first, last, room[0], room[1]), 0
+
+
+def draw_onehot(rows, chosen, count, room):
+    for i in range(count):
+        write_out(rows, chosen[i], chosen[i] + 1, room[0], i)
+        chosen[i] = i
+    return DenseRows(room[0], rows.num_columns)
+
+
 @jit
-def whole(opened):
+def _written(opened):
     """All columns of the rows, one row after the other."""
     if opened.written[0] == 0:
         write_out(opened.rows, opened.first, opened.last, opened.scratch, 0)
         opened.written[0] = 1
-    return opened.scratch
+    return DenseRows(opened.scratch, opened.rows.num_columns)
 
 
 @jit
@@ -108,7 +128,7 @@ def finite(values, count):
 def opened_margins(opened, first, last, w, z):
     rows = opened.rows
     if opened.written[0] != 0 or rows.width != rows.firsts[0] or not finite(w, w.size):
-        dense_margins(whole(opened), rows.num_columns, first, last, w, z)
+        dense_margins(_written(opened), first, last, w, z)
     else:
         _margins(
             rows.numbers, rows.codes, rows.firsts, rows.lasts, rows.num_columns, opened.first + first,
@@ -145,8 +165,8 @@ def _margins(numbers, codes, firsts, lasts, columns, first, last, w, z):
                 b = simd.exact_fma(x, u, b)
         for g in range(np.uint64(each)):
             at = 16 * (starts[g] + np.int64(codes[q + g]))
-            a, b = simd.add(a, simd.load(flat, at)), simd.add(b, simd.load(flat, at + 8))
-        z[i] = simd.total(simd.add(a, b)) + offset
+            a, b = a + simd.load(flat, at), b + simd.load(flat, at + 8)
+        z[i] = simd.total(a + b) + offset
 
 
 @jit
@@ -161,10 +181,10 @@ def _chain(column, columns):
 def opened_add_combination(opened, first, last, coefficients, intercept, total):
     rows = opened.rows
     if opened.written[0] != 0 or rows.width != rows.firsts[0] or not finite(coefficients, last - first):
-        dense_add_combination(whole(opened), rows.num_columns, first, last, coefficients, intercept, total)
+        dense_add_combination(_written(opened), first, last, coefficients, intercept, total)
     else:
         start, stop = opened.first + first, opened.first + last
-        dense_add_combination(rows.numbers, rows.width, start, stop, coefficients, False, total)
+        dense_add_combination(DenseRows(rows.numbers, rows.width), start, stop, coefficients, False, total)
         _add_ones(rows.codes, rows.firsts, rows.lasts, start, stop, coefficients, total)
         if intercept:
             total[rows.num_columns] += total_of(coefficients, 0, last - first)
@@ -189,19 +209,28 @@ def _add_ones(codes, firsts, lasts, first, last, coefficients, total):
 
 
 @jit
-def row_of(opened, place):
-    """A single row, all columns of it, whether the block is written out or not."""
-    rows, columns = opened.rows, opened.rows.num_columns
-    if opened.written[0] != 0:
-        return opened.scratch[place * columns : (place + 1) * columns]
-    write_out(rows, opened.first + place, opened.first + place + 1, opened.scratch, 0)
-    return opened.scratch[:columns]
+def opened_add_to_buckets(opened, first, last, slopes, total, buckets, coefficients, intercept, table):
+    dense_add_to_buckets(_written(opened), first, last, slopes, total, buckets, coefficients, intercept, table)
 
 
 @jit
-def opened_add_srht(opened, position, first, last, slopes, signed, intercept, total, chosen, inner, sketch):
+def opened_add_gram_triangle(opened, first, last, slopes, roots, intercept, scratch, total, triangle):
+    dense_add_gram_triangle(_written(opened), first, last, slopes, roots, intercept, scratch, total, triangle)
+
+
+@jit
+def opened_scaled_block(opened, first, last, coefficients, intercept, block):
+    if last == first + 1 and opened.written[0] == 0:  # one of many rows that are not wanted
+        write_out(opened.rows, opened.first + first, opened.first + last, opened.scratch, 0)
+        dense_scaled_block(DenseRows(opened.scratch, opened.rows.num_columns), 0, 1, coefficients, intercept, block)
+    else:
+        dense_scaled_block(_written(opened), first, last, coefficients, intercept, block)
+
+
+@jit
+def opened_add_transformed(opened, code, position, first, last, slopes, signed, intercept, total, chosen, block, sketch):
     """`dense_add_srht`; of whole blocks of rows the ones come as a bit for each column, and the numbers as they are."""
-    rows, columns = opened.rows, opened.rows.num_columns
+    rows, columns, inner = opened.rows, opened.rows.num_columns, block.shape[0]
     whole_rows = (last - first) // inner * inner if rows.width == rows.firsts[0] else 0
     if whole_rows > 0:
         start = opened.first + first

@@ -18,14 +18,11 @@ from numba.extending import intrinsic
 from fedns.numerics.cpu import simd
 from fedns.numerics.cpu.aligned import aligned
 from fedns.numerics.cpu.dense import copy_doubles
-from fedns.numerics.cpu.formulas import FormulasType, address_of, call, type_of
-from fedns.numerics.cpu.onehot.block import scratch_of, write_out
-from fedns.numerics.cpu.pointwise import derivatives_of_eight
-from fedns.numerics.cpu.simd import (
+from fedns.numerics.cpu.emit import (
     DOUBLES,
     LANES,
+    Vectors,
     address,
-    first_lanes,
     fused,
     joined,
     lane_mask,
@@ -33,15 +30,16 @@ from fedns.numerics.cpu.simd import (
     parts_of,
     repeated,
     row_part,
-    size_of,
-    widened,
 )
+from fedns.numerics.cpu.formulas import FormulasType, address_of, call, type_of
+from fedns.numerics.cpu.narrow.sjlt import draw_buckets
+from fedns.numerics.cpu.onehot.block import scratch_of, write_out
+from fedns.numerics.cpu.pointwise import derivatives_of_eight
 from fedns.numerics.formulas import Formulas
 from fedns.numerics.jit import exact_jit, jit
 from fedns.numerics.onehot import OneHotRows
 
 _INDEX = ir.IntType(64)
-_PLACES = ir.VectorType(ir.IntType(32), LANES)
 MOST_GROUPS = 8
 _BLOCK = 256  # rows whose slopes and roots are held, or that are written out at a time; a multiple of eight
 
@@ -138,12 +136,9 @@ class _Row(NamedTuple):
         )  # fmt: skip
 
     def number(self, row: Any, i: int, vectors: int) -> Any:
-        """Vector i of the numbers of a row; the last one is as short as it can be."""
-        index, last = self.builder.mul(row, self.width), i + 1 == vectors
-        if last and self.rest in (1, 2, 4):
-            place = address(self.context, self.builder, self.numbers_type, self.numbers, moved(self.builder, index, i))
-            return short_vector(self.context, self.builder, self.numbers_type, place, self.rest)
-        mask = (lane_mask(self.builder, ir.Constant(_INDEX, self.rest)), None) if last else None
+        """Vector i of the numbers of a row."""
+        mask = (lane_mask(self.builder, ir.Constant(_INDEX, self.rest)), None) if i + 1 == vectors else None
+        index = self.builder.mul(row, self.width)
         return row_part(self.context, self.builder, self.numbers_type, self.numbers, index, i, mask)
 
     def ones(self, row: Any) -> list[Any]:
@@ -162,8 +157,7 @@ def _products(rows: _Row, row: Any, weights: list[Any], shares_type: Any, shares
     """The products of a row with the coefficients, summed lane by lane, as of a dense row."""
     builder, total = rows.builder, ir.Constant(DOUBLES, [0.0] * LANES)
     for i, weight in enumerate(weights):
-        x = rows.number(row, i, len(weights))
-        total = replaced(builder, total, fused(builder, x, *first_lanes(builder, x.type.count, weight, total)))
+        total = fused(builder, rows.number(row, i, len(weights)), weight, total)
     for cell in rows.ones(row):
         share = row_part(rows.context, builder, shares_type, shares, builder.mul(cell, ir.Constant(_INDEX, LANES)), 0, None)
         total = builder.fadd(total, share)
@@ -178,33 +172,16 @@ def _add_row(rows: _Row, row: Any, scale: Any, sums: list[Any], root: Any, array
     after = []
     for i, total in enumerate(sums):
         x = rows.number(row, i, len(sums))
-        slopes, part, own = first_lanes(builder, x.type.count, scales, total, roots)
-        after.append(replaced(builder, ir.Constant(DOUBLES, [0.0] * LANES), fused(builder, x, slopes, part)))
+        after.append(fused(builder, x, scales, total))
         pointer = address(rows.context, builder, table_type, table, moved(builder, cell, i))
-        pointer = builder.bitcast(pointer, x.type.as_pointer())
-        builder.store(fused(builder, x, own, builder.load(pointer, align=8)), pointer, align=8)
+        pointer = builder.bitcast(pointer, DOUBLES.as_pointer())
+        builder.store(fused(builder, x, roots, builder.load(pointer, align=8)), pointer, align=8)
     behind = moved(builder, cell, len(sums))
     for at in rows.ones(row):
         for kind, array, index, x in ((ones_type, ones, at, scale), (table_type, table, builder.add(behind, at), root)):
             pointer = address(rows.context, builder, kind, array, index)
             builder.store(builder.fadd(builder.load(pointer), x), pointer)
     return after
-
-
-def short_vector(context: Any, builder: Any, array_type: Any, place: Any, lanes: int) -> Any:
-    """So many elements as doubles."""
-    element = context.get_value_type(array_type.dtype)
-    loaded = builder.load(builder.bitcast(place, ir.VectorType(element, lanes).as_pointer()), align=size_of(element))
-    return widened(builder, array_type, loaded)
-
-
-def replaced(builder: Any, vector: Any, lanes: Any) -> Any:
-    """The vector with its first lanes replaced."""
-    count = lanes.type.count
-    if count == LANES:
-        return lanes
-    wide = builder.shuffle_vector(lanes, lanes, ir.Constant(_PLACES, [min(i, count - 1) for i in range(LANES)]))
-    return builder.shuffle_vector(wide, vector, ir.Constant(_PLACES, [i if i < count else LANES + i for i in range(LANES)]))
 
 
 @intrinsic(prefer_literal=True)
@@ -219,7 +196,7 @@ def products_of_eight(typing_context, layout, rest, groups, first, weights, shar
             builder, [_products(rows, moved(builder, first, j, 1), weights, kinds[5], shares) for j in range(LANES)]
         )
 
-    return simd.Vectors(LANES)(layout, rest, groups, types.intp, weights, shares), generate
+    return Vectors(LANES)(layout, rest, groups, types.intp, weights, shares), generate
 
 
 @intrinsic(prefer_literal=True)
@@ -276,7 +253,7 @@ def _add_groups(
             z = simd.totals(products_of_eight(layout, rest, groups, row, weights, flat))
             slope, curvature = derivatives_of_eight(loss, simd.load(y, row), z)
             slope = slope * weight
-            root = simd.draw_buckets(
+            root = draw_buckets(
                 key0, key1, start + i - begin, size, row_cells, simd.square_root(curvature * weight), places, i
             )
             check = simd.exact_fma(slope, none, simd.exact_fma(root, none, check))

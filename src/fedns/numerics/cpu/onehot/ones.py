@@ -15,7 +15,7 @@ from numba.core import cgutils
 from numba.core.registry import cpu_target
 from numba.extending import intrinsic
 
-from fedns.numerics.cpu.simd import DOUBLES, LANES, address, fused, moved, row_part
+from fedns.numerics.cpu.emit import DOUBLES, LANES, address, fused, moved, row_part
 
 ROWS = 16  # that are transformed together
 TOGETHER = 64  # rows whose codes are compared before any are added: few loops, whose ends no processor foresees

@@ -13,8 +13,9 @@ from numba import from_dtype, njit, types
 from fedns.numerics.cpu import simd
 from fedns.numerics.cpu.aligned import aligned, aligned_row
 from fedns.numerics.cpu.dense import ONE_CHAIN
+from fedns.numerics.cpu.emit import LANES
 from fedns.numerics.cpu.formulas import FormulasType, address_of, call, type_of
-from fedns.numerics.cpu.hadamard import orders_and_signs, write_signs
+from fedns.numerics.cpu.hadamard import places_of, write_signs
 from fedns.numerics.cpu.onehot import ones
 from fedns.numerics.cpu.onehot.groups import MOST_GROUPS, coefficients_of, last_rows, products_of_eight, tuple_of
 from fedns.numerics.cpu.onehot.ones import add_by_code, add_slopes, codes_by_group, first_rows, sum_quads
@@ -33,14 +34,14 @@ _STRIPS_OF_A_GROUP = 2  # that take as long as one group does
 
 def onehot_srht_address(loss: Formulas, rows: OneHotRows, features: int, block_length: int, size: int) -> int:
     """Where the loop for this loss and this kind of rows is; 0 where there is none, or dense strips are faster."""
-    vectors = -(-rows.width // simd.LANES)
-    held = simd.LANES * vectors
+    vectors = -(-rows.width // LANES)
+    held = LANES * vectors
     by_code = int((rows.lasts > held).sum()) + features - rows.num_columns
     suited = rows.numbers_first and vectors > 0 and rows.firsts.size <= MOST_GROUPS and block_length == _ROWS
     suited &= rows.num_columns <= ONE_CHAIN  # as the margins are added up here
-    if not suited or features - held <= simd.LANES * _STRIPS_OF_A_GROUP * by_code or not ones.available():
+    if not suited or features - held <= LANES * _STRIPS_OF_A_GROUP * by_code or not ones.available():
         return 0
-    rest, outputs = rows.width - held + simd.LANES, -(-size // simd.LANES)
+    rest, outputs = rows.width - held + LANES, -(-size // LANES)
     return _address(type_of(loss), rows.numbers.dtype, vectors, rest, rows.firsts.size, outputs)
 
 
@@ -87,7 +88,7 @@ def _add_blocks(
     layout = (numbers, width, codes, each, tuple_of(starts, groups))
     cells, even, odd = aligned(starts[each] + 1, lanes), np.zeros(starts[each] + 1), np.zeros(starts[each] + 1)
     # Output r of the sketch is output order[r] of a block, times signs[b, r] for block b.
-    order, current, flips = orders_and_signs(chosen, _ROWS, (first - begin) // _ROWS, lanes)
+    order, outer = places_of(chosen, _ROWS, lanes)
     signs = aligned(_BATCH // _ROWS, lanes)
     flat_signs, flat_sketch, sketch_width = signs.reshape(signs.size), sketch.reshape(sketch.size), sketch.shape[1]
     slopes, signed = aligned_row(_BATCH), aligned_row(_BATCH)
@@ -124,7 +125,7 @@ def _add_blocks(
             if firsts[g] < held:
                 _mark(by_group, g * _BATCH, firsts[g] % 8, min(held, lasts[g]) - firsts[g], count, bits)
         for b in range(count // _ROWS):
-            write_signs(flat_signs, b * lanes, chosen, _ROWS, (at - begin) // _ROWS + b, current, flips, lanes)
+            write_signs(flat_signs, b * lanes, outer, (at - begin) // _ROWS + b)
         # Strips with numbers, as those of dense rows.
         for v in range(0, held, 8):
             for start in range(0, count, _GROUP):

@@ -13,6 +13,8 @@ from fedns.numerics import parallel
 from fedns.numerics.backend import Backend, Batch, FloatArray, Keys, LocalSteps, SketchPlan, triangle_size
 from fedns.numerics.cpu import kernels
 from fedns.numerics.cpu.backend import (
+    NO_CURVATURES,
+    NO_LOSSES,
     NO_NORMS,
     CpuBackend,
     as_table,
@@ -56,7 +58,7 @@ class SoftmaxBackend(Backend):
         segments = batch.segments
         out = np.zeros((segments.number, steps.size))
         before = (as_table(w), as_table(direction), steps)
-        self._launch(passes.losses_along, batch, segments, w.shape[-1], before, (out,))
+        self._launch(passes.along, batch, segments, w.shape[-1], before, (NO_NORMS, out, NO_CURVATURES))
         return parallel.merge(out, segments, batch.starts.size)
 
     def value_and_gradient(self, loss: Formulas, batch: Batch, w: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -72,7 +74,7 @@ class SoftmaxBackend(Backend):
         segments = batch.segments
         sums = np.zeros((segments.number, steps.size, 4))
         before = (as_table(w), as_table(direction), steps)
-        self._launch(passes.curvatures_along, batch, segments, w.shape[-1], before, (norms, sums), norms)
+        self._launch(passes.along, batch, segments, w.shape[-1], before, (norms, NO_LOSSES, sums), norms)
         return merged_curvatures(sums, segments, batch.starts.size)
 
     def gradient_and_hessian(self, loss: Formulas, batch: Batch, w: FloatArray) -> tuple[FloatArray, FloatArray]:

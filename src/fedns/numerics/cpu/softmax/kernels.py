@@ -5,18 +5,12 @@ Coefficients of K outputs stand one after the other, M each. With `shift` = 1 th
 
 import numpy as np
 
-from fedns.numerics.cpu.dense import copy, padded
-from fedns.numerics.cpu.local_steps import shuffle
+from fedns.numerics.cpu.dense import copy, own_row, padded
+from fedns.numerics.cpu.local_steps import next_batch, take_step
 from fedns.numerics.cpu.rows import add_combination, add_gram, margins, scaled_block
 from fedns.numerics.jit import exact_jit, jit
 
 _BLOCK_ROWS = 128
-
-
-@jit
-def _own(table, client):
-    """The client's row of a table that may have a single row for all."""
-    return table[client if table.shape[0] > 1 else 0]
 
 
 @jit
@@ -53,27 +47,6 @@ def _weight(s, row, scale):
     return s[row] * scale if s.size > 0 else scale
 
 
-@jit
-def losses_along(rows, y, s, totals, segments, low, high, points, directions, steps, shift, outputs, out):
-    """out[segment, t] = mean loss of the client's rows in the segment at point + steps[t] direction."""
-    z, dz, at = np.empty((outputs, _BLOCK_ROWS)), np.empty((outputs, _BLOCK_ROWS)), np.empty((outputs, _BLOCK_ROWS))
-    value, rest = np.empty(_BLOCK_ROWS), np.empty(_BLOCK_ROWS)
-    for segment in range(low, high):
-        client = segments.client[segment]
-        scale = 1.0 / totals[client]
-        for first in range(segments.first[segment], segments.last[segment], _BLOCK_ROWS):
-            last = min(first + _BLOCK_ROWS, segments.last[segment])
-            _all_margins(rows, first, last, _own(points, client), z)
-            _all_margins(rows, first, last, _own(directions, client), dz)
-            for t in range(steps.size):
-                for k in range(outputs):
-                    for i in range(last - first):
-                        at[k, i] = z[k, i] + steps[t] * dz[k, i]
-                _softmax(y, first, last - first, shift, at, value, rest)
-                for i in range(last - first):
-                    out[segment, t] += _weight(s, first + i, scale) * value[i]
-
-
 @exact_jit
 def _add_curvatures(s, first, count, scale, p, norms, constant, sums):
     """The four sums of a row's curvature d, the trace of its K x K matrix: sum d, sum d^2, sum d |x|^2, largest d |x|^2."""
@@ -90,23 +63,28 @@ def _add_curvatures(s, first, count, scale, p, norms, constant, sums):
 
 
 @jit
-def curvatures_along(rows, y, s, totals, segments, low, high, points, directions, steps, shift, outputs, norms, sums):
-    """The sums of `_add_curvatures` at each point + steps[t] direction: (segments, steps, 4)."""
+def along(rows, y, s, totals, segments, low, high, points, directions, steps, shift, outputs, norms, out, sums):
+    """Losses, or the four sums of `_add_curvatures`, at each point + steps[t] direction, as for a single margin."""
     z, dz, at = np.empty((outputs, _BLOCK_ROWS)), np.empty((outputs, _BLOCK_ROWS)), np.empty((outputs, _BLOCK_ROWS))
     value, rest = np.empty(_BLOCK_ROWS), np.empty(_BLOCK_ROWS)
     constant = 1.0 if points.shape[1] // outputs > rows.num_columns else 0.0
     for segment in range(low, high):
         client = segments.client[segment]
+        scale = 1.0 / totals[client]
         for first in range(segments.first[segment], segments.last[segment], _BLOCK_ROWS):
             last = min(first + _BLOCK_ROWS, segments.last[segment])
-            _all_margins(rows, first, last, _own(points, client), z)
-            _all_margins(rows, first, last, _own(directions, client), dz)
+            _all_margins(rows, first, last, own_row(points, client), z)
+            _all_margins(rows, first, last, own_row(directions, client), dz)
             for t in range(steps.size):
                 for k in range(outputs):
                     for i in range(last - first):
                         at[k, i] = z[k, i] + steps[t] * dz[k, i]
                 _softmax(y, first, last - first, shift, at, value, rest)
-                _add_curvatures(s, first, last - first, 1.0 / totals[client], at, norms, constant, sums[segment, t])
+                if out.size > 0:
+                    for i in range(last - first):
+                        out[segment, t] += _weight(s, first + i, scale) * value[i]
+                if sums.size > 0:
+                    _add_curvatures(s, first, last - first, scale, at, norms, constant, sums[segment, t])
 
 
 @jit
@@ -121,7 +99,7 @@ def value_and_gradient(rows, y, s, totals, segments, low, high, points, shift, o
         total[:] = 0.0
         for first in range(segments.first[segment], segments.last[segment], _BLOCK_ROWS):
             last = min(first + _BLOCK_ROWS, segments.last[segment])
-            _all_margins(rows, first, last, _own(points, client), z)
+            _all_margins(rows, first, last, own_row(points, client), z)
             _softmax(y, first, last - first, shift, z, loss, rest)
             value[segment] += _slopes(y, s, first, last - first, shift, 1.0 / totals[client], z, loss)
             for k in range(outputs):
@@ -156,7 +134,7 @@ def hessian(rows, y, s, totals, segments, low, high, points, shift, outputs, tri
         grams[:] = 0.0
         for first in range(segments.first[segment], segments.last[segment], _BLOCK_ROWS):
             last = min(first + _BLOCK_ROWS, segments.last[segment])
-            _all_margins(rows, first, last, _own(points, client), z)
+            _all_margins(rows, first, last, own_row(points, client), z)
             _softmax(y, first, last - first, shift, z, loss, rest)
             for a in range(outputs):
                 for b in range(a, outputs):
@@ -191,11 +169,11 @@ def hessian_times(rows, y, s, totals, segments, low, high, points, shift, output
     total = np.empty((vectors.shape[1], outputs, padded(features)))
     for segment in range(low, high):
         client = segments.client[segment]
-        own = _own(vectors, client)
+        own = own_row(vectors, client)
         total[:] = 0.0
         for first in range(segments.first[segment], segments.last[segment], _BLOCK_ROWS):
             last = min(first + _BLOCK_ROWS, segments.last[segment])
-            _all_margins(rows, first, last, _own(points, client), p)
+            _all_margins(rows, first, last, own_row(points, client), p)
             _softmax(y, first, last - first, shift, p, loss, rest)
             for v in range(own.shape[0]):
                 _all_margins(rows, first, last, own[v], u)
@@ -253,15 +231,12 @@ def minibatch_steps(
     gradient = np.empty((outputs, padded(features)))
     for segment in range(low, high):
         client, begin, population = segments.client[segment], segments.begin[segment], segments.size[segment]
-        start, u = _own(points, client), out[client]
+        start, u = own_row(points, client), out[client]
         copy(start, 0, u.size, u)
         order = np.empty(population, np.int64)
         position, epoch = population, 0
         for _ in range(steps[client]):
-            if position == population:
-                shuffle(keys[client, 0], keys[client, 1], epoch, order)
-                position, epoch = 0, epoch + 1
-            count = min(batch_size, population - position)
+            position, epoch, count = next_batch(keys[client, 0], keys[client, 1], order, position, epoch, batch_size)
             gradient[:] = 0.0
             for i in range(count):
                 row = begin + order[position + i]
@@ -271,7 +246,5 @@ def minibatch_steps(
                 for k in range(outputs):
                     add_combination(rows, row, row + 1, z[k], intercept, gradient[k])
             for k in range(outputs):
-                for j in range(features):
-                    c = k * features + j
-                    u[c] -= rate * (gradient[k, j] + diagonal[c] * u[c] + proximal * (u[c] - start[c]))
+                take_step(gradient[k], k * features, features, diagonal, proximal, rate, start, u)
             position += count

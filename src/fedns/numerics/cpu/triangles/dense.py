@@ -10,7 +10,9 @@ from numba.extending import intrinsic
 
 from fedns.numerics.cpu import simd
 from fedns.numerics.cpu.aligned import aligned
-from fedns.numerics.jit import exact_jit
+from fedns.numerics.cpu.dense import dense_add_combination
+from fedns.numerics.cpu.emit import DOUBLES, LANES, address, fused, joined, moved, parts_of, repeated
+from fedns.numerics.jit import exact_jit, jit
 
 _WIDTH = 3  # panels of a tile: 24 vectors of sums, three of the rows and one to multiply with are in registers
 _LINE = 64  # bytes
@@ -33,6 +35,17 @@ def write_panels(flat, columns, first, last, coefficients, intercept, panels):
             simd.store(panels, c // 8 * width + 8 * i, s * simd.load_first(flat, row + c, columns - c))
         if intercept:
             panels[columns // 8, 8 * i + columns % 8] = coefficients[i]
+
+
+@jit
+def dense_add_gram_triangle(rows, first, last, slopes, roots, intercept, scratch, total, triangle):
+    panels, tile = scratch
+    columns = rows.num_columns
+    dense_add_combination(rows, first, last, slopes, intercept, total)
+    write_panels(rows.flat, columns, first, last, roots, intercept, panels)
+    features = columns + 1 if intercept else columns
+    # Of one-hot rows only these are written out: what lies after them is asked for in vain, soon in the cache.
+    add_panels(panels, last - first, features, tile, triangle, rows.flat, last * columns)
 
 
 @exact_jit
@@ -78,19 +91,19 @@ def _products(panels, p, q, count, shape, tile, flat, following, line):
 @intrinsic
 def _add_products(typing_context, panels, left, right, length, sums):
     """sums + the products of the eight numbers at `left` with the vectors at right, right + length, ..."""
-    width = sums.count // simd.LANES
+    width = sums.count // LANES
 
     def generate(context, builder, signature, arguments):
         panels, left, right, length, sums = arguments
-        parts, vectors = simd.parts_of(builder, sums), []
+        parts, vectors = parts_of(builder, sums), []
         for v in range(width):
-            pointer = simd.address(context, builder, signature.args[0], panels, simd.moved(builder, right, v, length))
-            vectors.append(builder.load(builder.bitcast(pointer, simd.DOUBLES.as_pointer()), align=8))
-        for r in range(simd.LANES):
-            pointer = simd.address(context, builder, signature.args[0], panels, simd.moved(builder, left, r, 1))
-            factor = simd.repeated(builder, builder.load(pointer))
+            pointer = address(context, builder, signature.args[0], panels, moved(builder, right, v, length))
+            vectors.append(builder.load(builder.bitcast(pointer, DOUBLES.as_pointer()), align=8))
+        for r in range(LANES):
+            pointer = address(context, builder, signature.args[0], panels, moved(builder, left, r, 1))
+            factor = repeated(builder, builder.load(pointer))
             for v in range(width):
-                parts[r * width + v] = simd.fused(builder, factor, vectors[v], parts[r * width + v])
-        return simd.joined(builder, parts)
+                parts[r * width + v] = fused(builder, factor, vectors[v], parts[r * width + v])
+        return joined(builder, parts)
 
     return sums(panels, types.intp, types.intp, types.intp, sums), generate

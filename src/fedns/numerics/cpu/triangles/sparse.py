@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from fedns.numerics.cpu.sparse import added_in_order
 from fedns.numerics.jit import jit
 
 
@@ -15,8 +16,8 @@ def sparse_gram_scratch(features):
 
 
 @jit
-def add_sparse_gram(rows, first, last, slopes, roots, intercept, scratch, total, triangle):
-    """total += sum_i slopes[i] x_i, without an intercept, and triangle += that of sum_i roots[i]^2 x_i x_i', with it.
+def sparse_add_gram_triangle(rows, first, last, slopes, roots, intercept, scratch, total, triangle):
+    """total += sum_i slopes[i] x_i, and triangle += that of sum_i roots[i]^2 x_i x_i'.
 
     Entry (a, b) of the triangle is at above[a] + b. Places increase along a row: four entries at a time are multiplied by
     all before them and by each other. How often the inner loop is run is then the same for every row, up to where it ends:
@@ -71,3 +72,5 @@ def add_sparse_gram(rows, first, last, slopes, roots, intercept, scratch, total,
             starts[known], scaled[known] = above[a], square
             for k in range(known + one):
                 triangle[starts[k] + a] += scaled[k]
+    if intercept:
+        total[rows.num_columns] = added_in_order(total[rows.num_columns], slopes, last - first)
