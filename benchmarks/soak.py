@@ -137,7 +137,7 @@ def main() -> None:
             file.write_text(f"{file.read_text()}rounds = {given.rounds}\n")
         experiment = replace(
             read_experiment(folder / "coordinator" / EXPERIMENT_FILE),
-            methods=("gd",),
+            method="gd",
             rounds=given.rounds,
             gradient_tol=None,
             policy=Policy(timeout_seconds=120.0, patience_seconds=600.0),

@@ -127,7 +127,7 @@ def federation(engine, folder, **settings):
 def test_killed_stopped_and_restarted_sites_change_nothing(engine, method, tmp_path):
     """Both keep at every site what the server believes of it: a lost or doubled update would show."""
     policy = Policy(timeout_seconds=4.0, absent="wait", patience_seconds=PATIENCE_SECONDS)
-    experiment, shards = federation(engine, tmp_path / "f", methods=(method,), rounds=10, policy=policy)
+    experiment, shards = federation(engine, tmp_path / "f", method=method, rounds=10, policy=policy)
     logs = tmp_path / "logs"
     with site_processes(tmp_path / "f") as processes, open_transport(experiment, logs=logs) as transport:
         gremlin = Gremlin(tmp_path / "f", processes)
@@ -154,7 +154,7 @@ def test_killed_stopped_and_restarted_sites_change_nothing(engine, method, tmp_p
 
 def test_a_site_that_stays_away_is_left_out_and_named(engine, tmp_path):
     policy = Policy(timeout_seconds=10.0, quorum=2, absent="renormalise")
-    experiment, _ = federation(engine, tmp_path / "f", methods=("fedns",), rounds=5, sketch_size=64, policy=policy)
+    experiment, _ = federation(engine, tmp_path / "f", method="fedns", rounds=5, sketch_size=64, policy=policy)
     with site_processes(tmp_path / "f") as processes, open_transport(experiment, logs=tmp_path / "logs") as transport:
         gremlin = Gremlin(tmp_path / "f", processes)
         gremlin.before_round = {3: lambda: gremlin.kill("site-3")}
@@ -179,7 +179,7 @@ def engine_child():
 @pytest.mark.skipif(not Path("/proc/self/cwd").exists(), reason="processes are looked for in /proc")
 def test_a_killed_engine_is_started_again_and_changes_nothing(engine, tmp_path, caplog):
     policy = Policy(timeout_seconds=60.0, absent="wait", patience_seconds=PATIENCE_SECONDS)
-    experiment, shards = federation(engine, tmp_path / "f", methods=("fednl",), rounds=5, policy=policy)
+    experiment, shards = federation(engine, tmp_path / "f", method="fednl", rounds=5, policy=policy)
     port, seen, file = free_port(), {}, tmp_path / "f" / "sites" / "site-2" / SITE_FILE
     file.write_text(f"metrics_port = {port}\n" + file.read_text())
     with site_processes(tmp_path / "f") as processes, open_transport(experiment, logs=tmp_path / "logs") as transport:
@@ -218,7 +218,7 @@ def start_coordinator(experiment_file, *flags):
 @pytest.mark.parametrize("method", ["fednl", pytest.param("auto", marks=pytest.mark.nightly)])
 def test_a_killed_coordinator_resumes_to_the_same_bits(engine, method, tmp_path):
     folder = tmp_path / "f"
-    experiment, shards = federation(engine, folder, methods=(method,), rounds=MANY)
+    experiment, shards = federation(engine, folder, method=method, rounds=MANY)
     file = folder / "coordinator" / EXPERIMENT_FILE
     text = file.read_text().replace('method = "auto"', f'method = "{method}"').replace("rounds = 100", f"rounds = {MANY}")
     file.write_text(text.replace("gradient_tol = 1e-8", "gradient_tol = 0.0"))

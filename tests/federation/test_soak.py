@@ -44,7 +44,7 @@ def test_an_engine_holds_no_more_after_a_thousand_rounds(engine, tmp_path):
     policy = Policy(timeout_seconds=60.0, patience_seconds=PATIENCE_SECONDS)
     experiment = replace(
         read_experiment(tmp_path / "f" / "coordinator" / EXPERIMENT_FILE),
-        methods=("gd",),
+        method="gd",
         rounds=ROUNDS,
         gradient_tol=None,
         policy=policy,
