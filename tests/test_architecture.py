@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import fedns
 
 ROOT = Path(fedns.__file__).parent
@@ -217,12 +219,13 @@ def test_no_module_touches_the_private_names_of_another():
     assert not wrong
 
 
-def test_every_hop_in_the_picture_exists():
-    """The way of a row in docs/architecture.md names modules, classes and functions."""
-    text = (ROOT.parents[1] / "docs" / "architecture.md").read_text(encoding="utf-8")
-    picture = text.split("```")[1]
-    names = [name for name in re.findall(r"\b[a-z]+(?:\.\w+)+", picture) if (ROOT / name.split(".")[0]).is_dir()]
-    assert len(names) > 12
+@pytest.mark.parametrize(("page", "fewest"), [("architecture.md", 12), ("reading.md", 30)])
+def test_what_a_page_names_is_there(page, fewest):
+    """Modules, classes and functions of the way of a row in docs/architecture.md, its first block, and of docs/reading.md."""
+    text = (ROOT.parents[1] / "docs" / page).read_text(encoding="utf-8")
+    text = text.split("```")[1] if page == "architecture.md" else text
+    names = [name for name in re.findall(r"\b[a-z]+(?:\.\w+)+", text) if (ROOT / name.split(".")[0]).is_dir()]
+    assert len(names) > fewest
     for name in names:
         module, rest = f"fedns.{name}", []
         while find_spec_or_none(module) is None:
