@@ -221,7 +221,7 @@ def test_no_module_touches_the_private_names_of_another():
 
 @pytest.mark.parametrize(("page", "fewest"), [("architecture.md", 12), ("reading.md", 30)])
 def test_what_a_page_names_is_there(page, fewest):
-    """Modules, classes and functions of the way of a row in docs/architecture.md, its first block, and of docs/reading.md."""
+    """Modules, classes and functions: of the first block of docs/architecture.md, and of all of docs/reading.md."""
     text = (ROOT.parents[1] / "docs" / page).read_text(encoding="utf-8")
     text = text.split("```")[1] if page == "architecture.md" else text
     names = [name for name in re.findall(r"\b[a-z]+(?:\.\w+)+", text) if (ROOT / name.split(".")[0]).is_dir()]
