@@ -168,10 +168,12 @@ class Guard:
         (own.check_hessian if disclosure.curvature else own.check_gradient)(self._num_rows, width)
         if disclosure.rows:
             own.check_rows_leave()
-        own.check_kinds(score_table=disclosure.histogram, hazard=disclosure.hazard)
+        if disclosure.histogram or disclosure.hazard:
+            own.check_kinds(score_table=disclosure.histogram, hazard=disclosure.hazard)
 
     def _check_counts(self, owner: object, what: str) -> None:
-        self.permissions.check_counts((getattr(owner, name) for name in counts_of(type(owner))), what)
+        if names := counts_of(type(owner)):
+            self.permissions.check_counts([getattr(owner, name) for name in names], what)
 
     def check_batches(self, fewest: int, width: int) -> None:
         """R2 on the steps of a method that takes some of the rows at a time."""
@@ -182,7 +184,8 @@ class Guard:
         own = self.permissions
         if asked.points:
             own.check_points(spent.points_with(asked.points))
-        self.check_tables(spent, asked.tables)
+        if asked.tables:
+            self.check_tables(spent, asked.tables)
         own.check_numbers(spent.numbers + numbers, self._size)
         own.check_numbers(spent.sketched + sketched, self._size, sketched=True)
         in_the_round = spent.asked.get((asked.run.hex(), asked.round), 0)
