@@ -82,10 +82,7 @@ def _combinations(path: Path, values: dict[str, Any], folder: Path) -> list[Case
         one = values | dict(zip(varied, choice, strict=True))
         label = " ".join(str(one.get(key, "")) for key in named)
         name = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in label)
-        try:
-            cases.append(Case(label, replace(Compare.from_dict(one), out=str(folder / name))))
-        except ConfigError as error:
-            raise ConfigError(f"{path}: {label}: {error}") from None
+        cases.append(Case(label, replace(Compare.from_dict(one, f"{path}: {label}"), out=str(folder / name))))
     return cases
 
 
