@@ -110,11 +110,11 @@ class FedAvg(Algorithm):
     """w <- sum_j p_j u_j, where client j starts at u = w and takes local steps u <- u - mu (grad f_j(u) + lambda u).
 
     Clients send their models, M numbers. batch_size=0 takes the gradient over all rows of the client, so that an epoch is a
-    step; otherwise an epoch walks through the rows in a fresh random order, batch_size at a time. local_steps > 0 counts
+    step. Otherwise an epoch walks through the rows in a fresh random order, batch_size at a time. local_steps > 0 counts
     steps in place of epochs. Which clients take part is the run's `participation`.
 
-    learning_rate=0 means a search on the server, every message of which is counted: in the first round clients send a
-    smoothness estimate, whose largest is L (one number), and then the rates 1/L, 1.9/L, 4/L and 8/L race for `search_rounds`
+    learning_rate=0 means a search on the server, every message of which is counted. In the first round clients send a
+    smoothness estimate, whose largest is L (one number). Then the rates 1/L, 1.9/L, 4/L and 8/L race for `search_rounds`
     rounds, all four in one exchange and their aggregate losses in a second (4 M + 4 numbers a round). The best one goes on
     alone; while they race the model is the best so far.
 

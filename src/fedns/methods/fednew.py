@@ -157,7 +157,7 @@ class FedNew(ADMMDirections):
     y_j = (hess F_j + (alpha + rho) I)^-1 (grad F_j - dual_j + rho y), y = sum_j p_j y_j, dual_j <- dual_j + rho (y_j - y).
 
     A client sends y_j, neither its gradient nor its Hessian; y and the duals are carried over from round to round, and
-    sum_j p_j dual_j stays 0. refresh=r makes clients compute their Hessian every r rounds, 0 only at the start.
+    sum_j p_j dual_j stays 0. With refresh=r clients compute their Hessian every r rounds, 0 only at the start.
 
     rho and alpha belong to mean losses. The FedNS paper's table gives them for losses summed over a client's rows:
     scale="sum" takes them as such and divides by the client's number of rows, rho_j = rho / n_j. The minimiser over y then

@@ -102,8 +102,8 @@ class PartialModel(LearnedHessian):
 class FedNL(Algorithm):
     """Both sides hold H_j, which learns the Hessian of client j's loss: H_j <- H_j + alpha C(hess f_j(w) - H_j).
 
-    w <- w - B^-1 g with B from H = sum_j p_j H_j as it was before this round's corrections:
-    option 1 clips the eigenvalues of H at 0 and adds the penalty; option 2 adds (sum_j p_j l_j) I and the penalty, with
+    w <- w - B^-1 g with B from H = sum_j p_j H_j as it was before this round's corrections.
+    Option 1 clips the eigenvalues of H at 0 and adds the penalty. Option 2 adds (sum_j p_j l_j) I and the penalty, with
     l_j = |hess f_j(w) - H_j|. Option 0 takes 1 for rank-R and identity from an exact start and 2 otherwise.
     A client sends its gradient, the compressed correction and, with option 2, l_j; with initial_hessian="exact" also
     M(M+1)/2 numbers once. line_search=ArmijoSearch() is FedNL-LS.

@@ -49,7 +49,7 @@ class FedNS(Algorithm):
     has the accuracy of a sketch of size m k.
 
     growth="log2" sketches to k log2(1 + t)^2 rows in round t = 1, 2, ..., which Theorem 1's accuracy 1 / log(1 + t) takes.
-    growth="adaptive" doubles k after every round whose squared decrement is above a quarter of the last one's.
+    With growth="adaptive" k doubles after every round whose squared decrement is above a quarter of the last one's.
 
     rows="leverage" sends, in place of a sketch, k rows of A_j drawn with probabilities p_i in proportion to their ridge
     leverage scores and divided by sqrt(k p_i): a site that keeps its rows to itself refuses it.

@@ -63,7 +63,7 @@ class EigenState(State):
 class SHED(Algorithm):
     """w <- w - mu (H + penalty)^-1 g, H = sum_j p_j [sum_(i <= q_j) (l_ji - r_j) v_ji v_ji' + r_j I].
 
-    At a renewal client j takes the eigenpairs (l_ji, v_ji), largest first, of its Hessian at the current point, and every
+    At a renewal client j takes the eigenpairs (l_ji, v_ji), largest first, of its Hessian at the current point. In every
     round it sends the next `eigenpairs` of them, its gradient and the residual r_j, the first eigenvalue it has not sent
     yet. Then H is no smaller than the Hessian at the renewal, and a unit step is safe for quadratics; others need the line
     search, which is on. For squared losses residual="midpoint", between that eigenvalue and the smallest, is optimal.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
+import textwrap
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from importlib import resources
@@ -24,6 +26,7 @@ from fedns.sketches import Sketch
 MEASURED_FILE = "measured.json"
 _ROUNDS = 3
 _CLIENTS = 2
+_WIDTH = 120  # characters of a line of the page
 
 
 @dataclass(frozen=True)
@@ -142,4 +145,23 @@ def methods_page(names: Iterable[str] | None = None) -> str:
         lines += ["", f"## {name}", "", inspect.cleandoc(kind.__doc__ or ""), ""]
         settings = ", ".join(f"`{parameter}`" for parameter in parameters(kind))
         lines += [f"- sends per round: {kind.uplink}", f"- parameters: {settings or 'none'}", f"- paper: {kind.paper}"]
-    return "\n".join(lines) + "\n"
+    return "\n\n".join(_wrapped(block) for block in "\n".join(lines).split("\n\n")) + "\n"
+
+
+def _wrapped(block: str) -> str:
+    """A paragraph, list or table of the page, in lines of at most `_WIDTH` characters where Markdown can break them."""
+    lines = block.split("\n")
+    if lines[0].startswith(("|", "<!--")) or max(map(len, lines)) <= _WIDTH:
+        return block
+    items = re.split(r"\n(?=- )", block)
+    return "\n".join(_wrapped_item(item) for item in items)
+
+
+def _wrapped_item(text: str) -> str:
+    if max(map(len, text.split("\n"))) <= _WIDTH:
+        return text
+    one_line = re.sub(r" ([-+*]) ", "\0\\1 ", " ".join(text.split()))  # no line may begin like an item
+    one_line = re.sub(r"`[^`]*`", lambda code: code[0].replace(" ", "\0"), one_line)
+    indent = "  " if text.startswith("- ") else ""
+    wrapped = textwrap.fill(one_line, _WIDTH, subsequent_indent=indent, break_on_hyphens=False)
+    return wrapped.replace("\0", " ")

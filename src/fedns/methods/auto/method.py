@@ -21,8 +21,8 @@ class Auto(Rules, Algorithm):
     """w <- w - B g, where everything is sent in a few bits and B is learnt as cheaply as the run allows.
 
     Clients send the change of their gradient since they last sent it, in `gradient_bits` bits a number rounded at random,
-    with the change of their loss: a rounding error is a fraction of the change, so it shrinks with the steps. The unit step
-    is taken; the next message's losses confirm it, and only a step that failed costs an exchange of its own, or a long one
+    with the change of their loss. A rounding error is a fraction of the change, so it shrinks with the steps. The unit step
+    is taken, and the next message's losses confirm it. Only a step that failed costs an exchange of its own, or a long one
     where losses have no bound, as Poisson's: clients then tell their losses along it before it is taken. B is the inverse of
     a metric, corrected by the server's BFGS pairs, which are applied anew to every new metric. The metric is
 
