@@ -6,7 +6,7 @@ from typing import Any
 
 from fedns.former import FormerRooms
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Nothing is imported until it is used, so that `import fedns` is instant (SPEC 1 of Scientific Python). Type checkers read
 # `__init__.pyi`, which has the same names. First: what a user needs first, which `dir(fedns)` lists.

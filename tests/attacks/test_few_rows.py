@@ -24,7 +24,7 @@ def hessians_of_fednewton(attacker, points):
 def hessians_of_fednl(attacker, points):
     """The Hessian at the start, and corrections that the identity compressor sends whole."""
     width = attacker.num_features
-    known = symmetric_of(attacker.ask("start", LearnRequest(points[0], np.uint8(8)), 0).packed_hessian, width)
+    known = symmetric_of(attacker.ask("start", LearnRequest(points[0], np.uint8(8)), 0).hessian_triangle, width)
     found = []
     for round, w in enumerate(points, start=1):
         answer = attacker.ask("learn", LearnRequest(w, np.uint8(8)), round)

@@ -146,7 +146,7 @@ def test_both_ends_hold_the_same_hessian_even_when_numbers_are_rounded():
             )
             p = cohort.weights
             mean = p @ cohort.memory.arrays["fednl_hessian"]
-            np.testing.assert_allclose(seen.states[-1].packed_hessian, mean, rtol=1e-12, atol=1e-14)
+            np.testing.assert_allclose(seen.states[-1].hessian_triangle, mean, rtol=1e-12, atol=1e-14)
             if variant == "pp":
                 np.testing.assert_allclose(seen.states[-1].shift, p @ cohort.memory.arrays["fednl_shift"], rtol=1e-12)
                 side = p @ cohort.memory.arrays["fednl_right_side"]
@@ -227,7 +227,7 @@ def test_rand_k_learns_the_hessian():
     _, states, history = iterates(FedNL(compressor="rand10"), problem, shards, rounds=60, optimum="find")
     plain = Plain(problem, shards)
     expected = plain.mean(plain.hessians(history.coefficients))
-    np.testing.assert_allclose(symmetric_of(states[-1].packed_hessian, 6), expected, atol=1e-6)
+    np.testing.assert_allclose(symmetric_of(states[-1].hessian_triangle, 6), expected, atol=1e-6)
     assert history.suboptimality[-1] < 1e-13
 
 

@@ -39,7 +39,7 @@ def test_every_message_says_what_it_is(handler):
 
 
 def test_a_gradient_in_plain_words():
-    line = left("Information", "information", {"gradient": (14,), "packed_hessian": (105,)}, 1000)
+    line = left("Information", "information", {"gradient": (14,), "hessian_triangle": (105,)}, 1000)
     (told,) = sent_kinds([line, line])
     assert told.fields[0][0].startswith("14 sums: for each column, the residuals weighted by that column")
     assert (told.times, told.bytes) == (2, 2000)

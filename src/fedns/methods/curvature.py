@@ -29,13 +29,13 @@ Solve = Callable[[int, FloatArray, FloatArray], FloatArray]
 _HESSIAN_BYTES = 64 * 2**20
 
 
-class Model(Message):
+class Coefficients(Message):
     """The current coefficients."""
 
     coefficients: Payload = wire("features")
 
 
-class SketchRequest(Model):
+class SketchRequest(Coefficients):
     """The current coefficients and how many rows to sketch to."""
 
     size: Payload = wire(dtype="int32")
@@ -103,14 +103,14 @@ class LocalGradient(Message):
     gradient: Payload = wire("features", discloses="gradient")
 
 
-@on_client(Model, LocalGradient)
-def local_gradient(problem: Problem, clients: Clients, request: Model) -> LocalGradient:
+@on_client(Coefficients, LocalGradient)
+def local_gradient(problem: Problem, clients: Clients, request: Coefficients) -> LocalGradient:
     return LocalGradient(gradient=problem.gradient(request.coefficients, clients.shards))
 
 
 def ask_gradient(problem: Problem, w: FloatArray, cohort: Cohort) -> FloatArray:
     """The gradient of the whole objective at w, penalty included."""
-    (gradient,) = cohort.ask(local_gradient, Model(w)).fold(mean("gradient"))
+    (gradient,) = cohort.ask(local_gradient, Coefficients(w)).fold(mean("gradient"))
     return np.asarray(gradient + problem.penalty_gradient(w))
 
 
@@ -118,11 +118,11 @@ def refuse_impossible_hessian(kind: str, packed: FloatArray, num_features: int) 
     """Raise unless the packed matrix has the right length and is positive semidefinite up to rounding."""
     expected = triangle_size(num_features)
     if packed.size != expected or not expected:
-        raise MessageError(f"field 'packed_hessian' of {kind} has {packed.size} entries, expected {expected}")
+        raise MessageError(f"field 'hessian_triangle' of {kind} has {packed.size} entries, expected {expected}")
     smallest, largest = np.linalg.eigvalsh(symmetric_of(packed, num_features))[[0, -1]]
     # Rounded to float32 on the way, a matrix of this size may have eigenvalues this far below zero.
     if smallest < -1e-6 * max(largest, 0.0):
-        raise MessageError(f"field 'packed_hessian' of {kind} has the eigenvalue {smallest:.3g}: no convex loss has that")
+        raise MessageError(f"field 'hessian_triangle' of {kind} has the eigenvalue {smallest:.3g}: no convex loss has that")
 
 
 def sketch_needs(features: int, clients: int, size: int) -> Needs:

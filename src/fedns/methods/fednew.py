@@ -17,7 +17,7 @@ from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
 from fedns.core.messages import Message, Payload, as_received, joined, wire
 from fedns.core.types import FloatArray
-from fedns.methods.curvature import Model
+from fedns.methods.curvature import Coefficients
 from fedns.models.problem import Problem
 from fedns.numerics import parallel
 from fedns.numerics.backend import triangle_size
@@ -26,7 +26,7 @@ from fedns.numerics.linalg import add_weighted_rows, symmetric_of, triangle_of
 Bits = Annotated[int, Limit("from 1 to 16", lambda bits: 1 <= bits <= 16)]
 
 
-class DirectionRequest(Model):
+class DirectionRequest(Coefficients):
     """The coefficients and the direction that led to them, by which clients settle their dual variables first."""
 
     direction: Payload = wire("features", dtype="float64")  # never rounded: the duals have to add up to zero
@@ -34,7 +34,7 @@ class DirectionRequest(Model):
     number_bytes: Payload = wire(dtype="uint8")  # of a real number in the replies
 
 
-class LocalDirection(Message):
+class DampedDirection(Message):
     """A client's own solution y_j of the damped Newton system."""
 
     direction: Payload = wire("features", discloses="direction")
@@ -182,12 +182,12 @@ class FedNew(ADMMDirections):
     def handlers(self) -> tuple[Handler, ...]:
         return (self.direction,)
 
-    @on_client(DirectionRequest, LocalDirection)
-    def direction(self, problem: Problem, clients: Clients, request: DirectionRequest) -> LocalDirection:
-        def some(part: Clients) -> LocalDirection:
+    @on_client(DirectionRequest, DampedDirection)
+    def direction(self, problem: Problem, clients: Clients, request: DirectionRequest) -> DampedDirection:
+        def some(part: Clients) -> DampedDirection:
             sent = as_received(self._directions(problem, part, request), int(request.number_bytes))
             self._remember_sent(part, sent, request)
-            return LocalDirection(direction=sent)
+            return DampedDirection(direction=sent)
 
         return joined([some(part) for part in clients.slabs(8 * request.coefficients.size**2)])
 

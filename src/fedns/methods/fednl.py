@@ -26,7 +26,7 @@ from fedns.methods.compressors import (
     mean_compressed,
     parse_compressor,
 )
-from fedns.methods.curvature import Model, local_gradient, refuse_impossible_hessian
+from fedns.methods.curvature import Coefficients, local_gradient, refuse_impossible_hessian
 from fedns.methods.searches import ArmijoSearch, search_handlers, step_along
 from fedns.models.problem import Problem
 from fedns.numerics import parallel
@@ -35,7 +35,7 @@ from fedns.numerics.linalg import solve_positive, symmetric_of
 from fedns.numerics.spectral import frobenius_norm, positive_part, spectral_norm, symmetric_times
 
 
-class LearnRequest(Model):
+class LearnRequest(Coefficients):
     """The coefficients, and the size of a real number in the replies: a client adds to its Hessian what then arrives."""
 
     number_bytes: Payload = wire(dtype="uint8")
@@ -44,11 +44,11 @@ class LearnRequest(Model):
 class InitialHessian(Message):
     """The upper triangle of a client's Hessian at the start, row by row."""
 
-    packed_hessian: Payload = wire("entries", discloses="hessian")
+    hessian_triangle: Payload = wire("entries", discloses="hessian")
 
     def check(self) -> None:
-        side = int(np.sqrt(2 * self.packed_hessian.size))
-        refuse_impossible_hessian(self.kind, self.packed_hessian, side)
+        side = int(np.sqrt(2 * self.hessian_triangle.size))
+        refuse_impossible_hessian(self.kind, self.hessian_triangle, side)
 
 
 class InitialModel(Message):
@@ -56,11 +56,11 @@ class InitialModel(Message):
 
     right_side: Payload = wire("features", discloses="gradient")
     shift: Payload = wire(discloses="hessian")
-    packed_hessian: Payload = wire("learned", discloses="hessian")
+    hessian_triangle: Payload = wire("learned", discloses="hessian")
 
     def check(self) -> None:
-        if self.packed_hessian.size:
-            refuse_impossible_hessian(self.kind, self.packed_hessian, len(self.right_side))
+        if self.hessian_triangle.size:
+            refuse_impossible_hessian(self.kind, self.hessian_triangle, len(self.right_side))
 
 
 class Correction(Message):
@@ -88,7 +88,7 @@ class Correction(Message):
 class LearnedHessian(StateOfAll):
     """Coefficients and the mean of the Hessians the clients hold."""
 
-    packed_hessian: Payload = wire("entries", dtype="float64")
+    hessian_triangle: Payload = wire("entries", dtype="float64")
 
 
 class PartialModel(LearnedHessian):
@@ -167,13 +167,13 @@ class FedNL(Algorithm):
         packed = np.zeros(triangle_size(w.size))
         request = LearnRequest(w, cohort.number_bytes)
         if self.variant == "pp":
-            reducers = [mean(name) for name in ("right_side", "shift", "packed_hessian")]
+            reducers = [mean(name) for name in ("right_side", "shift", "hessian_triangle")]
             right_side, shift, learned = cohort.ask(self.start_partially, request).fold(*reducers)
             learned = learned if learned.size else packed
-            return PartialModel.first(cohort, packed_hessian=learned, shift=shift, right_side=right_side)
+            return PartialModel.first(cohort, hessian_triangle=learned, shift=shift, right_side=right_side)
         if self.initial_hessian == "exact":
-            (packed,) = cohort.ask(self.start, request).fold(mean("packed_hessian"))
-        return LearnedHessian.first(cohort, packed_hessian=packed)
+            (packed,) = cohort.ask(self.start, request).fold(mean("hessian_triangle"))
+        return LearnedHessian.first(cohort, hessian_triangle=packed)
 
     def round(self, problem: Problem, state: Any, cohort: Cohort) -> Outcome:
         return self._partial_round(problem, state, cohort) if self.variant == "pp" else self._round(problem, state, cohort)
@@ -183,7 +183,7 @@ class FedNL(Algorithm):
         _, packed = problem.gradient_and_hessian(request.coefficients, clients.shards)
         packed = _rounded(packed, request)
         clients.remember("fednl_hessian", packed)
-        return InitialHessian(packed_hessian=packed)
+        return InitialHessian(hessian_triangle=packed)
 
     @on_client(LearnRequest, Correction)
     def learn(self, problem: Problem, clients: Clients, request: LearnRequest) -> Correction:
@@ -228,19 +228,19 @@ class FedNL(Algorithm):
         w = state.coefficients
         replies = cohort.ask(self.learn, LearnRequest(w, cohort.number_bytes))
         gradient, shift, correction = replies.fold(mean("gradient"), mean("shift"), mean_compressed(w.size))
-        hessian = symmetric_of(state.packed_hessian, w.size)
+        hessian = symmetric_of(state.hessian_triangle, w.size)
         hessian = hessian + shift[0] * np.eye(w.size) if self.shifts else positive_part(hessian)
         newton = problem.newton_step(w, gradient, hessian)
         along = step_along(newton, self.line_search, 1.0, problem, w, cohort)
         if self.shifts:
             along.diagnostics["hessian_error"] = float(shift[0])
         share = self._rate(w.size) * state.share(cohort)
-        after = state.after(coefficients=along.after, packed_hessian=state.packed_hessian + share * correction)
+        after = state.after(coefficients=along.after, hessian_triangle=state.hessian_triangle + share * correction)
         return Outcome(after, along.diagnostics, note=along.note)  # the next Hessian is nearer to that of the clients
 
     def _partial_round(self, problem: Problem, state: PartialModel, cohort: Cohort) -> Outcome:
         features = state.coefficients.size
-        matrix = symmetric_of(state.packed_hessian, features)
+        matrix = symmetric_of(state.hessian_triangle, features)
         curvature, before = problem.penalty_curvature(state.coefficients), state.coefficients
         matrix[np.diag_indices(features)] += state.shift + curvature
         # The penalty's gradient, linear in w where it is quadratic, is taken as linear from the last point on.
@@ -250,7 +250,7 @@ class FedNL(Algorithm):
         share = state.share(cohort)
         after = state.after(
             coefficients=w,
-            packed_hessian=state.packed_hessian + self._rate(features) * share * correction,
+            hessian_triangle=state.hessian_triangle + self._rate(features) * share * correction,
             shift=state.shift + share * shift[0],
             right_side=state.right_side + share * change,
         )
@@ -314,17 +314,17 @@ class NewtonZero(Algorithm):
 
     def init(self, problem: Problem, cohort: Cohort) -> LearnedHessian:
         w = cohort.start
-        (packed,) = cohort.ask(self.start, Model(w)).fold(mean("packed_hessian"))
-        return LearnedHessian.first(cohort, packed_hessian=packed)
+        (packed,) = cohort.ask(self.start, Coefficients(w)).fold(mean("hessian_triangle"))
+        return LearnedHessian.first(cohort, hessian_triangle=packed)
 
-    @on_client(Model, InitialHessian)
-    def start(self, problem: Problem, clients: Clients, request: Model) -> InitialHessian:
-        return InitialHessian(packed_hessian=problem.gradient_and_hessian(request.coefficients, clients.shards)[1])
+    @on_client(Coefficients, InitialHessian)
+    def start(self, problem: Problem, clients: Clients, request: Coefficients) -> InitialHessian:
+        return InitialHessian(hessian_triangle=problem.gradient_and_hessian(request.coefficients, clients.shards)[1])
 
     def round(self, problem: Problem, state: LearnedHessian, cohort: Cohort) -> Outcome:
         w = state.coefficients
-        (gradient,) = cohort.ask(local_gradient, Model(w)).fold(mean("gradient"))
-        newton = problem.newton_step(w, gradient, state.packed_hessian)
+        (gradient,) = cohort.ask(local_gradient, Coefficients(w)).fold(mean("gradient"))
+        newton = problem.newton_step(w, gradient, state.hessian_triangle)
         along = step_along(newton, self.line_search, 1.0, problem, w, cohort)
         return Outcome(state.after(coefficients=along.after), along.diagnostics, along.finished, stuck=along.stuck)
 

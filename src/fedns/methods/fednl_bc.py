@@ -61,7 +61,7 @@ class BidirectionalState(StateOfAll):
     step: Payload = wire("features", dtype="float64")  # the last one, which the clients have not heard of yet
     anchor: Payload = wire("features", dtype="float64")
     gradient: Payload = wire("features", dtype="float64")  # there, of the mean loss
-    packed_hessian: Payload = wire("entries", dtype="float64")
+    hessian_triangle: Payload = wire("entries", dtype="float64")
     missed: Payload = wire(dtype="uint8")
 
 
@@ -106,8 +106,8 @@ class FedNLBC(Algorithm):
     def init(self, problem: Problem, cohort: Cohort) -> BidirectionalState:
         w = as_received(cohort.start, int(cohort.number_bytes))
         request = LearnRequest(w, cohort.number_bytes)
-        (packed,) = cohort.ask(self.start_learning, request).fold(mean("packed_hessian"))
-        return BidirectionalState.first(cohort, coefficients=w, model=w, anchor=w, packed_hessian=packed)
+        (packed,) = cohort.ask(self.start_learning, request).fold(mean("hessian_triangle"))
+        return BidirectionalState.first(cohort, coefficients=w, model=w, anchor=w, hessian_triangle=packed)
 
     @on_client(LearnRequest, InitialHessian)
     def start_learning(self, problem: Problem, clients: Clients, request: LearnRequest) -> InitialHessian:
@@ -115,7 +115,7 @@ class FedNLBC(Algorithm):
         packed = as_received(problem.gradient_and_hessian(w, clients.shards)[1], int(request.number_bytes))
         clients.remember("fednlbc_hessian", packed)
         clients.remember("fednlbc_model", np.tile(w, (clients.ids.size, 1)))
-        return InitialHessian(packed_hessian=packed)
+        return InitialHessian(hessian_triangle=packed)
 
     @on_client(ModelStep, LearntAtModel)
     def learn_at_model(self, problem: Problem, clients: Clients, request: ModelStep) -> LearntAtModel:
@@ -149,7 +149,7 @@ class FedNLBC(Algorithm):
         correction, sent = replies.fold(mean_compressed(z.size), mean("gradient"))
         if asks:
             anchor, gradient = z, sent
-        hessian = symmetric_of(state.packed_hessian, z.size)
+        hessian = symmetric_of(state.hessian_triangle, z.size)
         newton = problem.newton_step(z, gradient + hessian @ (z - anchor), positive_part(hessian))
         w = z + newton.step
         step = as_received(self._compressed(w - z), int(cohort.number_bytes))
@@ -159,7 +159,7 @@ class FedNLBC(Algorithm):
             step=step,
             anchor=anchor,
             gradient=gradient,
-            packed_hessian=state.packed_hessian + share * correction,
+            hessian_triangle=state.hessian_triangle + share * correction,
             missed=share < 1,
         )
         return Outcome(after, {"newton_decrement": newton.newton_decrement, "gradients": float(asks)})

@@ -11,7 +11,7 @@ from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
 from fedns.core.messages import Message, Payload, wire
 from fedns.core.messages.reducers import mean
-from fedns.methods.curvature import Model, refuse_impossible_hessian
+from fedns.methods.curvature import Coefficients, refuse_impossible_hessian
 from fedns.methods.searches import Search, search_handlers, step_along
 from fedns.models.problem import Problem
 
@@ -21,10 +21,10 @@ class Curvature(Message):
 
     fallback: ClassVar[str] = "last"
     gradient: Payload = wire("features", discloses="gradient")
-    packed_hessian: Payload = wire("entries", discloses="hessian")
+    hessian_triangle: Payload = wire("entries", discloses="hessian")
 
     def check(self) -> None:
-        refuse_impossible_hessian(self.kind, self.packed_hessian, len(self.gradient))
+        refuse_impossible_hessian(self.kind, self.hessian_triangle, len(self.gradient))
 
 
 @dataclass(frozen=True)
@@ -51,14 +51,14 @@ class FedNewton(Algorithm):
     def handlers(self) -> tuple[Handler, ...]:
         return (self.curvature, *search_handlers(self.line_search))
 
-    @on_client(Model, Curvature)
-    def curvature(self, problem: Problem, clients: Clients, request: Model) -> Curvature:
+    @on_client(Coefficients, Curvature)
+    def curvature(self, problem: Problem, clients: Clients, request: Coefficients) -> Curvature:
         gradient, packed = problem.gradient_and_hessian(request.coefficients, clients.shards)
-        return Curvature(gradient=gradient, packed_hessian=packed)
+        return Curvature(gradient=gradient, hessian_triangle=packed)
 
     def round(self, problem: Problem, state: State, cohort: Cohort) -> Outcome:
         w = state.coefficients
-        gradient, packed = cohort.ask(self.curvature, Model(w)).fold(mean("gradient"), mean("packed_hessian"))
+        gradient, packed = cohort.ask(self.curvature, Coefficients(w)).fold(mean("gradient"), mean("hessian_triangle"))
         newton = problem.newton_step(w, gradient, packed)
         along = step_along(newton, self.line_search, self.step_size, problem, w, cohort)
         return Outcome(State(along.after), along.diagnostics, along.finished, stuck=along.stuck)

@@ -61,8 +61,8 @@ class Policy(Checked):
         return self.largest_rows.get(site) if isinstance(self.largest_rows, dict) else self.largest_rows
 
 
-# The description of a run over sites as it travels, in this order. Its names and values are the wire's: a kind that lacks
-# one of them says what stands in its place in `fixed`.
+# The description of a run over sites as it travels, in this order. A kind that lacks one of them says what stands in its
+# place in `fixed`, so that a digest which an owner has pinned stays what it is. Nobody pins a handshake: it leaves them out.
 AGREED = (
     "method", "sketch", "sketch_size", "loss", "strength", "intercept", "seed", "wire", "rounds", "sites", "study",
     "agreement",
@@ -74,7 +74,8 @@ class OverSites(Checked):
     """The settings that every run over sites has; the data stay in the sites' own files."""
 
     is_settings: ClassVar[bool] = True
-    fixed: ClassVar[Mapping[str, Any]]  # what travels in place of settings that a kind does not have
+    travels: ClassVar[tuple[str, ...]] = AGREED
+    fixed: ClassVar[Mapping[str, Any]] = {}  # what travels in place of settings that a kind does not have
     engine: Annotated[str, "What carries messages to sites."] = ""
     sites: Annotated[tuple[str, ...], "Names of the sites, in order: a site's number is its place here."]
     # Nobody sees all targets of sites to choose a loss by.
@@ -117,7 +118,7 @@ class OverSites(Checked):
 
     def agreed(self) -> bytes:
         """The part of the description that both ends must agree on."""
-        values = {name: self.fixed[name] if name in self.fixed else getattr(self, name) for name in AGREED}
+        values = {name: self.fixed[name] if name in self.fixed else getattr(self, name) for name in self.travels}
         return json.dumps(values, separators=(",", ":")).encode()
 
     @property
@@ -194,7 +195,7 @@ OVER_SITES = (
 class Handshake(OverSites):
     """The exchange in which sites describe their tables, so that all code them alike: it fits nothing and has no method."""
 
-    fixed: ClassVar[Mapping[str, Any]] = {"method": "fednewton", "rounds": 1, "agreement": ""}
+    travels: ClassVar[tuple[str, ...]] = tuple(name for name in AGREED if name not in ("method", "rounds", "agreement"))
     rounds: ClassVar[int] = 1
     study: Annotated[str, "The canonical text of the study whose tables the sites have."]
     loss: StudyLoss = "logistic"
@@ -212,7 +213,6 @@ class Handshake(OverSites):
 class StudyRun(MethodRun):
     """A study's fit over coded rows, once sites have agreed on the coding."""
 
-    fixed: ClassVar[Mapping[str, Any]] = {}
     study: Annotated[str, "The canonical text of the study."]
     agreement: Annotated[str, "What its handshake has agreed on."]
     loss: StudyLoss = "logistic"
@@ -246,14 +246,13 @@ def read_agreed(data: bytes) -> SiteRun:
         values: Any = json.loads(data)
     except (ValueError, RecursionError):  # UnicodeDecodeError is a ValueError
         raise MessageError(f"{what} is not JSON") from None
-    if not isinstance(values, dict) or set(values) != set(AGREED):
+    known = isinstance(values, dict) and set(values) in (set(AGREED), set(Handshake.travels))
+    if not known:
         raise MessageError(f"{what} does not have the fields that this version knows")
-    kind: type[SiteRun] = StudyRun if values["agreement"] else Handshake if values["study"] else ColumnRun
+    kind: type[SiteRun] = Handshake if "agreement" not in values else StudyRun if values["agreement"] else ColumnRun
     for name, value in kind.fixed.items():
         if values.pop(name) != value:
-            raise MessageError(
-                f"{what}: {name} must be {value!r} without {'a study' if kind is ColumnRun else 'an agreement'}"
-            )
+            raise MessageError(f"{what}: {name} must be {value!r} without an agreement")
     try:
         return filled(kind, what, values)
     except ConfigError as error:

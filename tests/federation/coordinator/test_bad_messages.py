@@ -88,24 +88,27 @@ def forged(name, specs):
 
 
 def whole_matrix(message, envelope):
-    square = forged("Curvature", {"gradient": wire("features"), "packed_hessian": wire("features", "columns")})
+    square = forged("Curvature", {"gradient": wire("features"), "hessian_triangle": wire("features", "columns")})
     features = message.gradient.size
     return encode(square(message.gradient, np.triu(np.ones((features, features)))), envelope, DOUBLE)
 
 
 def whole_numbers(message, envelope):
-    typed = forged("Curvature", {"gradient": wire("features", dtype="int64"), "packed_hessian": wire("entries")})
-    return encode(typed(message.gradient.astype(np.int64), message.packed_hessian), envelope, DOUBLE)
+    typed = forged("Curvature", {"gradient": wire("features", dtype="int64"), "hessian_triangle": wire("entries")})
+    return encode(typed(message.gradient.astype(np.int64), message.hessian_triangle), envelope, DOUBLE)
 
 
 def other_fields(message, envelope):
-    renamed = forged("Curvature", {"slope": wire("features"), "packed_hessian": wire("entries")})
-    return encode(renamed(message.gradient, message.packed_hessian), envelope, DOUBLE)
+    renamed = forged("Curvature", {"slope": wire("features"), "hessian_triangle": wire("entries")})
+    return encode(renamed(message.gradient, message.hessian_triangle), envelope, DOUBLE)
 
 
 CURVATURE_LIES = {
     "nan": (with_values(gradient=one_entry(np.nan)), "field 'gradient' of Curvature holds NaN or infinite values"),
-    "infinity": (with_values(packed_hessian=one_entry(np.inf)), "field 'packed_hessian' of Curvature holds NaN or infinite"),
+    "infinity": (
+        with_values(hessian_triangle=one_entry(np.inf)),
+        "field 'hessian_triangle' of Curvature holds NaN or infinite",
+    ),
     "minus infinity": (with_values(gradient=one_entry(-np.inf)), "field 'gradient' of Curvature holds NaN or infinite"),
     "1e300": (with_values(gradient=one_entry(1e300)), r"field 'gradient' of Curvature holds 1e\+300"),
     "a billion times the others": (with_values(gradient=lambda g: 1e12 * g), "field 'gradient' is .* times as large"),
@@ -116,14 +119,14 @@ CURVATURE_LIES = {
     "too many axes": (with_values(gradient=lambda g: g[None]), "field 'gradient' of Curvature has 2 axes, expected 1"),
     "empty": (with_values(gradient=lambda g: g[:0]), r"field 'gradient' of Curvature has shape \(0,\)"),
     "wrong dtype": (whole_numbers, "field 'gradient' of Curvature has dtype int64, expected float64 or float32"),
-    "wrong fields": (other_fields, "Curvature must have fields gradient, packed_hessian, got slope, packed_hessian"),
-    "whole matrix": (whole_matrix, "field 'packed_hessian' of Curvature has 2 axes, expected 1"),
+    "wrong fields": (other_fields, "Curvature must have fields gradient, hessian_triangle, got slope, hessian_triangle"),
+    "whole matrix": (whole_matrix, "field 'hessian_triangle' of Curvature has 2 axes, expected 1"),
     "half a triangle": (
-        with_values(packed_hessian=lambda h: h[:-1]),
-        r"field 'packed_hessian' of Curvature has shape \(104,\), expected \(105,\)",
+        with_values(hessian_triangle=lambda h: h[:-1]),
+        r"field 'hessian_triangle' of Curvature has shape \(104,\), expected \(105,\)",
     ),
-    "indefinite": (with_values(packed_hessian=lambda h: -h), "has the eigenvalue .*: no convex loss has that"),
-    "barely indefinite": (with_values(packed_hessian=one_entry(-1e-3)), "has the eigenvalue .*: no convex loss has that"),
+    "indefinite": (with_values(hessian_triangle=lambda h: -h), "has the eigenvalue .*: no convex loss has that"),
+    "barely indefinite": (with_values(hessian_triangle=one_entry(-1e-3)), "has the eigenvalue .*: no convex loss has that"),
     "earlier round": (with_envelope(round=ROUND - 1), "a reply for round 1 of site 1 came in round 2"),
     "later round": (with_envelope(round=99), "a reply for round 99 of site 1 came in round 2"),
     "as another site": (with_envelope(client=0), "a reply for round 2 of site 0 came in round 2"),
@@ -225,9 +228,11 @@ def test_a_sketch_with_too_many_rows_for_the_sum_names_its_site(tmp_path):
 )
 @pytest.mark.parametrize("change", [lambda h: h[:-3], lambda h: -h], ids=["short", "indefinite"])
 def test_a_bad_hessian_at_the_start(method, kind, change, tmp_path):
-    lie = with_values(packed_hessian=change)
-    assert_goes_on(lying(federation(tmp_path / "a", method=method), kind, lie, round=0), "field 'packed_hessian' of Initial")
-    assert_stops(lying(federation(tmp_path / "b", STOP, method), kind, lie, round=0), "field 'packed_hessian' of Initial")
+    lie = with_values(hessian_triangle=change)
+    assert_goes_on(
+        lying(federation(tmp_path / "a", method=method), kind, lie, round=0), "field 'hessian_triangle' of Initial"
+    )
+    assert_stops(lying(federation(tmp_path / "b", STOP, method), kind, lie, round=0), "field 'hessian_triangle' of Initial")
 
 
 @pytest.mark.parametrize("value", [np.nan, 1e300], ids=str)

@@ -28,7 +28,7 @@ from fedns.federation.site.explain import meaning
 from fedns.federation.site.guard import Guard, hash_of
 from fedns.federation.site.secret_seed import site_secret
 from fedns.methods.auto.messages import Move
-from fedns.methods.curvature import Model, SketchRequest
+from fedns.methods.curvature import Coefficients, SketchRequest
 from fedns.methods.fedavg import CandidateModels, Candidates, SmoothnessRequest
 from fedns.models.losses import Poisson
 from fedns.models.problem import Problem
@@ -54,11 +54,11 @@ def site(folder, method="gd", shards=SHARDS, limits=DEFAULTS, **changes):
 
 
 def gradient(attacker, at=0.0, round=1):
-    return attacker.ask("local_gradient", Model(np.full(attacker.num_features, at)), round)
+    return attacker.ask("local_gradient", Coefficients(np.full(attacker.num_features, at)), round)
 
 
 def curvature(attacker, at=0.0):
-    return attacker.ask("curvature", Model(np.full(attacker.num_features, at)))
+    return attacker.ask("curvature", Coefficients(np.full(attacker.num_features, at)))
 
 
 def spent(attacker, folder):
@@ -94,7 +94,7 @@ def test_rows_for_a_gradient(tmp_path):
 @pytest.mark.parametrize(("columns", "rows"), [(9, 30), (4, 20)])
 def test_rows_for_a_hessian(columns, rows, tmp_path):
     """Three for each coefficient, and 20 at least."""
-    assert curvature(site(tmp_path / "enough", "fednewton", rows_of(rows, columns))).packed_hessian.size
+    assert curvature(site(tmp_path / "enough", "fednewton", rows_of(rows, columns))).hessian_triangle.size
     own = replace(DEFAULTS, smallest_rows=1, rows_per_coefficient=rows / (columns + 1))
     with pytest.raises(Refused, match=rf"^R2: a Hessian of {columns + 1} coefficients needs at least {rows} rows"):
         curvature(site(tmp_path / "less", "fednewton", rows_of(rows - 1, columns), own))
@@ -210,7 +210,7 @@ def test_each_part_of_the_rule_about_few_rows(limit, at_limit, stricter, tmp_pat
 
 
 def gradient_at_point(attacker):
-    return attacker.ask("local_gradient", Model(POINT)).gradient
+    return attacker.ask("local_gradient", Coefficients(POINT)).gradient
 
 
 def test_the_larger_of_two_numbers_of_rows_counts(tmp_path):

@@ -34,7 +34,7 @@ from fedns.core.types import Array, DType
 from fedns.numerics.small_ints import decode_small_ints, encode_small_ints, small_ints_sizes
 
 MAGIC = 0xF5
-VERSION, COMPACT_VERSION = 1, 2
+VERSION, COMPACT_VERSION = 3, 4  # 1 and 2 were those of 0.1
 EVERYONE = 0xFFFFFFFF  # the client number of a request to all
 _PREFIX, _COMPACT_PREFIX = struct.Struct("<BBII"), struct.Struct("<BBHH")
 _SHORT_EVERYONE = 0xFFFF

@@ -9,7 +9,7 @@ from fedns import __version__
 from fedns.core.errors import MessageError
 from fedns.runs.over_sites import LARGEST_BYTES
 
-MAGIC, VERSION = 0xFD, 1
+MAGIC, VERSION = 0xFD, 2
 OPEN, ASK, ANSWER, REFUSAL, OVERFLOW, UNABLE = 1, 2, 3, 4, 5, 6  # unable: now, and the same request may be answered later
 KINDS = {OPEN: "open", ASK: "ask", ANSWER: "answer", REFUSAL: "refusal", OVERFLOW: "overflow", UNABLE: "inability"}
 _HEAD = struct.Struct("<BBB16sIIIIQ")

@@ -32,7 +32,7 @@ from fedns.methods.auto.messages import (
     RootRequest,
     ScalesRequest,
     Solved,
-    Vector,
+    VectorRequest,
 )
 from fedns.methods.auto.roots import Root, rounded_root
 from fedns.methods.auto.rounding import (
@@ -96,7 +96,7 @@ class ClientHalf:
         keys = clients.keys(f"auto Hessian {request.attempt}")
         rounded, unit = _rounded_change(clients, "auto_hessian", packed, products_of(scales[0]), int(request.detail), keys)
         change = self._change(problem, clients, request, w, scales)
-        return ChangeAndHessian(**change, hessian_unit=unit, packed_hessian=rounded)
+        return ChangeAndHessian(**change, hessian_unit=unit, hessian_triangle=rounded)
 
     @on_client(RootRequest, HessianRoot)
     def root(self, problem: Problem, clients: Clients, request: RootRequest) -> HessianRoot:
@@ -123,11 +123,11 @@ class ClientHalf:
             answered=np.ones(clients.ids.size, np.uint8),
             loss=_exact_change(clients, "auto_loss", value),
             gradient=_exact_change(clients, "auto_gradient", gradient, scales),
-            packed_hessian=_exact_change(clients, "auto_hessian", packed, products_of(scales[0])),
+            hessian_triangle=_exact_change(clients, "auto_hessian", packed, products_of(scales[0])),
         )
 
-    @on_client(Vector, Solved)
-    def solve(self, problem: Problem, clients: Clients, request: Vector) -> Solved:
+    @on_client(VectorRequest, Solved)
+    def solve(self, problem: Problem, clients: Clients, request: VectorRequest) -> Solved:
         w, scales = _where(clients, request.vector.size)
         vector = request.vector * float(request.unit) * scales[0]
         steps, _ = newton_steps(problem, w, clients.shards, vector)
@@ -135,8 +135,8 @@ class ClientHalf:
         rounded, unit = round_at_random(-steps * scales, int(request.bits), keys)
         return Solved(unit=unit, solution=rounded)
 
-    @on_client(Vector, Product)
-    def multiply(self, problem: Problem, clients: Clients, request: Vector) -> Product:
+    @on_client(VectorRequest, Product)
+    def multiply(self, problem: Problem, clients: Clients, request: VectorRequest) -> Product:
         w, scales = _where(clients, request.vector.size)
         vector = request.vector * float(request.unit) / scales[0]
         products = problem.hessian_times(w, vector[None, None], clients.shards)[:, 0]

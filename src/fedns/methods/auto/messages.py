@@ -77,7 +77,7 @@ class ChangeAndHessian(Change):
     """The same, and how the Hessian has changed."""
 
     hessian_unit: Payload = wire(dtype="float32", discloses="hessian")
-    packed_hessian: Payload = wire("entries", dtype="coded", discloses="hessian")
+    hessian_triangle: Payload = wire("entries", dtype="coded", discloses="hessian")
 
 
 class RootRequest(Compact):
@@ -107,10 +107,10 @@ class ExactChange(Compact):
     answered: Payload = wire(dtype="uint8", discloses="nothing")
     loss: Payload = wire(dtype="float32", discloses="loss")
     gradient: Payload = wire("features", dtype="float32", discloses="gradient")
-    packed_hessian: Payload = wire("entries", dtype="float32", discloses="hessian")
+    hessian_triangle: Payload = wire("entries", dtype="float32", discloses="hessian")
 
 
-class Vector(Compact):
+class VectorRequest(Compact):
     """A vector for the clients to multiply by their own Hessians or the inverses of these."""
 
     vector: Payload = wire("features", dtype="coded")

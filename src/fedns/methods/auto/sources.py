@@ -99,7 +99,7 @@ class Hessians(Source):
         return hessian_bits
 
     def with_a_move(self, client: ClientHalf, scales: FloatArray) -> tuple[Handler, tuple[Reducer, ...]]:
-        hessian = mean_of_coded("packed_hessian", "hessian_unit")
+        hessian = mean_of_coded("hessian_triangle", "hessian_unit")
         return client.change_and_hessian, (mean_of_coded("gradient"), hessian, rounding_noise("hessian_unit"))
 
     def learned(self, metric: Metric, found: list[Any], share: float, present: float, scales: FloatArray) -> Metric:
@@ -118,7 +118,7 @@ class ExactHessians(Source):
     never_changes = sums_changes = True
 
     def with_a_move(self, client: ClientHalf, scales: FloatArray) -> tuple[Handler, tuple[Reducer, ...]]:
-        return client.change_exactly, (mean("gradient"), mean("packed_hessian"))
+        return client.change_exactly, (mean("gradient"), mean("hessian_triangle"))
 
     def learned(self, metric: Metric, found: list[Any], share: float, present: float, scales: FloatArray) -> Metric:
         return metric.moved_by(share * found[0], 0.0, scales)

@@ -14,7 +14,7 @@ from fedns.core.types import FloatArray
 from fedns.methods.auto import thresholds
 from fedns.methods.auto.exchanges import ClientHalf, column_scales
 from fedns.methods.auto.folding import answers, mean_of_coded, mean_of_squares
-from fedns.methods.auto.messages import Move, RootRequest, ScalesRequest, Vector
+from fedns.methods.auto.messages import Move, RootRequest, ScalesRequest, VectorRequest
 from fedns.methods.auto.metric import Metric, Solver
 from fedns.methods.auto.roots import mean_of_roots
 from fedns.methods.auto.rounding import MOST_EXPONENT, exponents_of, round_to_nearest
@@ -310,7 +310,7 @@ class Turn:
         heard = np.asarray(request.vector * float(request.unit) / self.scales)
         return heard, np.asarray(total * self.scales + self.diagonal * heard)
 
-    def _vector(self, vector: FloatArray, bits: int) -> Vector:
+    def _vector(self, vector: FloatArray, bits: int) -> VectorRequest:
         rounded, unit = round_to_nearest(vector, thresholds.STEP_BITS)
         self.vectors += 1
-        return Vector(rounded, np.float32(unit), np.uint8(bits), np.uint8(self.vectors))
+        return VectorRequest(rounded, np.float32(unit), np.uint8(bits), np.uint8(self.vectors))

@@ -27,14 +27,14 @@ class Fit(Message):
     pearson: Payload = wire(dtype="float64", discloses="loss")
     outcome: Payload = wire(dtype="float64", discloses="moments")
     constants: Payload = wire("constants", dtype="float64", discloses="moments")
-    packed_scores: Payload = wire("entries", dtype="float64", discloses="scores")
+    score_triangle: Payload = wire("entries", dtype="float64", discloses="scores")
 
 
-class Scores(Message):
+class RowScores(Message):
     """How well the coefficients fit a client's rows on average, and products of what each row adds to the gradient."""
 
     loss: Payload = wire(dtype="float64", discloses="loss")
-    packed_scores: Payload = wire("entries", dtype="float64", discloses="scores")
+    score_triangle: Payload = wire("entries", dtype="float64", discloses="scores")
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,16 +90,16 @@ class FitSums:
             [Fit(loss, mean[0], mean[1], mean[2:4], scores) for loss, (mean, scores) in zip(losses, found, strict=True)]
         )
 
-    @on_client(Point, Scores)
-    def look_at_row_scores(self, problem: Problem, clients: Clients, request: Point) -> Scores:
+    @on_client(Point, RowScores)
+    def look_at_row_scores(self, problem: Problem, clients: Clients, request: Point) -> RowScores:
         """The same where a row has several residuals, or none of its own: likelihood and robust standard errors."""
         w = request.coefficients
 
-        def answer(shards: Shards) -> Scores:
+        def answer(shards: Shards) -> RowScores:
             products = np.zeros((w.size,) * 2)
             for scores, weights in problem.row_scores(w, shards):
                 products += (scores * self._squared(weights)[:, None]).T @ scores
-            return Scores(problem.value(w, shards)[0], triangle_of(products / shards.total_weights[0]))
+            return RowScores(problem.value(w, shards)[0], triangle_of(products / shards.total_weights[0]))
 
         return each_client(clients, answer)
 
@@ -112,10 +112,10 @@ def ask_sums(cohort: Cohort, asked: FitSums, w: FloatArray, *, intercept: bool) 
         offset = cohort.session.problem.offset
         margin = float(cohort.start[-1]) if offset else asked.family.margin(float(cohort.weights @ fit.outcome))
         null_loss = ask_null_loss(cohort, margin if intercept else 0.0, w.size, intercept=intercept)
-        return SiteSums(fit.loss, fit.pearson, fit.constants, fit.packed_scores, null_loss)
+        return SiteSums(fit.loss, fit.pearson, fit.constants, fit.score_triangle, null_loss)
     if asked.family.outcomes is Outcomes.CLASS and intercept:  # then it has the shares of the classes for probabilities
         null_loss = float(entr(ask_classes(cohort, w)).sum())
     else:
         null_loss = ask_null_loss(cohort, 0.0, w.size, intercept=False)
     sites = cohort.total_weights.size
-    return SiteSums(fit.loss, np.full(sites, np.nan), np.zeros((sites, 2)), fit.packed_scores, null_loss)
+    return SiteSums(fit.loss, np.full(sites, np.nan), np.zeros((sites, 2)), fit.score_triangle, null_loss)

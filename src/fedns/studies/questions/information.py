@@ -20,17 +20,17 @@ class Information(Message):
     """A client's gradient and the upper triangle of its Hessian, row by row."""
 
     gradient: Payload = wire("features", dtype="float64", discloses="gradient")
-    packed_hessian: Payload = wire("entries", dtype="float64", discloses="hessian")
+    hessian_triangle: Payload = wire("entries", dtype="float64", discloses="hessian")
 
     def check(self) -> None:
-        refuse_impossible_hessian(self.kind, self.packed_hessian, len(self.gradient))
+        refuse_impossible_hessian(self.kind, self.hessian_triangle, len(self.gradient))
 
 
 @on_client(Point, Information)
 def information(problem: Problem, clients: Clients, request: Point) -> Information:
     """The gradient and the Hessian of the data, without a penalty."""
     gradient, triangle = problem.gradient_and_hessian(request.coefficients, clients.shards)
-    return Information(gradient=gradient, packed_hessian=triangle)
+    return Information(gradient=gradient, hessian_triangle=triangle)
 
 
 @on_client(Point, Information)
@@ -76,4 +76,4 @@ def triangle_part(triangles: FloatArray, places: list[int], size: int) -> FloatA
 def ask_curvature(cohort: Cohort, w: FloatArray, handler: Handler = information) -> SiteCurvature:
     """Gradients and Hessians of all sites at w."""
     found = ask_all(cohort, handler, w)
-    return SiteCurvature(cohort.total_weights, found.gradient, found.packed_hessian)
+    return SiteCurvature(cohort.total_weights, found.gradient, found.hessian_triangle)
