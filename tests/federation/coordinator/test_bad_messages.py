@@ -138,8 +138,8 @@ CURVATURE_LIES = {
         lambda message, envelope: encode(LossesAlong(np.zeros(13)), envelope, DOUBLE),
         "expected a Curvature message, got 'LossesAlong'",
     ),
-    "noise": (with_bytes(lambda b: bytes(range(256))), "not a fedns message of version 1"),
-    "other version": (with_bytes(lambda b: b[:1] + b"\x07" + b[2:]), "not a fedns message of version 1"),
+    "noise": (with_bytes(lambda b: bytes(range(256))), "not a fedns message of version 3"),
+    "other version": (with_bytes(lambda b: b[:1] + b"\x07" + b[2:]), "not a fedns message of version 3"),
 }
 
 
@@ -335,7 +335,7 @@ def test_a_replayed_answer_is_rejected(tmp_path):
         (lambda b: b[:10], "a packet of 10 bytes is cut short"),
         (lambda b: b"", "a packet of 0 bytes is cut short"),
         (lambda b: b + b"!", "a packet of .* bytes arrived with"),
-        (lambda b: b"\0" * 200, "not a fedns packet of version 1: it starts with 000000"),
+        (lambda b: b"\0" * 200, "not a fedns packet of version 2: it starts with 000000"),
         (lambda b: b + bytes(100_000), "a packet of .* bytes is over the limit of 50000"),
     ],
     ids=["truncated", "head cut", "nothing", "too long", "noise", "oversized"],

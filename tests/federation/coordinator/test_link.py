@@ -274,10 +274,10 @@ def test_a_packet_has_a_length_and_a_version():
         (data[: HEAD - 1], LARGEST_BYTES, f"a packet of {HEAD - 1} bytes is cut short"),
         (data[:-1], LARGEST_BYTES, "a packet of 4 bytes arrived with 3"),
         (data + b"!", LARGEST_BYTES, "a packet of 4 bytes arrived with 5"),
-        (b"\xfe" + data[1:], LARGEST_BYTES, "not a fedns packet of version 1: it starts with fe0103"),
-        (data[:2] + b"\x07" + data[3:], LARGEST_BYTES, "not a fedns packet of version 1: it starts with fd0107"),
-        (data[:2] + b"\x00" + data[3:], LARGEST_BYTES, "not a fedns packet of version 1: it starts with fd0100"),
-        (data[:1] + b"\x02" + data[2:], LARGEST_BYTES, "speaks packets of version 2, this one, fedns .*, of version 1"),
+        (b"\xfe" + data[1:], LARGEST_BYTES, "not a fedns packet of version 2: it starts with fe0203"),
+        (data[:2] + b"\x07" + data[3:], LARGEST_BYTES, "not a fedns packet of version 2: it starts with fd0207"),
+        (data[:2] + b"\x00" + data[3:], LARGEST_BYTES, "not a fedns packet of version 2: it starts with fd0200"),
+        (data[:1] + b"\x01" + data[2:], LARGEST_BYTES, "speaks packets of version 1, this one, fedns .*, of version 2"),
     ):
         with pytest.raises(MessageError, match=words):
             Packet.decode(given, limit)

@@ -93,8 +93,8 @@ def test_versions_are_exchanged_recorded_and_refused_at_once(tmp_path, monkeypat
 
 def test_packets_of_another_version_end_the_run_at_once(tmp_path):
     federation = Federation(make_shards(sizes=(150, 150)), tmp_path, run_of("fednewton", 2, rounds=1), PATIENT)
-    federation.transport.after = lambda site, payload: payload[:1] + b"\x02" + payload[2:]
-    with pytest.raises(SiteRefuses, match=r"packets of version 2, this one, fedns .*, of version 1: install the same"):
+    federation.transport.after = lambda site, payload: payload[:1] + b"\x01" + payload[2:]
+    with pytest.raises(SiteRefuses, match=r"packets of version 1, this one, fedns .*, of version 2: install the same"):
         federation.start()
 
 
