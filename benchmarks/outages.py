@@ -36,7 +36,7 @@ from fedns.federation.coordinator.supervised import open_transport
 from fedns.federation.coordinator.watching import Watcher
 from fedns.federation.processes import ended_by_sigterm
 from fedns.federation.protocol.transport import Arrival, Transport
-from fedns.lab.comparison.federation_demo import Demo, _simulated, prepare, site_processes, start_site
+from fedns.lab.comparison.federation_demo import Demo, _simulated, prepare, site_processes, start_demo_site
 from fedns.runs.over_sites import Policy
 
 ENGINES = ("nvflare", "flower")
@@ -122,7 +122,7 @@ class Trial:
         self.sites["site-1"].wait()
         yield
         time.sleep(5.0)
-        self.sites["site-1"] = start_site(self.folder / "sites" / "site-1")
+        self.sites["site-1"] = start_demo_site(self.folder / "sites" / "site-1")
 
     def kill_engine(self) -> Iterator[None]:
         os.kill(engine_child(), signal.SIGKILL)

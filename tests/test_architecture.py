@@ -140,6 +140,23 @@ def circle_of(graph: dict[str, set[str]]) -> list[str]:
     return []
 
 
+def test_a_folder_has_at_most_sixteen_files():
+    """More are a plan that nobody can see; of methods there is one file for each."""
+    crowded = {folder.name for folder in ROOT.rglob("*") if len(list(folder.glob("*.py"))) > 16}
+    assert crowded == {"methods"}
+
+
+def test_a_class_has_a_name_of_its_own():
+    """Two classes of one name would be two meanings of one word."""
+    names = [
+        node.name
+        for path in ROOT.rglob("*.py")
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.ClassDef)
+    ]
+    assert not {name for name in names if names.count(name) > 1}
+
+
 def test_a_circle_is_found():
     assert circle_of({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c", "b"]
     assert circle_of({"a": {"b", "c"}, "b": {"c"}}) == []

@@ -56,7 +56,7 @@ _MORE = {
     "fedns.core.errors": "MessageError",
     "fedns.core.history": "Observer Record",
     "fedns.core.messages": "Discloses Message Payload Ragged reducers wire",
-    "fedns.core.penalty": "Penalty",
+    "fedns.core.problem": "Penalty",
     "fedns.lab.comparison.compare": "Comparison",
     "fedns.methods": (
         "DistributedNewton FedNLBC FedNew FedProx GradientDescent LocalNewton METHODS NewtonSketch NewtonZero QFedNew SHED "

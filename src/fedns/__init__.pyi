@@ -14,7 +14,7 @@ from fedns.core.messages import (
     Discloses as Discloses, Message as Message, Payload as Payload, Ragged as Ragged, reducers as reducers,
     wire as wire,
 )
-from fedns.core.penalty import Penalty as Penalty
+from fedns.core.problem import Penalty as Penalty
 from fedns.core.shards import Shards as Shards
 from fedns.core.termination import Ending as Ending
 from fedns.lab.comparison.compare import Comparison as Comparison, compare as compare

@@ -6,7 +6,7 @@ from fedns.core.cohort import Cohort
 from fedns.core.errors import MessageError
 from fedns.core.history import Observer, Record
 from fedns.core.messages import Discloses, Message, Payload, Ragged, reducers, wire
-from fedns.core.penalty import Penalty
+from fedns.core.problem import Penalty
 from fedns.core.shards import Shards
 from fedns.methods.searches import Search
 from fedns.models.family import Family

@@ -22,7 +22,7 @@ from fedns.federation.coordinator.session import coordinate
 from fedns.federation.coordinator.supervised import open_transport
 from fedns.federation.coordinator.watching import Watcher
 from fedns.federation.processes import free_port
-from fedns.lab.comparison.federation_demo import Demo, _simulated, prepare, run_demo, site_processes, start_site
+from fedns.lab.comparison.federation_demo import Demo, _simulated, prepare, run_demo, site_processes, start_demo_site
 from fedns.runs.over_sites import Policy
 
 
@@ -85,7 +85,7 @@ class Gremlin(Watcher):
     def restart(self, site):
         """Start it anew once it is missed, so that it cannot be back before anybody noticed."""
         self.until(site, "away")
-        self.processes[site] = start_site(self.folder / "sites" / site)
+        self.processes[site] = start_demo_site(self.folder / "sites" / site)
 
     def stop(self, site):
         self._signal(site, signal.SIGSTOP)

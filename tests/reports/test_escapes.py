@@ -20,12 +20,12 @@ from fedns.lab.comparison.compare import Comparison
 from fedns.lab.comparison.report import render
 from fedns.lab.comparison.results import LedgerLine, TrialRun
 from fedns.lab.paper.part import ClaimVerdict, Part
-from fedns.lab.paper.report import write_report as write_paper
+from fedns.lab.paper.report import write_paper_report as write_paper
 from fedns.reports.charts import Chart, Curve, Scale
 from fedns.reports.interactive import figure_html
 from fedns.reports.page import Tile, board, folded, html_table, page, pairs, section
 from fedns.reports.plots import page_svg
-from fedns.reports.run_page import write_report as write_run
+from fedns.reports.run_page import write_paper_report as write_run
 from fedns.reports.what_left import site_page
 from fedns.runs.compare import Compare
 from fedns.runs.over_sites import ColumnRun

@@ -16,7 +16,7 @@ from tests.studies.test_federated import Federation
 
 from fedns.core.errors import ConfigError, DataError
 from fedns.federation.coordinator.state import CHECKPOINT_FILE
-from fedns.lab.comparison.federation_demo import site_processes, start_site
+from fedns.lab.comparison.federation_demo import site_processes, start_demo_site
 from fedns.studies.federated import fit_federation, forget_fit
 from fedns.studies.fit import fit_study
 
@@ -135,7 +135,7 @@ def test_processes_that_are_killed(engine, three_sites, tmp_path):
         fitting.wait(PATIENCE_SECONDS)
         running["south"].send_signal(signal.SIGKILL)
         running["south"].wait(PATIENCE_SECONDS)
-        running["south"] = start_site(folder / "sites" / "south")
+        running["south"] = start_demo_site(folder / "sites" / "south")
         made = _rounds(out)
         again = start([*command, "--resume"], stdout=output, stderr=output)
         assert again.wait(PATIENCE_SECONDS) == 0, (tmp_path / "output.txt").read_text()

@@ -17,7 +17,7 @@ def table_of(config: SiteConfig) -> TableKind:
     from fedns.lab.data.datasets import load
     from fedns.studies.serving import tables
 
-    return tables.table_of(config, load)
+    return tables.kind_of_table(config, load)
 
 
 def site_service(config: SiteConfig) -> SiteService:

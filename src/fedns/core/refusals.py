@@ -8,7 +8,7 @@ from fedns.core.algorithm import Algorithm
 from fedns.core.clients import messages_of
 from fedns.core.errors import ConfigError
 from fedns.core.messages.encoding import most_clients, most_rounds
-from fedns.core.penalty import Penalty
+from fedns.core.problem import Penalty
 from fedns.core.registry import registered
 from fedns.numerics import memory
 

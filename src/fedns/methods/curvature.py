@@ -13,7 +13,7 @@ from fedns.core.algorithm import Needs
 from fedns.core.clients import Clients, on_client
 from fedns.core.cohort import Cohort
 from fedns.core.errors import MessageError
-from fedns.core.messages import Message, Payload, Ragged, joined, wire
+from fedns.core.messages import Message, Payload, Ragged, joined_batches, wire
 from fedns.core.messages.reducers import mean
 from fedns.core.shards import Shards
 from fedns.core.types import FloatArray
@@ -75,7 +75,7 @@ def leverage_sample(problem: Problem, clients: Clients, w: FloatArray, size: int
         offsets = np.concatenate([[0], np.cumsum([len(rows) for rows in sampled])])
         return SampledCurvature(gradient=gradient, sketched_root=Ragged(np.concatenate(sampled), offsets))
 
-    return joined([some(part) for part in clients.slabs(8 * w.size * int(clients.shards.sizes.max()))])
+    return joined_batches([some(part) for part in clients.slabs(8 * w.size * int(clients.shards.sizes.max()))])
 
 
 def _by_leverage(root: FloatArray, diagonal: FloatArray, size: int, key: NDArray[np.uint64]) -> FloatArray:

@@ -15,7 +15,7 @@ from fedns.core.algorithm import Algorithm, Needs, Outcome, State
 from fedns.core.checked import CountOrZero, Limit, NotNegative, Positive
 from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
-from fedns.core.messages import Message, Payload, as_received, joined, wire
+from fedns.core.messages import Message, Payload, as_received, joined_batches, wire
 from fedns.core.types import FloatArray
 from fedns.methods.curvature import Coefficients
 from fedns.models.problem import Problem
@@ -189,7 +189,7 @@ class FedNew(ADMMDirections):
             self._remember_sent(part, sent, request)
             return DampedDirection(direction=sent)
 
-        return joined([some(part) for part in clients.slabs(8 * request.coefficients.size**2)])
+        return joined_batches([some(part) for part in clients.slabs(8 * request.coefficients.size**2)])
 
     def _common_direction(self, state: FedNewState, cohort: Cohort, request: DirectionRequest) -> FloatArray:
         weights = self._weights(cohort) / self._weights(cohort).sum()
@@ -240,7 +240,7 @@ class QFedNew(ADMMDirections):
             self._remember_sent(part, before + dequantise(codes, radius, self.bits), request)
             return QuantisedDirection(codes=pack_codes(codes, self.bits), radius=radius)
 
-        return joined([some(part) for part in clients.slabs(8 * request.coefficients.size**2)])
+        return joined_batches([some(part) for part in clients.slabs(8 * request.coefficients.size**2)])
 
     def _common_direction(self, state: FedNewState, cohort: Cohort, request: DirectionRequest) -> FloatArray:
         weights = self._weights(cohort) / float(state.total)

@@ -12,7 +12,7 @@ from fedns.core.checked import Limit
 from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
 from fedns.core.errors import ConfigError, MessageError
-from fedns.core.messages import Message, Payload, as_received, joined, wire
+from fedns.core.messages import Message, Payload, as_received, joined_batches, wire
 from fedns.core.messages.reducers import mean
 from fedns.core.types import FloatArray
 from fedns.methods.compressors import (
@@ -193,7 +193,7 @@ class FedNL(Algorithm):
             shift = self._norms(error, gradient.shape[1])[:, None] if self.shifts else np.zeros((len(error), 0))
             return Correction(gradient, shift, *correction)
 
-        return joined([some(part) for part in clients.slabs(8 * triangle_size(request.coefficients.size))])
+        return joined_batches([some(part) for part in clients.slabs(8 * triangle_size(request.coefficients.size))])
 
     @on_client(LearnRequest, InitialModel)
     def start_partially(self, problem: Problem, clients: Clients, request: LearnRequest) -> InitialModel:
@@ -222,7 +222,7 @@ class FedNL(Algorithm):
             part.remember("fednl_right_side", side_before + side_change)
             return Correction(side_change, change[:, None], *correction)
 
-        return joined([some(part) for part in clients.slabs(8 * triangle_size(w.size))])
+        return joined_batches([some(part) for part in clients.slabs(8 * triangle_size(w.size))])
 
     def _round(self, problem: Problem, state: LearnedHessian, cohort: Cohort) -> Outcome:
         w = state.coefficients

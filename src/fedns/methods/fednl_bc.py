@@ -12,7 +12,7 @@ from fedns.core.checked import Fraction
 from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
 from fedns.core.errors import ConfigError
-from fedns.core.messages import Message, Payload, as_received, joined, wire
+from fedns.core.messages import Message, Payload, as_received, joined_batches, wire
 from fedns.core.messages.reducers import mean
 from fedns.core.types import FloatArray
 from fedns.methods.compressors import (
@@ -123,7 +123,7 @@ class FedNLBC(Algorithm):
             gradient, correction = self._learn(problem, part, request)
             return LearntAtModel(*correction, gradient=gradient[:, : None if request.wants_gradient else 0])
 
-        return joined([some(part) for part in clients.slabs(8 * triangle_size(int(request.features)))])
+        return joined_batches([some(part) for part in clients.slabs(8 * triangle_size(int(request.features)))])
 
     def _learn(self, problem: Problem, clients: Clients, request: ModelStep) -> tuple[FloatArray, Compressed]:
         """Gradients at the new model, and what the clients' Hessians have learnt there."""

@@ -13,7 +13,7 @@ from fedns.core.checked import Count
 from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
 from fedns.core.errors import ConfigError
-from fedns.core.messages import Message, Payload, Ragged, joined, wire
+from fedns.core.messages import Message, Payload, Ragged, joined_batches, wire
 from fedns.core.messages.reducers import mean
 from fedns.core.shards import Shards
 from fedns.core.types import FloatArray, IntArray
@@ -126,7 +126,7 @@ class SHED(Algorithm):
     def next_pairs(self, problem: Problem, clients: Clients, request: EigenRequest) -> EigenUpdate:
         width = request.coefficients.size
         slots = self._slots(problem, clients, request)
-        return joined([self._next_pairs(problem, part, request) for part in clients.slabs(16 * width * slots)])
+        return joined_batches([self._next_pairs(problem, part, request) for part in clients.slabs(16 * width * slots)])
 
     def round(self, problem: Problem, state: EigenState, cohort: Cohort) -> Outcome:
         w = state.coefficients
@@ -137,7 +137,7 @@ class SHED(Algorithm):
         for positions, batch in replies:
             gradient_mean.add(batch, cohort.weights[positions])
             received.append(batch)
-        known = self._received(state, cohort, joined(received), generation)
+        known = self._received(state, cohort, joined_batches(received), generation)
         newton = problem.newton_step(w, gradient_mean.result(), hessian_estimate(known))
         along = step_along(newton, self.line_search, 1.0, problem, w, cohort)
         diagnostics = along.diagnostics | {"eigenpairs_known": float(known.counts.mean())}

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from fedns.core.checked import Positive
-from fedns.core.penalty import Penalty
+from fedns.core.problem import Penalty
 from fedns.core.registry import Registry
 from fedns.core.types import FloatArray
 

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from fedns.core.checked import Checked
 from fedns.core.errors import ConfigError
-from fedns.core.penalty import Penalty
-from fedns.core.problem import Evaluation
+from fedns.core.problem import Evaluation, Penalty
 from fedns.core.shards import Shards
 from fedns.core.types import FloatArray, Keys
 from fedns.models.loss import Loss

@@ -14,9 +14,8 @@ from fedns.core.checked import Count, Positive, checked
 from fedns.core.errors import ConfigError
 from fedns.core.history import History
 from fedns.core.numbers import bytes_text, one_parameter_a_line
-from fedns.reports.charts import Chart, Curve, Scale
+from fedns.reports.charts import Chart, Curve, Scale, grouped
 from fedns.reports.gap_charts import AXES, HasRecords, gap_chart
-from fedns.reports.grouping import grouped
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

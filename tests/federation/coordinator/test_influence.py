@@ -21,7 +21,7 @@ from fedns.core.messages import Discloses
 from fedns.core.messages.encoding import decode, encode
 from fedns.core.shards import Shards
 from fedns.federation.coordinator.influence import FinalAnswers, geometric_median, influences
-from fedns.federation.coordinator.replies import RULES, combined, trimmed_mean
+from fedns.federation.coordinator.replies import RULES, combine_replies, trimmed_mean
 from fedns.federation.protocol.absence import FederationError
 from fedns.federation.protocol.packets import ANSWER, Packet
 from fedns.models.evaluation import evaluate_locally
@@ -208,7 +208,7 @@ def test_robust_means_by_hand():
 def test_a_robust_aggregate_needs_gradients_and_three_sites(tmp_path, method, sites, words):
     with pytest.raises(ConfigError, match=words):
         poisoned_run(tmp_path, federation(sites=sites), None, method, Policy(patience_seconds=0.0, aggregate="median"))
-    assert combined("median", {}) == {}
+    assert combine_replies("median", {}) == {}
 
 
 def test_two_sites_that_contradict_each_other_are_both_named():

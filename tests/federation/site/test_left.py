@@ -20,7 +20,7 @@ from fedns.federation.permissions import Permissions
 from fedns.federation.protocol.packets import ANSWER, ASK, OPEN, Packet
 from fedns.federation.protocol.transport import Engine
 from fedns.federation.site.budget import Budget, Spent, fingerprint
-from fedns.federation.site.explain import Need, level_of, meaning_for_studies, spending, what_left
+from fedns.federation.site.explain import Need, level_of, meaning_for_studies, spending, spending_sentence
 from fedns.methods.curvature import Coefficients
 from fedns.runs.methods import parse_method
 
@@ -52,7 +52,7 @@ def test_a_limit_of_nothing_is_used_up_by_anything():
 
 def test_each_figure_stands_beside_its_own_limit():
     own = Permissions(points=40, largest_released_fraction=3.0, largest_sketched_fraction=6.0, score_tables=7)
-    assert what_left(spending(own, spent_of(1, 2, 3, 4), 100)) == (
+    assert spending_sentence(spending(own, spent_of(1, 2, 3, 4), 100)) == (
         "asked about at 1 of 40 permitted points; sent 2 of 300 permitted numbers, 3 of 600 in sketches and 4 of 7 tables "
         "of scores"
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from fedns.lab.paper.part import ClaimVerdict, Part
-from fedns.lab.paper.report import write_report
+from fedns.lab.paper.report import write_paper_report
 
 SHORT, LONG = "7 rounds <= 9", "; ".join(f"set {number}: 7 rounds" for number in range(40))
 VERDICTS = [
@@ -18,7 +18,9 @@ ROWS = [["digits", "1"]]
 
 def test_a_line_for_each_claim_leads_to_its_figures(tmp_path):
     tables = [("few", ["set", "n"], ROWS), ("many", ["set", "n"], ROWS * 30)]
-    text = write_report(tmp_path, [Part("Everything", tables=tables, verdicts=VERDICTS)], True, [], 1).read_text("utf-8")
+    text = write_paper_report(tmp_path, [Part("Everything", tables=tables, verdicts=VERDICTS)], True, [], 1).read_text(
+        "utf-8"
+    )
     first, rest = text.split("<h2>", 1)
     marks = re.findall(r'<span class="mark (\w+)">(.*?)</span> <a href="#(.*?)">(.*?)</a>', first)
     assert marks == [

@@ -9,7 +9,7 @@ from tests.conftest import make_shards
 import fedns
 from fedns.core.cohort import Session
 from fedns.methods.auto import thresholds
-from fedns.methods.auto.rules import Rules, Seen, drawn
+from fedns.methods.auto.rules import Rules, Seen, drawn_clients
 from fedns.methods.auto.sources import (
     EXACT_HESSIANS,
     HESSIANS,
@@ -64,10 +64,10 @@ def test_few_columns_take_hessians_few_sites_their_own_and_the_rest_roots_of_som
 def test_sites_are_drawn_by_weight_and_others_come_in_turn():
     equal = np.full(40, 1 / 40)
     assert rules().senders(equal, 68, 0).size == 2 and rules().senders(np.full(200, 1 / 200), 53, 0).size == 15
-    assert set(np.concatenate([drawn(equal, 2, turn) for turn in range(200)])) == set(range(40))
-    assert drawn(np.array([0.01, 0.97, 0.01, 0.01]), 2, 0).tolist() == [1]
+    assert set(np.concatenate([drawn_clients(equal, 2, turn) for turn in range(200)])) == set(range(40))
+    assert drawn_clients(np.array([0.01, 0.97, 0.01, 0.01]), 2, 0).tolist() == [1]
     assert rules().solvers(np.ones(1), 0).tolist() == [0] and rules().solvers(np.full(4, 0.25), 0).size == 2
-    counts = np.bincount(np.concatenate([drawn(np.array([0.1, 0.2, 0.7]), 1, turn) for turn in range(1000)]))
+    counts = np.bincount(np.concatenate([drawn_clients(np.array([0.1, 0.2, 0.7]), 1, turn) for turn in range(1000)]))
     np.testing.assert_allclose(counts / 1000, [0.1, 0.2, 0.7], atol=0.01)
 
 

@@ -9,7 +9,7 @@ from fedns.core.errors import DataError
 from fedns.core.shards import Shards
 from fedns.numerics.rows import DenseRows, SparseRows
 from fedns.studies.tables import scaling
-from fedns.studies.tables.scaling import ColumnSummary, merge, scale, scaling_from, summarise
+from fedns.studies.tables.scaling import ColumnSummary, column_summaries, merged_summary, scale, scaling_from
 
 SIZES = [[400], [1, 399], [1, 7, 92, 300], [100] * 4, [1] * 400]
 
@@ -62,7 +62,7 @@ def test_maxabs_agrees_with_the_pooled_scaler(sizes, sparse):
 def test_each_summary_is_of_that_clients_rows(sparse, monkeypatch):
     monkeypatch.setattr(scaling, "CHUNK_ROWS", 64)  # several chunks a client
     values = table(sparse)
-    summaries = summarise(shards_of(values, [1, 99, 300], sparse))
+    summaries = column_summaries(shards_of(values, [1, 99, 300], sparse))
     for summary, rows in zip(summaries, (values[:1], values[1:100], values[100:]), strict=True):
         assert summary.count == len(rows)
         np.testing.assert_allclose(summary.mean, rows.mean(0), rtol=1e-12, atol=1e-15)
@@ -73,7 +73,7 @@ def test_each_summary_is_of_that_clients_rows(sparse, monkeypatch):
 def test_selected_clients_are_summarised_alone():
     values = table()
     shards = shards_of(values, [100, 100, 200])
-    (summary,) = summarise(shards.select([1]))
+    (summary,) = column_summaries(shards.select([1]))
     np.testing.assert_allclose(summary.mean, values[100:200].mean(0), rtol=1e-12, atol=1e-15)
 
 
@@ -109,7 +109,7 @@ def test_none_changes_nothing():
     same, fitted = scale(shards, "none")
     assert same is shards
     np.testing.assert_array_equal(values_of(fitted.apply(shards)), table())
-    stated = scaling_from(merge(summarise(shards)), "none")
+    stated = scaling_from(merged_summary(column_summaries(shards)), "none")
     assert (stated.center.any(), stated.scale.tolist()) == (False, [1.0] * 6)
 
 
@@ -128,7 +128,7 @@ def test_owners_targets_and_precision_stay():
 def test_a_sites_own_rows_take_the_common_scaling():
     values = table()
     whole = shards_of(values, [100, 300])
-    fitted = scaling_from(merge(summarise(whole)), "standardise")
+    fitted = scaling_from(merged_summary(column_summaries(whole)), "standardise")
     np.testing.assert_array_equal(
         values_of(fitted.apply(shards_of(values[100:], [300]))), values_of(fitted.apply(whole))[100:]
     )
@@ -139,9 +139,9 @@ def test_what_does_not_fit():
     with pytest.raises(DataError, match="unknown scaling 'minmax': use none, maxabs, standardise"):
         scale(shards, "minmax")
     with pytest.raises(DataError, match="no column summaries to merge"):
-        merge([])
+        merged_summary([])
     narrow = ColumnSummary(1, np.zeros(2), np.zeros(2), np.zeros(2))
     with pytest.raises(DataError, match="site 1 has 2 columns, but site 0 has 6"):
-        merge([*summarise(shards), narrow])
+        merged_summary([*column_summaries(shards), narrow])
     with pytest.raises(DataError, match="the scaling is for 2 columns, the rows have 6"):
         scaling_from(narrow, "maxabs").apply(shards)

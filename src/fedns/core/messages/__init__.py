@@ -151,7 +151,7 @@ def as_batch(messages: Sequence[M]) -> M:
     return type(messages[0])(**columns)
 
 
-def joined(batches: Sequence[M]) -> M:
+def joined_batches(batches: Sequence[M]) -> M:
     """Batches of replies as one, in order."""
     if len(batches) == 1:
         return batches[0]

@@ -19,7 +19,7 @@ from fedns.core.messages.ledger import Meter
 from fedns.core.problem import Evaluation
 from fedns.federation.coordinator.influence import SiteInfluence
 from fedns.federation.coordinator.link import PAUSE_SECONDS, Link
-from fedns.federation.coordinator.replies import combined
+from fedns.federation.coordinator.replies import combine_replies
 from fedns.federation.protocol.absence import FederationError, SitesLost
 from fedns.models.evaluation import evaluate
 
@@ -53,7 +53,7 @@ class NetworkedCohort(Cohort):
         for client in ids.tolist():
             if client not in replies:
                 replies[client] = self._fallback(handler, client, reasons, present)
-        replies = combined(self.link.policy.aggregate, replies)
+        replies = combine_replies(self.link.policy.aggregate, replies)
         for client in ids.tolist():  # each is let go of as soon as it is folded
             yield np.array([client]), as_batch([replies.pop(client)])
 

@@ -15,7 +15,7 @@ from fedns.core.errors import MessageError, NonFiniteError
 from fedns.core.messages import Message
 from fedns.core.messages.encoding import decode
 from fedns.core.messages.ledger import LedgerEntry, shapes_of
-from fedns.federation.coordinator.replies import compare, misfits, refuse_huge
+from fedns.federation.coordinator.replies import compare_replies, misfits, refuse_huge
 from fedns.federation.coordinator.state import RunState
 from fedns.federation.coordinator.watching import Journal
 from fedns.federation.protocol.absence import FederationError, SiteRefuses
@@ -248,7 +248,7 @@ class Link:
         for client, misfit in misfits(accepted).items():
             del accepted[client]
             reasons[client] = self._reject(client, misfit)
-        for oddity in compare(accepted):
+        for oddity in compare_replies(accepted):
             if not oddity.impossible:
                 self.journal.event("suspicious", site=self.sites[oddity.client], reason=str(oddity))
             elif accepted.pop(oddity.client, None) is not None:

@@ -68,7 +68,7 @@ def _fixed_shapes(message: Message) -> tuple[tuple[str, tuple[int, ...]], ...]:
     return tuple((name, np.shape(getattr(message, name))[int(spec.ragged) :]) for name, spec in specs)
 
 
-def compare(replies: Mapping[int, Message]) -> list[Oddity]:
+def compare_replies(replies: Mapping[int, Message]) -> list[Oddity]:
     """Fields whose norm is far above the median over sites; needs three sites to tell who is the odd one."""
     if len(replies) < 3:
         return []
@@ -102,7 +102,7 @@ RULES: dict[str, Callable[[FloatArray], FloatArray]] = {
 }
 
 
-def combined(rule: str, replies: Mapping[int, Message]) -> dict[int, Message]:
+def combine_replies(rule: str, replies: Mapping[int, Message]) -> dict[int, Message]:
     """The replies, each with the sites' common gradient in place of its own, so that every sum of them is that one."""
     if rule == "mean" or not replies:
         return dict(replies)

@@ -18,7 +18,7 @@ from fedns.core.messages import Message
 from fedns.federation.rules.answers import sketch_of_rows
 from fedns.federation.rules.refusal import Refusal
 from fedns.federation.site.budget import Line
-from fedns.federation.site.explain import level_of, what_left
+from fedns.federation.site.explain import level_of, spending_sentence
 from fedns.federation.site.guard import Asked, Guard, disclosure_of, hash_of
 from fedns.federation.site.local_path import steps_of
 from fedns.models.problem import Problem
@@ -123,7 +123,9 @@ class Answering:
             after = self.guard.spending(spent)
         if level_of(after) > before:
             log.warning(
-                "R5: %.0f %% of what may leave about these rows has left: %s", 100 * level_of(after), what_left(after)
+                "R5: %.0f %% of what may leave about these rows has left: %s",
+                100 * level_of(after),
+                spending_sentence(after),
             )
 
     def settle(self) -> None:

@@ -29,7 +29,7 @@ def level_of(found: tuple[Spending, ...]) -> float:
     return max((level for level in BUDGET_LEVELS if max(one.share for one in found) >= level), default=0.0)
 
 
-def what_left(found: tuple[Spending, ...]) -> str:
+def spending_sentence(found: tuple[Spending, ...]) -> str:
     """Say what has left, in words for the owner."""
     points, numbers, sketched, tables = found
     return (
@@ -75,7 +75,7 @@ def meaning(
         found.append(permissions.meaning_for_sketches(rows))
     found += _levels(permissions, shards, outputs)
     if budget is not None:
-        found.append(what_left(spending(permissions, budget.spent(), rows * shards.num_columns)))
+        found.append(spending_sentence(spending(permissions, budget.spent(), rows * shards.num_columns)))
     return [*found, *(f"changed by you: {text}" for text in changed(permissions))]
 
 

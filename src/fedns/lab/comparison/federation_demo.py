@@ -150,7 +150,7 @@ def site_processes(folder: Path) -> Iterator[dict[str, subprocess.Popen[bytes]]]
     running: dict[str, subprocess.Popen[bytes]] = {}
     try:
         for site in sorted((folder / "sites").iterdir()):
-            running[site.name] = start_site(site)
+            running[site.name] = start_demo_site(site)
         yield running
     finally:
         for process in running.values():
@@ -159,7 +159,7 @@ def site_processes(folder: Path) -> Iterator[dict[str, subprocess.Popen[bytes]]]
             end_group(process, GIVE_UP_SECONDS)
 
 
-def start_site(folder: Path) -> subprocess.Popen[bytes]:
+def start_demo_site(folder: Path) -> subprocess.Popen[bytes]:
     """One site, its output in a file beside its settings."""
     with (folder / "output.txt").open("ab") as output:
         return subprocess.Popen(

@@ -22,9 +22,8 @@ from fedns.lab.comparison.summary import (
     write_summary,
 )
 from fedns.reports import plots
-from fedns.reports.charts import Chart
+from fedns.reports.charts import Chart, grouped
 from fedns.reports.gap_charts import gap_chart
-from fedns.reports.grouping import grouped
 from fedns.reports.interactive import figure_html
 from fedns.reports.page import html_table, pairs, paragraph, report_page, versions
 

@@ -14,7 +14,7 @@ from fedns.core.errors import DataError
 from fedns.core.files import write_whole
 from fedns.core.history import History, Observer, Record
 from fedns.core.termination import Ending
-from fedns.reports.grouping import grouped
+from fedns.reports.charts import grouped
 
 ROUNDS_FILE, RUNS_FILE = "rounds.jsonl", "runs.jsonl"
 

@@ -17,7 +17,7 @@ from fedns.core.history import Record
 from fedns.core.numbers import DASH, bytes_text, gap_text, one_parameter_a_line, rounds_text, seconds_text
 from fedns.core.termination import Ending
 from fedns.lab.comparison.results import LedgerLine, TrialRun, add_up
-from fedns.reports.grouping import grouped
+from fedns.reports.charts import grouped
 from fedns.reports.terminal import text_table
 
 TARGETS = (1e-6, 1e-10)  # the gaps that tables look for

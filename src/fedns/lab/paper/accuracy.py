@@ -24,8 +24,7 @@ from fedns.lab.paper.part import Check, Part, claim, table_of_rows, verdicts_on
 from fedns.models.penalties import Ridge
 from fedns.models.problem import Problem
 from fedns.models.reference import pooled_optimum
-from fedns.reports.charts import Chart, Curve, Scale
-from fedns.reports.grouping import grouped
+from fedns.reports.charts import Chart, Curve, Scale, grouped
 from fedns.runs.methods import parse_method
 from fedns.simulation.simulator import simulate
 from fedns.studies.tables.dataset import Dataset

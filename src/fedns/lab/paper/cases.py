@@ -10,7 +10,7 @@ from fedns.core.numbers import DASH, bytes_text, gap_text, rounds_text
 from fedns.core.termination import Ending
 from fedns.lab.comparison.results import TrialRun, read_runs
 from fedns.lab.comparison.sweep import Sweep, clients_of, is_finished
-from fedns.reports.grouping import grouped
+from fedns.reports.charts import grouped
 from fedns.runs.compare import Compare
 
 GAPS = (1e-2, 1e-4, 1e-6, 1e-8, 1e-10)

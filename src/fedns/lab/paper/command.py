@@ -18,7 +18,7 @@ from fedns.lab.paper import accuracy, dimensions, figure1, figure2, heterogeneit
 from fedns.lab.paper.cases import read_cases
 from fedns.lab.paper.part import ClaimVerdict, Part, in_order
 from fedns.lab.paper.plan import Plan, make_plan
-from fedns.lab.paper.report import write_report
+from fedns.lab.paper.report import write_paper_report
 
 SHORT = 400
 STYLES = {"holds": "green", "holds if": "yellow", "does not hold": "red"}
@@ -54,7 +54,7 @@ def reproduce(
         return Reproduction([], None, plan.left_out)
     board.say(f"ran for {_duration(time.monotonic() - began)}; drawing the figures")
     parts = build(plan)
-    return Reproduction(parts, write_report(folder, parts, quick, plan.left_out, processes), plan.left_out)
+    return Reproduction(parts, write_paper_report(folder, parts, quick, plan.left_out, processes), plan.left_out)
 
 
 def build(plan: Plan) -> list[Part]:

@@ -10,8 +10,7 @@ from fedns.core.numbers import gap_text
 from fedns.lab.paper.cases import CaseRuns, MethodRuns, rounds_or_more
 from fedns.lab.paper.dimensions import Dimension, dimension_of
 from fedns.lab.paper.part import Check, Looked, Part, claim, table_of_rows, verdicts_on
-from fedns.reports.charts import Chart, Curve, Scale
-from fedns.reports.grouping import grouped
+from fedns.reports.charts import Chart, Curve, Scale, grouped
 
 ROUNDS_SHOWN = 5
 CLOSE_GAP = 1e-10

@@ -29,7 +29,7 @@ _LONG_TEXT, _LONG_TABLE = 240, 12  # characters, rows: what is longer is folded
 REPORT_FILE, VERDICT_FILE, FINDINGS_FILE, FIGURES_FOLDER = "report.html", "verdict.csv", "findings.json", "figures"
 
 
-def write_report(
+def write_paper_report(
     folder: Path, parts: Sequence[Part], quick: bool, left_out: Sequence[str], processes: int | None = None
 ) -> Path:
     """The page, the figures, the verdicts and the numbers behind them."""

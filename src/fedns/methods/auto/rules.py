@@ -18,7 +18,7 @@ Positions = NDArray[np.int64]
 Bits = Annotated[int, Limit("from 2 to 16", lambda bits: 2 <= bits <= 16)]
 
 
-def drawn(weights: FloatArray, count: int, turn: int) -> Positions:
+def drawn_clients(weights: FloatArray, count: int, turn: int) -> Positions:
     """Positions by systematic sampling: evenly spaced points on the line of all weights, moved on from turn to turn."""
     points = (np.arange(count) + (0.5 + thresholds.GOLDEN * turn) % 1.0) / count
     return np.unique(np.searchsorted(np.cumsum(weights), points).clip(max=weights.size - 1))
@@ -95,11 +95,11 @@ class Rules(Checked):
     def senders(self, weights: FloatArray, features: int, asked: int) -> Positions:
         """Who sends a root, when so many have been asked for before: of many sites at least two."""
         count = round(thresholds.SENDERS * weights.size / (features + 1))
-        return drawn(weights, max(count, 1 if weights.size <= thresholds.FEW_SITES else 2), asked)
+        return drawn_clients(weights, max(count, 1 if weights.size <= thresholds.FEW_SITES else 2), asked)
 
     def solvers(self, weights: FloatArray, pairs: int) -> Positions:
         """Who solves with its own Hessian, when there are so many pairs."""
-        return drawn(weights, max(1, round(thresholds.SOLVERS * weights.size)), pairs)
+        return drawn_clients(weights, max(1, round(thresholds.SOLVERS * weights.size)), pairs)
 
     def rows_of_sketches(self, clients: int) -> int:
         """Of the first sketch, at a client of mean weight."""

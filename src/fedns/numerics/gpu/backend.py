@@ -20,7 +20,7 @@ from fedns.numerics.formulas import Formulas
 from fedns.numerics.gpu import kernels
 from fedns.numerics.gpu.kernels import NO_SKETCH, Fused, Layout
 from fedns.numerics.gpu.resident import constant, device_rows
-from fedns.numerics.gpu.sketching import DeviceSketch, kind_of, sampled
+from fedns.numerics.gpu.sketching import DeviceSketch, sampled, source_kind
 from fedns.numerics.gpu.sums import Sums, triangle
 from fedns.numerics.gpu.windows import DeviceRows, Padded
 
@@ -55,7 +55,7 @@ class GpuBackend(Backend):
     def _first_order(self, loss: Formulas, batch: Batch, w: FloatArray, value: bool) -> tuple[FloatArray, FloatArray]:
         features, clients, rows = w.shape[-1], batch.starts.size, device_rows(batch)
         layout = Layout(str(rows.dtype), rows.columns, features, NO_SKETCH, 0, rows.weighted, value)
-        kernel = kernels.fused(loss, layout)
+        kernel = kernels.fused_kernel(loss, layout)
         if kernel is not None:
             found = _host(_run_fused(kernel, rows, batch, cp.asarray(np.atleast_2d(w)), None, 0))
             return found[-clients:], found[:-clients].reshape(-1, features)
@@ -125,8 +125,8 @@ class GpuBackend(Backend):
         if plan.kind == ROW_SAMPLING:
             return self._sampled(loss, batch, w, plan, keys)
         features, rows, size = w.shape[-1], device_rows(batch), int(plan.sizes.max())
-        layout = Layout(str(rows.dtype), rows.columns, features, kind_of(plan), size, rows.weighted, False)
-        kernel = kernels.fused(loss, layout) if plan.kind != SJLT or plan.nonzeros == 1 else None
+        layout = Layout(str(rows.dtype), rows.columns, features, source_kind(plan), size, rows.weighted, False)
+        kernel = kernels.fused_kernel(loss, layout) if plan.kind != SJLT or plan.nonzeros == 1 else None
         points, there = _sent(w, keys)
         sketch = DeviceSketch.of(batch, plan, there)
         if kernel is not None:

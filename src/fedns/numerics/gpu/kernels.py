@@ -55,7 +55,7 @@ def _module() -> Any:
 
 
 @cache
-def fused(loss: Any, layout: Layout) -> Fused | None:
+def fused_kernel(loss: Any, layout: Layout) -> Fused | None:
     """The kernel that reads narrow rows once; None where a row or a sketch is too wide for it."""
     in_registers = 1 if layout.kind in (NO_SKETCH, SJLT) else layout.size + 1
     if layout.features > _MOST_FEATURES or in_registers * _per_thread(layout) > _MOST_SUMS:

@@ -19,7 +19,7 @@ VARIABLE = "FEDNS_DEVICE_MEMORY"  # gigabytes of a table that stay on the device
 _CHUNK_ROWS = 1 << 16
 
 
-def room() -> int:
+def device_room() -> int:
     """Bytes of a table that stay on the device; larger ones come by in turn in every pass."""
     stated = memory.stated(VARIABLE)
     if stated is not None:
@@ -73,7 +73,7 @@ class ResidentRows(DeviceRows):
             return self._kept[1]
         self._kept = None
         made = super()._padded(batch, pieces, features)
-        if 8 * len(pieces.host) * pieces.length * features > room() // 2:
+        if 8 * len(pieces.host) * pieces.length * features > device_room() // 2:
             return made
         self._kept = features, list(made)
         return self._kept[1]
@@ -90,7 +90,7 @@ def device_rows(batch: Batch) -> DeviceRows:
     if known is None or any(reference() is not source for reference, source in zip(known[0], sources, strict=True)):
         rows, narrow = batch.rows, narrowed(written_once(batch.rows))
         needed = rows.shape[0] * (rows.num_columns * dtype_of(narrow).itemsize + 8 * (len(sources) - 1))
-        found = ResidentRows(batch, narrow) if needed <= room() else StreamedRows(batch)
+        found = ResidentRows(batch, narrow) if needed <= device_room() else StreamedRows(batch)
         known = tuple(weakref.ref(source, lambda _: _known.pop(key, None)) for source in sources), found
         _known[key] = known
     return known[1]

@@ -30,14 +30,14 @@ class DeviceSketch:
     @classmethod
     def of(cls, batch: Batch, plan: SketchPlan, keys: Any) -> DeviceSketch:
         """keys: (clients, 2) on the device."""
-        kind, sizes = kind_of(plan), constant(plan.sizes)
+        kind, sizes = source_kind(plan), constant(plan.sizes)
         if kind != SRHT:
             return cls(kind, keys, sizes, sizes)
         populations = 1 << np.ceil(np.log2(batch.stops - batch.starts)).astype(np.int64)
         return cls(kind, keys, sampled(keys, populations, plan.sizes), sizes)
 
 
-def kind_of(plan: SketchPlan) -> int:
+def source_kind(plan: SketchPlan) -> int:
     """KIND of the source."""
     if plan.kind != COLUMNS:
         return plan.kind

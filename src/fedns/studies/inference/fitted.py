@@ -23,7 +23,7 @@ from fedns.studies.inference.opposite import UNTOLD, opposites, orders_of, quest
 from fedns.studies.inference.sites import Heterogeneity, SiteEstimates, heterogeneity, site_estimates
 from fedns.studies.inference.table import (
     Row,
-    aligned,
+    aligned_lines,
     aligned_pairs,
     by_class,
     class_title,
@@ -31,7 +31,7 @@ from fedns.studies.inference.table import (
     goodness_pairs,
     reference_pairs,
     rows_of,
-    term_text,
+    term_lines,
 )
 from fedns.studies.inference.terms import LikelihoodRatio, TermTest, likelihood_ratio, term_tests
 from fedns.studies.pages import pages
@@ -231,10 +231,10 @@ class StudyFit:
         lines += ["", *aligned_pairs(reference_pairs(self.agreed.design))]
         if self.inference is not None and self.inference.sums is not None:
             lines += aligned_pairs(goodness_pairs(self.goodness))
-            terms = term_text(self.term_tests(kind))
+            terms = term_lines(self.term_tests(kind))
             lines += [*terms, *([""] if terms else [])]
         for found in self.diagnosed.values():
-            lines += [] if isinstance(found, str) else [*aligned(found.table()), ""]
+            lines += [] if isinstance(found, str) else [*aligned_lines(found.table()), ""]
         remarks = self.remarks if self.inference is None else tuple(self.inference.remarks(kind))
         lines += [f"note: {note}" for note in (*remarks, *self.caveats, *self.notes, *self.prediction_notes)]
         return "\n".join([*lines, *([f"converged: {self.reason}"] if self.converged else [])])

@@ -87,10 +87,10 @@ def coefficient_text(rows: Sequence[Row], statistic: str, level: float, ratio: s
         numbers = [f"{value:.4g}" for value in (row.coefficient, row.std_error)]
         numbers += [statistic_text(row.statistic), p_text(row.p_value), f"{row.low:.4g}", f"{row.high:.4g}"]
         cells.append([row.name, *numbers, *([f"{row.ratios[0]:.4g}"] if ratio else [])])
-    return aligned(cells)
+    return aligned_lines(cells)
 
 
-def term_text(tests: Iterable[TermTest]) -> list[str]:
+def term_lines(tests: Iterable[TermTest]) -> list[str]:
     """Lines about whole terms; nothing where every term has one column, which the table above has tested."""
     tests = tuple(tests)
     if all(test.df == 1 for test in tests):
@@ -101,7 +101,7 @@ def term_text(tests: Iterable[TermTest]) -> list[str]:
         cells.append(
             [test.term, f"{test.test} {statistic_text(test.statistic)}", str(test.df), p_text(test.p_value), inflation]
         )
-    return aligned(cells)
+    return aligned_lines(cells)
 
 
 def goodness_pairs(found: Goodness) -> list[tuple[str, str]]:
@@ -144,7 +144,7 @@ def aligned_pairs(pairs: Sequence[tuple[str, str]]) -> list[str]:
     return [*(f"{name:<{width}}  {value}" for name, value in pairs), ""] if pairs else []
 
 
-def aligned(cells: Sequence[Sequence[str]]) -> list[str]:
+def aligned_lines(cells: Sequence[Sequence[str]]) -> list[str]:
     """Columns under each other: the first to the left, numbers to the right."""
     widths = [max(len(row[place]) for row in cells) for place in range(len(cells[0]))]
     lines = []

@@ -24,7 +24,7 @@ _NEAR_ENOUGH = 1e-5  # standard errors from the maximum
 
 
 @dataclass(eq=False)
-class _Model:
+class _QuadraticModel:
     """One of them on its way, on the scale of the fit."""
 
     shares: FloatArray  # (sites,) of the rows, 0 for the site that is left out
@@ -76,7 +76,7 @@ def ask_without(
     return Without(found, True, tuple(f"the model without site '{names[site]}' does not converge" for site in moving))
 
 
-def _begun(inference: Inference, site: int) -> _Model | None:
+def _begun(inference: Inference, site: int) -> _QuadraticModel | None:
     """One Newton step from the joint fit; None where the other sites do not determine the coefficients."""
     weights, penalty = inference.curvature.weights, np.diag(inference.penalty)
     rest = inference.weight - weights[site]
@@ -91,12 +91,12 @@ def _begun(inference: Inference, site: int) -> _Model | None:
     shares = np.where(np.arange(weights.size) == site, 0.0, weights / rest)
     told = rest * inference.observations / inference.weight if inference.is_sample else rest
     unit = math.sqrt((inference.dispersion if inference.sums is not None else 1.0) / told)
-    return _Model(shares, inverted, inference.fitted + inverted @ gradient, unit)
+    return _QuadraticModel(shares, inverted, inference.fitted + inverted @ gradient, unit)
 
 
 def _moved(
-    cohort: Cohort, w: FloatArray, kept: list[int], inference: Inference, models: dict[int, _Model]
-) -> dict[int, _Model]:
+    cohort: Cohort, w: FloatArray, kept: list[int], inference: Inference, models: dict[int, _QuadraticModel]
+) -> dict[int, _QuadraticModel]:
     """Move the models until they converge; those that do not."""
     moving, lost = dict(models), {}
     for _ in range(_MOST_EXCHANGES):
@@ -114,7 +114,7 @@ def _moved(
     return lost | moving
 
 
-def _put(models: dict[int, _Model], inference: Inference, sites: int) -> FloatArray:
+def _put(models: dict[int, _QuadraticModel], inference: Inference, sites: int) -> FloatArray:
     found = np.full((sites, inference.fitted.size), np.nan)
     for site, model in models.items():
         found[site] = model.w

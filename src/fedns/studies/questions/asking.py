@@ -10,7 +10,7 @@ import numpy as np
 from fedns.core.clients import Clients, Handler
 from fedns.core.cohort import Cohort
 from fedns.core.errors import FednsError
-from fedns.core.messages import Message, Payload, as_batch, joined, wire
+from fedns.core.messages import Message, Payload, as_batch, joined_batches, wire
 from fedns.core.shards import Shards
 from fedns.core.types import FloatArray
 from fedns.federation.protocol.absence import SitesLost
@@ -33,7 +33,7 @@ def each_client(clients: Clients, answer: Callable[[Shards], M]) -> M:
 
 def ask_all(cohort: Cohort, handler: Handler, w: FloatArray) -> Any:
     """The answers of all sites at w as one batch."""
-    return joined([batch for _, batch in cohort.ask(handler, Point(coefficients=w))])
+    return joined_batches([batch for _, batch in cohort.ask(handler, Point(coefficients=w))])
 
 
 def ask_one(cohort: Cohort, site: int, handler: Handler, request: Message) -> Any:

@@ -8,7 +8,7 @@ import numpy as np
 
 from fedns.core.clients import Clients, on_client
 from fedns.core.cohort import Cohort
-from fedns.core.messages import Message, Payload, joined, wire
+from fedns.core.messages import Message, Payload, joined_batches, wire
 from fedns.core.types import FloatArray
 from fedns.models.problem import Problem
 
@@ -35,7 +35,7 @@ def look_at_gradients(problem: Problem, clients: Clients, request: Points) -> Gr
 
 def ask_gradients(cohort: Cohort, points: FloatArray) -> FloatArray:
     """The gradient of every site at each of the points: (sites, models, features)."""
-    return np.asarray(joined([batch for _, batch in cohort.ask(look_at_gradients, Points(points))]).gradients)
+    return np.asarray(joined_batches([batch for _, batch in cohort.ask(look_at_gradients, Points(points))]).gradients)
 
 
 @dataclass(frozen=True, eq=False)

@@ -111,7 +111,7 @@ class StudyTable(Columns):
         return SiteTable.of(Study.from_json(spec.study), self.frame, self.config.permit)
 
 
-def table_of(config: SiteConfig, load: Load) -> TableKind:
+def kind_of_table(config: SiteConfig, load: Load) -> TableKind:
     """Return the kind of table that a site's file is. load: `fedns.load`."""
     holds_a_table = format_suffix(Path(config.data.dataset)) in SUFFIXES
     return (StudyTable if holds_a_table else Columns)(config, load)

@@ -46,15 +46,15 @@ class Scaling:
         return replace(shards, rows=_transformed(shards.rows, self))
 
 
-def summarise(shards: Shards) -> list[ColumnSummary]:
+def column_summaries(shards: Shards) -> list[ColumnSummary]:
     """One summary per client, from that client's rows alone."""
     return [
-        merge([_summary(shards.rows, a, b) for a, b in _chunks(int(start), int(stop))])
+        merged_summary([_summary(shards.rows, a, b) for a, b in _chunks(int(start), int(stop))])
         for start, stop in zip(shards.starts, shards.stops, strict=True)
     ]
 
 
-def merge(summaries: Sequence[ColumnSummary]) -> ColumnSummary:
+def merged_summary(summaries: Sequence[ColumnSummary]) -> ColumnSummary:
     """The summary of all rows together, added up in the order given (Chan, Golub and LeVeque 1983)."""
     if not summaries:
         raise DataError("there are no column summaries to merge: ask at least one site")
@@ -93,7 +93,7 @@ def scale(shards: Shards, how: str) -> tuple[Shards, Scaling]:
     """
     if how == "none":
         return shards, Scaling(np.zeros(shards.num_columns), np.ones(shards.num_columns))
-    scaling = scaling_from(merge(summarise(shards)), how)
+    scaling = scaling_from(merged_summary(column_summaries(shards)), how)
     return scaling.apply(shards), scaling
 
 

@@ -27,7 +27,7 @@ from nvflare.fuel.f3.streaming.stream_const import (
     StreamHeaderKey,
 )
 
-from fedns.federation.transports.nvflare.traffic import CHANNEL, REFUSAL, TOPIC, at_server, at_site, close_down, send_once
+from fedns.federation.transports.nvflare.traffic import CHANNEL, REFUSAL, TOPIC, at_server, close_down, send_once, site_takes
 
 SERVER, SITE, NEIGHBOUR = "server", "ankara", "bergen"
 
@@ -112,7 +112,7 @@ def answer_at_server(origin=SITE, to=SERVER, endpoint=None, **changes):
 
 @pytest.fixture
 def site(monkeypatch):
-    return closed(monkeypatch, at_site, name=SITE)
+    return closed(monkeypatch, site_takes, name=SITE)
 
 
 @pytest.fixture

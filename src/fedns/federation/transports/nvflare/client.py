@@ -24,7 +24,7 @@ from fedns.federation.processes import load_service
 from fedns.federation.protocol.transport import COORDINATOR, failed_with
 from fedns.federation.reachable import DistrustError, why_not_there
 from fedns.federation.transports.nvflare.processes import REASON, REFUSED, contact
-from fedns.federation.transports.nvflare.traffic import CHANNEL, TOPIC, at_site, close_down, collect_often, send_once
+from fedns.federation.transports.nvflare.traffic import CHANNEL, TOPIC, close_down, collect_often, send_once, site_takes
 
 SESSION = "fedns_session"  # header: a random word that the server's process has chosen
 EXCHANGE = "fedns_exchange"  # header: the number of the exchange, larger for later ones of the same session
@@ -42,7 +42,7 @@ class SiteAnswers(FLComponent):  # type: ignore[misc]
         # wants it to, and takes requests from fellow sites too: without this anyone could read any file of this account.
         # Two locks: no such request gets in, and nobody would be there to serve it. Emptied in place, since the admin
         # agent, which starts later, holds this very list.
-        close_down(at_site)
+        close_down(site_takes)
         ClientRequestProcessors.request_processors.clear()
         try:
             self._service = load_service(service, Path(config))

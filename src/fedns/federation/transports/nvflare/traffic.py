@@ -85,7 +85,7 @@ def close_down(rule: Rule, host: str = "") -> None:
     CoreCell.start = start_closed
 
 
-def at_site(cell: CoreCell, message: Message) -> bool:
+def site_takes(cell: CoreCell, message: Message) -> bool:
     """Whether a site takes this request: fedns's own, from the server."""
     kind = _kind(message)
     if message.get_header(MessageHeaderKey.ORIGIN) != FQCN.ROOT_SERVER:

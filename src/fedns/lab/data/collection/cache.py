@@ -25,7 +25,7 @@ def is_cached(path: Path) -> bool:
     return path.parent == cache_folder()
 
 
-def store(finished: Path, archive: Path, facts: dict[str, object]) -> None:
+def store_archive(finished: Path, archive: Path, facts: dict[str, object]) -> None:
     """Move a finished archive to its final name, with its checksum and `facts` in the sidecar."""
     note = finished.with_suffix(".json")
     note.write_text(json.dumps(facts | {"archive_sha256": sha256(finished)}, indent=2) + "\n", encoding="utf-8")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedns.core.errors import DataError, unknown
-from fedns.lab.data.collection.cache import alone, sha256, store, verify
+from fedns.lab.data.collection.cache import alone, sha256, store_archive, verify
 from fedns.lab.data.collection.download import NotThere, download, require
 from fedns.studies.tables.files.cache import cache_folder, storing
 from fedns.studies.tables.files.compact import compact
@@ -151,7 +151,7 @@ def _download_and_compact(remote: Remote, base: str, archive: Path, work: Path, 
             report=lambda rows: display.update(task, description=f"{remote.name}: {rows:,} rows"),
         )
         facts = {"url": url, "bytes": text.stat().st_size, "sha256": sha256(text), "rows": rows, "columns": columns}
-        store(finished, archive, facts)
+        store_archive(finished, archive, facts)
     except DataError:
         shutil.rmtree(text.parent, ignore_errors=True)  # what cannot be read is no use to the next attempt
         raise

@@ -14,8 +14,7 @@ from fedns.lab.paper.part import Part, Table, claim_by_numbers, table_of_rows, v
 from fedns.lab.paper.theorems.measure import Path, PowerLaw, fit_power, follow_seeds, geometric_mean
 from fedns.lab.paper.theorems.settings import ROUNDING, Setting, has_phishing, logistic_setting, ridge_setting
 from fedns.methods.fedns import FedNS
-from fedns.reports.charts import Chart, Curve, Scale
-from fedns.reports.grouping import grouped
+from fedns.reports.charts import Chart, Curve, Scale, grouped
 from fedns.sketches import SRHT
 
 MULTIPLES = (1, 3, 6, 12, 24, 48)  # of d_lambda, in rows of all clients together

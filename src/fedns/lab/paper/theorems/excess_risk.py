@@ -16,8 +16,7 @@ from fedns.lab.paper.theorems.measure import StepsObserver, fit_power
 from fedns.methods.fedndes import FedNDES
 from fedns.methods.fedns import FedNS
 from fedns.numerics.linalg import single_threaded_blas
-from fedns.reports.charts import Chart, Curve, Scale
-from fedns.reports.grouping import grouped
+from fedns.reports.charts import Chart, Curve, Scale, grouped
 from fedns.simulation.simulator import simulate
 from fedns.sketches import SRHT
 

@@ -18,8 +18,7 @@ from fedns.methods.fedns import FedNS
 from fedns.methods.newton import FedNewton
 from fedns.methods.searches import ArmijoSearch, LocalSearch
 from fedns.numerics.rng import generator
-from fedns.reports.charts import Chart, Curve, Scale
-from fedns.reports.grouping import grouped
+from fedns.reports.charts import Chart, Curve, Scale, grouped
 from fedns.sketches import SRHT
 
 MULTIPLES = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)  # of d_lambda

@@ -23,10 +23,10 @@ _SPARSE_MEMBERS = ("indptr", "indices", "data", "shape")
 def read_npz(path: Path, target: str | None = None, group: str | None = None, weight: str | None = None) -> FileRows:
     """One archive; `target`, `group` and `weight` name members other than `y` and `site` or `client`."""
     with _members(path) as members:
-        return table_of(members, path.name, target, group, weight)
+        return rows_of_members(members, path.name, target, group, weight)
 
 
-def table_of(
+def rows_of_members(
     members: Mapping[str, NDArray[Any]],
     name: str,
     target: str | None = None,

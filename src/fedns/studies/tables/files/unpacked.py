@@ -23,7 +23,7 @@ from fedns.studies.tables.files.compact import compact
 from fedns.studies.tables.files.file_rows import FileRows
 from fedns.studies.tables.files.frames import arrow_file
 from fedns.studies.tables.files.libsvm import LIBSVM_SUFFIXES
-from fedns.studies.tables.files.npz import peek_shape, table_of, write_npy
+from fedns.studies.tables.files.npz import peek_shape, rows_of_members, write_npy
 from fedns.studies.tables.files.opening import format_suffix
 from fedns.studies.tables.files.tabular import Roles, assign_roles
 
@@ -68,7 +68,7 @@ def read_folder(place: Path, target: str | None = None, group: str | None = None
     if not any((place / f"{name}.npy").is_file() for name in ("X", "data")):
         raise DataError(f"{place} is a folder without X.npy: name a file, or a folder that an .npz was unpacked into")
     members = {file.stem: _opened(file) for file in sorted(place.glob("*.npy"))}
-    return table_of(members, place.name, target, group, weight)
+    return rows_of_members(members, place.name, target, group, weight)
 
 
 def _opened(file: Path) -> NDArray[Any]:
