@@ -13,7 +13,7 @@ import pytest
 import fedns
 
 ROOT = Path(fedns.__file__).parent
-# The rooms, lowest first: each may import what its line names, and itself. docs/architecture.md shows the same table.
+# The rooms, lowest first: each may import what its line names, and itself. docs/architecture.md lists the same.
 _TO_METHODS = {"numerics", "core", "models", "sketches", "methods"}
 _TO_STUDIES = _TO_METHODS | {"runs", "simulation", "federation", "studies"}
 ALLOWED = {

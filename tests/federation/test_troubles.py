@@ -1,6 +1,6 @@
 """Troubles of operation on real processes, each with the words and the time in which it must be told.
 
-What they took is printed (`pytest -m nightly -s`); docs/deployment.md has the table.
+What they took is printed (`pytest -m nightly -s`); docs/operations.md lists it.
 """
 
 import json
