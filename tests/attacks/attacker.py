@@ -19,7 +19,7 @@ from fedns.core.shards import Shards
 from fedns.federation.permissions import Permissions
 from fedns.federation.protocol.packets import ANSWER, ASK, OPEN, Packet
 from fedns.federation.site.service import SiteService
-from fedns.methods.curvature import Coefficients
+from fedns.methods.curvature import Iterate
 from fedns.methods.newton import Curvature
 from fedns.models.evaluation import EvaluationPoint, LocalEvaluation, evaluate_locally
 from fedns.models.problem import Problem
@@ -77,7 +77,7 @@ class Attacker:
 
     def curvature(self, w: np.ndarray, round: int = 1) -> tuple[np.ndarray, np.ndarray]:
         """FedNewton's gradient and Hessian."""
-        found: Curvature = self.ask("curvature", Coefficients(w), round)
+        found: Curvature = self.ask("curvature", Iterate(w), round)
         return found.gradient, symmetric_of(found.hessian_triangle, len(w))
 
     def _send(self, kind: int, body: bytes, epoch: int = 0, committed: int = 0) -> bytes:

@@ -13,7 +13,7 @@ from fedns.cli.serving import site_service
 from fedns.core.shards import Shards
 from fedns.federation.config import DataSource, SiteConfig
 from fedns.federation.protocol.packets import OPEN, Packet
-from fedns.methods.curvature import Coefficients, SketchRequest
+from fedns.methods.curvature import Iterate, SketchRequest
 from fedns.numerics.cpu.backend import CpuBackend
 from fedns.studies.design import rows
 from fedns.studies.design.agreement import Agreement
@@ -52,9 +52,7 @@ def test_by_default_it_takes_none(method, tmp_path, sketches):
     attacker = rehearsed(tmp_path, DEFAULTS, method, 5000)
     assert sketches == []
     handler = "sized_curvature" if "adaptive" in method else "curvature"
-    request = (
-        Coefficients(np.zeros(9)) if method in ("fedns", "fedns:growth=log2") else SketchRequest(np.zeros(9), np.int32(900))
-    )
+    request = Iterate(np.zeros(9)) if method in ("fedns", "fedns:growth=log2") else SketchRequest(np.zeros(9), np.int32(900))
     with pytest.raises(Refused, match=r"^R3: a sketch of (900|5000) rows is more than 0.25 of its rows$"):
         attacker.ask(handler, request)
     assert sketches == []

@@ -10,7 +10,7 @@ from tests.federation.in_process import Given
 
 from fedns.core.shards import Shards
 from fedns.federation.site.service import SiteService
-from fedns.methods.curvature import Coefficients, SketchRequest
+from fedns.methods.curvature import Iterate, SketchRequest
 from fedns.methods.exchanges.effective_dimension import CurvatureProbe, curvature_sample
 from fedns.methods.exchanges.landmarks import LandmarkRequest, group_means
 from fedns.methods.fedavg import CandidateModels, SmoothnessRequest
@@ -95,12 +95,12 @@ def answered(requests):
 
 def ask_round_one(attacker):
     for epoch in range(300):
-        yield lambda epoch=epoch: attacker.ask("local_gradient", Coefficients(RANDOM.normal(size=9) * 0.1), 1, epoch)
+        yield lambda epoch=epoch: attacker.ask("local_gradient", Iterate(RANDOM.normal(size=9) * 0.1), 1, epoch)
 
 
 def ask_late_rounds(attacker):
     for round in (1, 200):
-        yield lambda round=round: attacker.ask("local_gradient", Coefficients(ZERO), round)
+        yield lambda round=round: attacker.ask("local_gradient", Iterate(ZERO), round)
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def new_runs(folder, permissions, runs=200):
 
     def one(seed):
         attacker.begin(seed=seed)
-        sketches.append(2 * np.sqrt(300) * attacker.ask("curvature", Coefficients(ZERO)).sketched_root)
+        sketches.append(2 * np.sqrt(300) * attacker.ask("curvature", Iterate(ZERO)).sketched_root)
         matrices.append(SRHT(8).matrix(300, stream_keys(seed, "sketch", 1, [0])[0]))
 
     count, refusal = answered(lambda seed=seed: one(seed) for seed in range(runs))
@@ -158,9 +158,9 @@ def test_the_same_answer_again_costs_nothing(tmp_path):
     attacker = Attacker(SHARDS, tmp_path, replace(DEFAULTS, largest_released_fraction=30 / 2400), "gd")  # a round takes 29
     for _ in range(5):
         attacker.begin()
-        attacker.ask("local_gradient", Coefficients(ZERO))
+        attacker.ask("local_gradient", Iterate(ZERO))
     with pytest.raises(Refused, match=r"^R5"):
-        [attacker.ask("local_gradient", Coefficients(ZERO + 0.01 * step)) for step in range(1, 4)]
+        [attacker.ask("local_gradient", Iterate(ZERO + 0.01 * step)) for step in range(1, 4)]
 
 
 def test_without_a_guard_a_sketch_of_any_size_is_taken(tmp_path):
@@ -247,5 +247,5 @@ def test_texts_of_exceptions_stay_at_home(permissions, quoted, tmp_path, monkeyp
     attacker = Attacker(SHARDS, tmp_path, permissions, "gd")
     attacker.service = service
     with pytest.raises(Refused) as refusal:
-        attacker.ask("local_gradient", Coefficients(ZERO))
+        attacker.ask("local_gradient", Iterate(ZERO))
     assert (str(X[17, 0]) in str(refusal.value)) == quoted

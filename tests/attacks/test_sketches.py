@@ -15,7 +15,7 @@ from tests.attacks.attacker import (
 )
 
 from fedns.core.shards import Shards
-from fedns.methods.curvature import Coefficients
+from fedns.methods.curvature import Iterate
 from fedns.numerics.rng import stream_keys
 from fedns.sketches import SJLT, SRHT, RowSampling
 
@@ -31,7 +31,7 @@ def sketches_at_zero(attacker, rounds):
     scale = 2 * np.sqrt(attacker.num_rows)  # the root of the Hessian is x_i / (2 sqrt n)
     for round in range(1, rounds + 1):
         try:
-            answer = attacker.ask("curvature", Coefficients(np.zeros(attacker.num_features)), round)
+            answer = attacker.ask("curvature", Iterate(np.zeros(attacker.num_features)), round)
         except Refused:
             break
         yield round, scale * answer.sketched_root
@@ -72,7 +72,7 @@ def test_a_secret_seed_alone_is_enough(tmp_path):
 def verbatim(folder, permissions, kind, size, rounds):
     """Rows that stand in a sketch as they are: sampled, or alone in their bucket. The sign follows from the intercept."""
     attacker = Attacker(SHARDS, folder, permissions, "fedns", sketch=kind, sketch_size=size)
-    attacker.ask("curvature", Coefficients(np.zeros(attacker.num_features)), 1)  # a refusal ends the attack here
+    attacker.ask("curvature", Iterate(np.zeros(attacker.num_features)), 1)  # a refusal ends the attack here
     attacker.begin()
     found = []
     for _, sketch in sketches_at_zero(attacker, rounds):
@@ -136,7 +136,7 @@ def test_by_default_they_do_not(tmp_path):
 
 def test_the_seed_is_committed_to_in_the_ledger_and_kept_from_other_accounts(tmp_path):
     attacker = Attacker(SHARDS, tmp_path, DEFAULTS, "fedns")
-    attacker.ask("curvature", Coefficients(np.zeros(attacker.num_features)), 1)
+    attacker.ask("curvature", Iterate(np.zeros(attacker.num_features)), 1)
     secret = tmp_path / "secret"
     assert secret.stat().st_mode & 0o777 == 0o600
     assert '"seed_commitments": {"sketch": "' in (tmp_path / "ledger.jsonl").read_text()

@@ -72,19 +72,19 @@ def test_what_is_not_finite_from_a_client_ends_the_run_in_words(folded, value):
     from fedns.core.clients import on_client
     from fedns.core.messages import Message, Payload, wire
     from fedns.core.messages.reducers import mean
-    from fedns.methods.curvature import Coefficients
+    from fedns.methods.curvature import Iterate
 
     class Echo(Message):
         coefficients: Payload = wire("features", discloses="nothing")
 
     @dataclass(frozen=True)
     class Broken(Scripted):
-        @on_client(Coefficients, Echo)
+        @on_client(Iterate, Echo)
         def echo(self, problem, clients, request):
             return Echo(np.where(np.arange(13) == 5, value, np.ones((clients.ids.size, 13))))
 
         def round(self, problem, state, cohort):
-            replies = cohort.ask(self.echo, Coefficients(state.coefficients))
+            replies = cohort.ask(self.echo, Iterate(state.coefficients))
             replies.fold(mean("coefficients")) if folded else list(replies)
             raise AssertionError("the door let NaN through")
 

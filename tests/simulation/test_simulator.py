@@ -7,7 +7,7 @@ from tests.conftest import make_shards
 import fedns
 from fedns.core.messages.encoding import Envelope, encode
 from fedns.methods import METHODS
-from fedns.methods.curvature import Coefficients, local_gradient
+from fedns.methods.curvature import Iterate, local_gradient
 from fedns.simulation import simulator
 
 PROBLEM = fedns.Problem(penalty=fedns.Ridge(1e-2))
@@ -105,7 +105,7 @@ def test_what_makes_no_sense_is_refused(settings, sentence):
 def test_clients_are_answered_in_chunks_of_about_one_size():
     shards = make_shards(rows=110, columns=3, sizes=(10,) * 11)
     cohort = simulator.SimulatedCohort(shards, simulator.Session(fedns.Problem(), 0), chunk_clients=5)
-    frame = encode(Coefficients(np.zeros(3)), Envelope(0, handler="local_gradient"), cohort.session.precision)
+    frame = encode(Iterate(np.zeros(3)), Envelope(0, handler="local_gradient"), cohort.session.precision)
     chunks = [ids for ids, _ in cohort._deliver(local_gradient, frame, cohort.ids)]
     assert [ids.size for ids in chunks] == [4, 4, 3]
     assert np.concatenate(chunks).tolist() == cohort.ids.tolist()

@@ -29,13 +29,13 @@ Solve = Callable[[int, FloatArray, FloatArray], FloatArray]
 _HESSIAN_BYTES = 64 * 2**20
 
 
-class Coefficients(Message):
+class Iterate(Message):
     """The current coefficients."""
 
     coefficients: Payload = wire("features")
 
 
-class SketchRequest(Coefficients):
+class SketchRequest(Iterate):
     """The current coefficients and how many rows to sketch to."""
 
     size: Payload = wire(dtype="int32")
@@ -103,14 +103,14 @@ class LocalGradient(Message):
     gradient: Payload = wire("features", discloses="gradient")
 
 
-@on_client(Coefficients, LocalGradient)
-def local_gradient(problem: Problem, clients: Clients, request: Coefficients) -> LocalGradient:
+@on_client(Iterate, LocalGradient)
+def local_gradient(problem: Problem, clients: Clients, request: Iterate) -> LocalGradient:
     return LocalGradient(gradient=problem.gradient(request.coefficients, clients.shards))
 
 
 def ask_gradient(problem: Problem, w: FloatArray, cohort: Cohort) -> FloatArray:
     """The gradient of the whole objective at w, penalty included."""
-    (gradient,) = cohort.ask(local_gradient, Coefficients(w)).fold(mean("gradient"))
+    (gradient,) = cohort.ask(local_gradient, Iterate(w)).fold(mean("gradient"))
     return np.asarray(gradient + problem.penalty_gradient(w))
 
 

@@ -13,7 +13,7 @@ from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
 from fedns.core.messages import Message, Payload, wire
 from fedns.core.types import FloatArray
-from fedns.methods.curvature import Coefficients, newton_needs, newton_steps
+from fedns.methods.curvature import Iterate, newton_needs, newton_steps
 from fedns.models.problem import Problem
 
 
@@ -89,13 +89,13 @@ class DistributedNewton(Algorithm):
     def handlers(self) -> tuple[Handler, ...]:
         return (self.newton_step,)
 
-    @on_client(Coefficients, LocalNewtonStep)
-    def newton_step(self, problem: Problem, clients: Clients, request: Coefficients) -> LocalNewtonStep:
+    @on_client(Iterate, LocalNewtonStep)
+    def newton_step(self, problem: Problem, clients: Clients, request: Iterate) -> LocalNewtonStep:
         return LocalNewtonStep(step=newton_steps(problem, request.coefficients, clients.shards)[0])
 
     def round(self, problem: Problem, state: State, cohort: Cohort) -> Outcome:
         w = state.coefficients
         trimmed = int(self.trim * cohort.num_clients)
-        (step,) = cohort.ask(self.newton_step, Coefficients(w)).fold(trimmed_mean(trimmed))
+        (step,) = cohort.ask(self.newton_step, Iterate(w)).fold(trimmed_mean(trimmed))
         diagnostics = {"step_norm": float(np.linalg.norm(step)), "trimmed_clients": float(trimmed)}
         return Outcome(State(w + self.step_size * step), diagnostics)

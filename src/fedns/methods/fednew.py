@@ -17,7 +17,7 @@ from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
 from fedns.core.messages import Message, Payload, as_received, joined_batches, wire
 from fedns.core.types import FloatArray
-from fedns.methods.curvature import Coefficients
+from fedns.methods.curvature import Iterate
 from fedns.models.problem import Problem
 from fedns.numerics import parallel
 from fedns.numerics.backend import triangle_size
@@ -26,7 +26,7 @@ from fedns.numerics.linalg import add_weighted_rows, symmetric_of, triangle_of
 Bits = Annotated[int, Limit("from 1 to 16", lambda bits: 1 <= bits <= 16)]
 
 
-class DirectionRequest(Coefficients):
+class DirectionRequest(Iterate):
     """The coefficients and the direction that led to them, by which clients settle their dual variables first."""
 
     direction: Payload = wire("features", dtype="float64")  # never rounded: the duals have to add up to zero

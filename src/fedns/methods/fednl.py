@@ -26,7 +26,7 @@ from fedns.methods.compressors import (
     mean_compressed,
     parse_compressor,
 )
-from fedns.methods.curvature import Coefficients, local_gradient, refuse_impossible_hessian
+from fedns.methods.curvature import Iterate, local_gradient, refuse_impossible_hessian
 from fedns.methods.searches import ArmijoSearch, search_handlers, step_along
 from fedns.models.problem import Problem
 from fedns.numerics import parallel
@@ -35,7 +35,7 @@ from fedns.numerics.linalg import solve_positive, symmetric_of
 from fedns.numerics.spectral import frobenius_norm, positive_part, spectral_norm, symmetric_times
 
 
-class LearnRequest(Coefficients):
+class LearnRequest(Iterate):
     """The coefficients, and the size of a real number in the replies: a client adds to its Hessian what then arrives."""
 
     number_bytes: Payload = wire(dtype="uint8")
@@ -314,16 +314,16 @@ class NewtonZero(Algorithm):
 
     def init(self, problem: Problem, cohort: Cohort) -> LearnedHessian:
         w = cohort.start
-        (packed,) = cohort.ask(self.start, Coefficients(w)).fold(mean("hessian_triangle"))
+        (packed,) = cohort.ask(self.start, Iterate(w)).fold(mean("hessian_triangle"))
         return LearnedHessian.first(cohort, hessian_triangle=packed)
 
-    @on_client(Coefficients, InitialHessian)
-    def start(self, problem: Problem, clients: Clients, request: Coefficients) -> InitialHessian:
+    @on_client(Iterate, InitialHessian)
+    def start(self, problem: Problem, clients: Clients, request: Iterate) -> InitialHessian:
         return InitialHessian(hessian_triangle=problem.gradient_and_hessian(request.coefficients, clients.shards)[1])
 
     def round(self, problem: Problem, state: LearnedHessian, cohort: Cohort) -> Outcome:
         w = state.coefficients
-        (gradient,) = cohort.ask(local_gradient, Coefficients(w)).fold(mean("gradient"))
+        (gradient,) = cohort.ask(local_gradient, Iterate(w)).fold(mean("gradient"))
         newton = problem.newton_step(w, gradient, state.hessian_triangle)
         along = step_along(newton, self.line_search, 1.0, problem, w, cohort)
         return Outcome(state.after(coefficients=along.after), along.diagnostics, along.finished, stuck=along.stuck)

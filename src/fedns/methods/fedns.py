@@ -16,7 +16,7 @@ from fedns.core.messages import Payload, wire
 from fedns.core.messages.reducers import mean, mean_gram, root_weighted_sum
 from fedns.core.types import FloatArray
 from fedns.methods.curvature import (
-    Coefficients,
+    Iterate,
     SampledCurvature,
     SketchedCurvature,
     SketchRequest,
@@ -98,8 +98,8 @@ class FedNS(Algorithm):
             return self.sampled_curvature
         return self.sized_curvature if self.growth == "adaptive" else self.curvature
 
-    @on_client(Coefficients, SketchedCurvature)
-    def curvature(self, problem: Problem, clients: Clients, request: Coefficients) -> SketchedCurvature:
+    @on_client(Iterate, SketchedCurvature)
+    def curvature(self, problem: Problem, clients: Clients, request: Iterate) -> SketchedCurvature:
         return sketched_curvature(problem, clients, request.coefficients, self.sketch_in(clients.round))
 
     @on_client(SketchRequest, SketchedCurvature)
@@ -124,7 +124,7 @@ class FedNS(Algorithm):
     def round(self, problem: Problem, state: State, cohort: Cohort) -> Outcome:
         w = state.coefficients
         size = int(state.sketch_size) if isinstance(state, SizedState) else self.sketch_in(cohort.session.round).size
-        request = Coefficients(w) if self._curvature == self.curvature else SketchRequest(w, np.int32(size))
+        request = Iterate(w) if self._curvature == self.curvature else SketchRequest(w, np.int32(size))
         gradient, hessian = self._fold(cohort.ask(self._curvature, request), size)
         newton = problem.newton_step(w, gradient, hessian)
         along = step_along(newton, self.line_search, self.step_size, problem, w, cohort)

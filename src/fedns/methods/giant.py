@@ -11,12 +11,12 @@ from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
 from fedns.core.messages import Message, Payload, wire
 from fedns.core.messages.reducers import mean
-from fedns.methods.curvature import Coefficients, ask_gradient, local_gradient, newton_needs, newton_steps
+from fedns.methods.curvature import Iterate, ask_gradient, local_gradient, newton_needs, newton_steps
 from fedns.methods.searches import ArmijoSearch, StepState, search_handlers, step_along
 from fedns.models.problem import NewtonStep, Problem
 
 
-class GlobalGradient(Coefficients):
+class GlobalGradient(Iterate):
     """The current coefficients and the gradient of the whole objective there."""
 
     gradient: Payload = wire("features")

@@ -16,13 +16,13 @@ from fedns.core.messages import Message, Payload, wire
 from fedns.core.messages.reducers import mean
 from fedns.core.shards import Shards
 from fedns.core.types import FloatArray
-from fedns.methods.curvature import Coefficients, newton_needs, newton_steps
+from fedns.methods.curvature import Iterate, newton_needs, newton_steps
 from fedns.methods.giant import GIANT
 from fedns.methods.searches import ArmijoSearch, StepState
 from fedns.models.problem import Problem
 
 
-class LocalRun(Coefficients):
+class LocalRun(Iterate):
     """The current coefficients and how many local steps to take from them."""
 
     local_steps: Payload = wire(dtype="int32")

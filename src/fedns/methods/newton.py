@@ -11,7 +11,7 @@ from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
 from fedns.core.messages import Message, Payload, wire
 from fedns.core.messages.reducers import mean
-from fedns.methods.curvature import Coefficients, refuse_impossible_hessian
+from fedns.methods.curvature import Iterate, refuse_impossible_hessian
 from fedns.methods.searches import Search, search_handlers, step_along
 from fedns.models.problem import Problem
 
@@ -51,14 +51,14 @@ class FedNewton(Algorithm):
     def handlers(self) -> tuple[Handler, ...]:
         return (self.curvature, *search_handlers(self.line_search))
 
-    @on_client(Coefficients, Curvature)
-    def curvature(self, problem: Problem, clients: Clients, request: Coefficients) -> Curvature:
+    @on_client(Iterate, Curvature)
+    def curvature(self, problem: Problem, clients: Clients, request: Iterate) -> Curvature:
         gradient, packed = problem.gradient_and_hessian(request.coefficients, clients.shards)
         return Curvature(gradient=gradient, hessian_triangle=packed)
 
     def round(self, problem: Problem, state: State, cohort: Cohort) -> Outcome:
         w = state.coefficients
-        gradient, packed = cohort.ask(self.curvature, Coefficients(w)).fold(mean("gradient"), mean("hessian_triangle"))
+        gradient, packed = cohort.ask(self.curvature, Iterate(w)).fold(mean("gradient"), mean("hessian_triangle"))
         newton = problem.newton_step(w, gradient, packed)
         along = step_along(newton, self.line_search, self.step_size, problem, w, cohort)
         return Outcome(State(along.after), along.diagnostics, along.finished, stuck=along.stuck)

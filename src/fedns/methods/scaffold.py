@@ -14,14 +14,14 @@ from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
 from fedns.core.messages import Message, Payload, as_received, wire
 from fedns.core.messages.reducers import mean
-from fedns.methods.curvature import Coefficients
+from fedns.methods.curvature import Iterate
 from fedns.methods.fedavg import ask_smoothness, local_smoothness
 from fedns.models.problem import Problem
 
 _CAUTION = 0.125  # of 1 / L, where the curvature has no bound and L is that at the start
 
 
-class ControlledRequest(Coefficients):
+class ControlledRequest(Iterate):
     """The model, everybody's control, and the local learning rate."""
 
     control: Payload = wire("features")

@@ -17,7 +17,7 @@ from fedns.core.messages import Message, Payload, Ragged, joined_batches, wire
 from fedns.core.messages.reducers import mean
 from fedns.core.shards import Shards
 from fedns.core.types import FloatArray, IntArray
-from fedns.methods.curvature import Coefficients, gradients_and_roots
+from fedns.methods.curvature import Iterate, gradients_and_roots
 from fedns.methods.searches import ArmijoSearch, search_handlers, step_along
 from fedns.models.problem import Problem
 from fedns.numerics import parallel
@@ -27,7 +27,7 @@ from fedns.numerics.spectral import leading_eigenpairs
 _GRAM_BYTES = 16 * 2**20
 
 
-class EigenRequest(Coefficients):
+class EigenRequest(Iterate):
     """The coefficients, how many times Hessians were renewed, and the mean weight of a client."""
 
     generation: Payload = wire(dtype="int64")

@@ -19,7 +19,7 @@ from fedns.federation.site.budget import Budget, fingerprint
 from fedns.federation.site.concentration import Concentration, PartOfRows, Table, squared_norms
 from fedns.federation.site.explain import meaning
 from fedns.federation.site.guard import Asked, Guard, points_of
-from fedns.methods.curvature import Coefficients
+from fedns.methods.curvature import Iterate
 from fedns.methods.searches import Ray
 from fedns.models.losses import LOSSES, Poisson, Squared
 from fedns.models.problem import Problem
@@ -215,9 +215,9 @@ def test_trial_steps_that_go_too_far_come_back_as_losses_that_no_search_takes(tm
 
 def test_points_are_told_apart_by_all_that_is_asked_about_them():
     w, direction = np.zeros(3), np.ones(3)
-    assert points_of(Coefficients(w)) == points_of(Coefficients(-w + 0.0))
-    assert points_of(Coefficients(w)) != points_of(Coefficients(w + 1e-300))
-    assert points_of(Coefficients(w)) != points_of(Ray(w, direction, np.float64(-1.0)))
+    assert points_of(Iterate(w)) == points_of(Iterate(-w + 0.0))
+    assert points_of(Iterate(w)) != points_of(Iterate(w + 1e-300))
+    assert points_of(Iterate(w)) != points_of(Ray(w, direction, np.float64(-1.0)))
 
 
 def test_what_the_limits_mean_is_said_in_sentences(tmp_path):

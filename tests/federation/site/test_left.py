@@ -21,7 +21,7 @@ from fedns.federation.protocol.packets import ANSWER, ASK, OPEN, Packet
 from fedns.federation.protocol.transport import Engine
 from fedns.federation.site.budget import Budget, Spent, fingerprint
 from fedns.federation.site.explain import Need, level_of, meaning_for_studies, spending, spending_sentence
-from fedns.methods.curvature import Coefficients
+from fedns.methods.curvature import Iterate
 from fedns.runs.methods import parse_method
 
 ROWS, COLUMNS = 60, 3
@@ -98,9 +98,9 @@ def test_a_run_that_the_budget_does_not_last_one_round_of_is_refused_when_it_is_
 
 def test_the_same_run_again_is_opened_with_nothing_left_since_its_answers_cost_nothing(tmp_path):
     attacker = Attacker(SHARDS, tmp_path, replace(Permissions(), largest_released_fraction=budget_for(1, 4)), "gd")
-    attacker.ask("local_gradient", Coefficients(np.zeros(4)))
+    attacker.ask("local_gradient", Iterate(np.zeros(4)))
     attacker.begin()
-    attacker.ask("local_gradient", Coefficients(np.zeros(4)))
+    attacker.ask("local_gradient", Iterate(np.zeros(4)))
     with pytest.raises(Refused, match="not enough for a single round of gd"):
         attacker.begin(seed=7)
 
@@ -120,7 +120,7 @@ def test_owner_and_coordinator_are_warned_as_marks_are_passed_and_told_no_more(t
     caplog.set_level(logging.WARNING, logger="fedns.site")
     attacker, marks, warned = Attacker(SHARDS, tmp_path, replace(Permissions(), points=20), "gd"), [], []
     for number in range(20):
-        attacker.ask("local_gradient", Coefficients(np.full(4, 0.01 * number)), 1)
+        attacker.ask("local_gradient", Iterate(np.full(4, 0.01 * number)), 1)
         marks.append(facts_of(attacker)["budget_spent"])
         warned.append(sum("of what may leave about these rows has left" in line for line in caplog.messages))
     assert marks == [0.0] * 9 + [0.5] * 6 + [0.8] * 3 + [0.95] * 2
@@ -164,7 +164,7 @@ class Postman:
 
 def requests_of_a_run():
     spec, run = replace(run_of("gd", 1), sites=("north",)), bytes(range(16))
-    ask = encode(Coefficients(np.zeros(4)), Envelope(1, handler="local_gradient"), WIRE_PRECISIONS["float64"])
+    ask = encode(Iterate(np.zeros(4)), Envelope(1, handler="local_gradient"), WIRE_PRECISIONS["float64"])
     return [Packet(kind, run, 0, number, 0, 0, body).encode() for number, (kind, body) in
             enumerate([(OPEN, spec.agreed()), (ASK, ask)], start=1)]  # fmt: skip
 

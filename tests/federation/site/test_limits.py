@@ -28,7 +28,7 @@ from fedns.federation.site.explain import meaning
 from fedns.federation.site.guard import Guard, hash_of
 from fedns.federation.site.secret_seed import site_secret
 from fedns.methods.auto.messages import Move
-from fedns.methods.curvature import Coefficients, SketchRequest
+from fedns.methods.curvature import Iterate, SketchRequest
 from fedns.methods.fedavg import CandidateModels, Candidates, SmoothnessRequest
 from fedns.models.losses import Poisson
 from fedns.models.problem import Problem
@@ -54,11 +54,11 @@ def site(folder, method="gd", shards=SHARDS, limits=DEFAULTS, **changes):
 
 
 def gradient(attacker, at=0.0, round=1):
-    return attacker.ask("local_gradient", Coefficients(np.full(attacker.num_features, at)), round)
+    return attacker.ask("local_gradient", Iterate(np.full(attacker.num_features, at)), round)
 
 
 def curvature(attacker, at=0.0):
-    return attacker.ask("curvature", Coefficients(np.full(attacker.num_features, at)))
+    return attacker.ask("curvature", Iterate(np.full(attacker.num_features, at)))
 
 
 def spent(attacker, folder):
@@ -210,7 +210,7 @@ def test_each_part_of_the_rule_about_few_rows(limit, at_limit, stricter, tmp_pat
 
 
 def gradient_at_point(attacker):
-    return attacker.ask("local_gradient", Coefficients(POINT)).gradient
+    return attacker.ask("local_gradient", Iterate(POINT)).gradient
 
 
 def test_the_larger_of_two_numbers_of_rows_counts(tmp_path):

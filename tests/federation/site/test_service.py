@@ -18,7 +18,7 @@ from fedns.federation.protocol.absence import FederationError
 from fedns.federation.protocol.packets import ANSWER, ASK, OPEN, OVERFLOW, REFUSAL, Packet
 from fedns.federation.site.memory import RunMemory
 from fedns.federation.site.service import LEDGER_FILE, SiteService
-from fedns.methods.curvature import Coefficients, SketchRequest
+from fedns.methods.curvature import Iterate, SketchRequest
 from fedns.methods.exchanges.effective_dimension import CurvatureProbe
 from fedns.methods.exchanges.landmarks import LandmarkRequest
 from fedns.methods.fedavg import SmoothnessRequest
@@ -113,7 +113,7 @@ def test_a_run_that_the_owner_does_not_permit_is_not_opened(permissions, changes
         ("group_means", LandmarkRequest(np.float64(1.0), np.int64(5), np.int64(0))),
         ("local_smoothness", SmoothnessRequest(np.int32(1))),
         ("losses_along", Ray(np.zeros(FEATURES), np.zeros(FEATURES), np.float64(0.0))),
-        ("overflow_for_a_test", Coefficients(np.zeros(FEATURES))),
+        ("overflow_for_a_test", Iterate(np.zeros(FEATURES))),
         ("start_partially", LearnRequest(np.zeros(FEATURES), np.uint8(8))),
     ],
 )
@@ -161,7 +161,7 @@ def test_a_sketch_may_not_be_larger_than_permitted(method, tmp_path):
     site = Site(tmp_path, method, replace(OPEN_HANDED, largest_sketch_fraction=0.25), sketch_size=16)
     site.open()
     w = np.zeros(FEATURES)
-    request = Coefficients(w) if method == "fedns" else SketchRequest(w, np.int32(16))
+    request = Iterate(w) if method == "fedns" else SketchRequest(w, np.int32(16))
     assert refusal(site.ask("curvature", request, 2, 1)) == "R3: a sketch of 16 rows is more than 0.25 of its rows"
     if method == "fedndes":  # where the coordinator says how many
         assert site.ask("curvature", SketchRequest(w, np.int32(15)), 3, 1).kind == ANSWER
@@ -170,10 +170,10 @@ def test_a_sketch_may_not_be_larger_than_permitted(method, tmp_path):
 def test_rows_that_changed_during_a_run_are_not_answered_for(tmp_path):
     site = Site(tmp_path, "fedns")
     site.open()
-    assert site.ask("curvature", Coefficients(np.zeros(FEATURES)), 2, 1).kind == ANSWER
+    assert site.ask("curvature", Iterate(np.zeros(FEATURES)), 2, 1).kind == ANSWER
     site.arguments = (site.arguments[0], Given(make_shards(rows=60, columns=5, sizes=(60,), seed=1)), *site.arguments[2:])
     site.restart()
-    assert "rows have changed" in refusal(site.ask("curvature", Coefficients(np.zeros(FEATURES)), 3, 2))
+    assert "rows have changed" in refusal(site.ask("curvature", Iterate(np.zeros(FEATURES)), 3, 2))
 
 
 def test_a_packet_over_the_permitted_size_is_refused(tmp_path):
@@ -248,14 +248,12 @@ def test_a_file_that_is_gone_is_a_refusal_and_no_crash(tmp_path):
 
 
 def test_a_handler_that_the_method_lacks(site):
-    assert refusal(site.ask("curvature", Coefficients(np.zeros(FEATURES)), 2)).startswith(
-        "R1: 'curvature' is not among what"
-    )
+    assert refusal(site.ask("curvature", Iterate(np.zeros(FEATURES)), 2)).startswith("R1: 'curvature' is not among what")
 
 
 def test_a_request_of_another_kind_than_the_handler_takes(site):
-    found = refusal(site.ask("learn", Coefficients(np.zeros(FEATURES)), 2))
-    assert found == "expected a LearnRequest message, got 'Coefficients'"
+    found = refusal(site.ask("learn", Iterate(np.zeros(FEATURES)), 2))
+    assert found == "expected a LearnRequest message, got 'Iterate'"
 
 
 @pytest.mark.parametrize("length", [0, 5, 7, 1000])
@@ -453,12 +451,12 @@ class Overflow(Message):
     value: Payload = wire(discloses="nothing")
 
 
-@on_client(Coefficients, Overflow)
+@on_client(Iterate, Overflow)
 def overflow_for_a_test(problem, clients, request):
     return Overflow(value=np.array([np.inf]))
 
 
-@on_client(Coefficients, Overflow)
+@on_client(Iterate, Overflow)
 def bug_for_a_test(problem, clients, request):
     raise IndexError("list index\nout of range")
 
@@ -471,7 +469,7 @@ def with_handlers_for_tests(job):
 def test_a_result_that_is_not_finite_stays_at_the_site(tmp_path):
     site = Site(tmp_path, build=with_handlers_for_tests)
     site.open()
-    found = site.ask("overflow_for_a_test", Coefficients(np.zeros(FEATURES)), 2)
+    found = site.ask("overflow_for_a_test", Iterate(np.zeros(FEATURES)), 2)
     assert (found.kind, found.body) == (OVERFLOW, b"field 'value' of Overflow holds NaN or infinite values")
     assert site.memory().answer == b""
 
@@ -479,9 +477,7 @@ def test_a_result_that_is_not_finite_stays_at_the_site(tmp_path):
 def test_a_bug_in_a_handler_is_a_refusal_in_one_line(tmp_path, caplog):
     site = Site(tmp_path, build=with_handlers_for_tests)
     site.open()
-    assert (
-        refusal(site.ask("bug_for_a_test", Coefficients(np.zeros(FEATURES)), 2)) == "R7: IndexError: list index out of range"
-    )
+    assert refusal(site.ask("bug_for_a_test", Iterate(np.zeros(FEATURES)), 2)) == "R7: IndexError: list index out of range"
     assert "Traceback" in caplog.text
     assert site.learn(3, 1).kind == ANSWER
 

@@ -198,7 +198,7 @@ def test_what_clustered_errors_cannot_tell_is_not_called_certain():
     for _ in range(20):  # the same but for rounding, which is above 0 or below
         moved = replace(
             curvature,
-            packed_hessians=curvature.packed_hessians * (1 + 4e-16 * random.normal(size=curvature.packed_hessians.shape)),
+            triangles=curvature.triangles * (1 + 4e-16 * random.normal(size=curvature.triangles.shape)),
             gradients=curvature.gradients * (1 + 4e-16 * random.normal(size=curvature.gradients.shape)),
         )
         errors.append(replace(fit.inference, curvature=moved).standard_errors("site")[place])
