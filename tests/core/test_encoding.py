@@ -25,7 +25,7 @@ class Other(Message):
 
 
 class Coded(Message):
-    numbers: Payload = wire("entries", dtype="coded")
+    numbers: Payload = wire("entries", dtype="small_ints")
 
 
 def example(features=4, rows=3):
@@ -171,8 +171,8 @@ def test_lengths_of_coded_integers_follow_from_the_numbers():
 class Sparse(Message):
     compact = True
 
-    numbers: Payload = wire("entries", dtype="coded")
-    more: Payload = wire("rows", "features", dtype="coded", ragged=True)
+    numbers: Payload = wire("entries", dtype="small_ints")
+    more: Payload = wire("rows", "features", dtype="small_ints", ragged=True)
     loss: Payload = wire(dtype="float64")
 
 

@@ -16,7 +16,7 @@ from fedns.core.messages import Message, Payload, Ragged, as_batch, wire
 from fedns.core.messages.encoding import Envelope, encode
 from fedns.core.messages.ledger import LedgerEntry, Meter
 from fedns.core.messages.reducers import mean, mean_gram
-from fedns.methods.auto.folding import mean_of_coded
+from fedns.methods.auto.folding import mean_of_small_ints
 from fedns.simulation.answering import LocalClients
 from fedns.simulation.simulator import SimulatedCohort
 
@@ -166,7 +166,7 @@ class Coded(Message):
 
     answered: Payload = wire(dtype="uint8", discloses="nothing")
     unit: Payload = wire(dtype="float32", discloses="nothing")
-    whole: Payload = wire("features", dtype="coded", discloses="gradient")
+    whole: Payload = wire("features", dtype="small_ints", discloses="gradient")
     packed: Payload = wire("entries", discloses="hessian")
     rows: Payload = wire("rows", "features", ragged=True, discloses="sketch")
 
@@ -194,7 +194,7 @@ def test_a_handler_that_gives_another_width_reaches_no_compiled_sum(chunk, place
     """Which would write beside its total: in this process nothing decodes a reply, and decoding is what checks others."""
     cohort = SimulatedCohort(make_shards(columns=2), Session(PROBLEM, 0), chunk_clients=chunk)
     name, reducer = [
-        ("whole", mean_of_coded("whole", "unit")), ("packed", mean("packed")), ("rows", mean_gram("rows"))
+        ("whole", mean_of_small_ints("whole", "unit")), ("packed", mean("packed")), ("rows", mean_gram("rows"))
     ][place]  # fmt: skip
     replies = cohort.ask(coded, Question(np.float64(10 * place + 5 + change)))
     if change == 0:

@@ -20,10 +20,10 @@ def test_sizes_weights_and_selection():
 def test_what_is_kept_is_made_again_for_another_key_and_for_other_clients():
     shards, made = make_shards(), []
     for key in ("a", "a", "b", "b", "a"):
-        assert shards.kept("name", key, lambda key=key: made.append(key) or key) == key
+        assert shards.cached("name", key, lambda key=key: made.append(key) or key) == key
     assert made == ["a", "b", "a"]
-    assert shards.kept("another name", "a", lambda: 1) == 1
-    assert shards.select([0, 1]).kept("name", "a", lambda: 2) == 2
+    assert shards.cached("another name", "a", lambda: 1) == 1
+    assert shards.select([0, 1]).cached("name", "a", lambda: 2) == 2
 
 
 def test_segments_are_those_of_the_clients_at_hand():

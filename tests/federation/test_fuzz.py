@@ -185,7 +185,7 @@ def assert_sound(kind, message, known):
     lengths = dict(known)
     for name, spec in kind.specs().items():
         array = getattr(message, name)
-        expected = {"real": np.float64, "float32": np.float64, "coded": CODED}.get(spec.kind, spec.kind)
+        expected = {"real": np.float64, "float32": np.float64, "small_ints": CODED}.get(spec.kind, spec.kind)
         assert array.dtype == np.dtype(expected), (name, array.dtype)
         assert array.ndim == len(spec.dimensions), name
         assert all(lengths.setdefault(d, n) == n for d, n in zip(spec.dimensions, array.shape, strict=True)), name

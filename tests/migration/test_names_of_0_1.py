@@ -5,11 +5,13 @@ import subprocess
 import sys
 import warnings
 
+import numpy as np
 import pytest
 from typer.main import get_command
 
 import fedns
 from fedns.cli.app import app
+from fedns.core.clients import ClientMemory
 
 NAMES = {
     "fedns.algorithms": ("FedNS", "fedns.methods"),
@@ -56,3 +58,24 @@ def test_what_never_was_there_is_not_found():
 def test_the_commands_are_there():
     assert set(get_command(app).commands) >= COMMANDS
     assert fedns.__version__
+
+
+@pytest.mark.parametrize(("former", "now"), [("recall", "read_copy"), ("held", "in_place")])
+def test_a_strangers_handler_goes_on_with_the_names_it_knows(former, now):
+    shards = fedns.Shards.from_arrays(np.zeros((2, 1)), np.zeros(2), [1, 1])
+    ids = np.arange(2)
+    clients = fedns.Clients(shards, ids, 0, 1, ClientMemory(ids))
+    clients.remember("step", np.ones((2, 3)))
+    with pytest.warns(
+        DeprecationWarning, match=rf"^Clients.{former} is Clients.{now} now; the former name goes with fedns 0.3$"
+    ):
+        found = getattr(clients, former)("step", 3)
+    np.testing.assert_array_equal(found, np.ones((2, 3)))
+    with pytest.raises(AttributeError, match="'Clients' has no attribute 'forget'"):
+        clients.forget  # noqa: B018
+
+
+def test_a_strangers_message_goes_on_with_the_type_it_knows():
+    with pytest.warns(DeprecationWarning, match='^dtype="coded" is "small_ints" now; the former name goes with fedns 0.3$'):
+        declared = fedns.wire("features", dtype="coded")
+    assert declared.metadata == fedns.wire("features", dtype="small_ints").metadata

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,7 @@ from fedns.numerics.rng import stream_keys
 Ids = NDArray[np.int64]
 # Matrices of a few clients at a time: they fit into the caches, and a handler's memory does not grow with the cohort.
 _SLAB_BYTES = 8 * 2**20
+_FORMER = {"recall": "read_copy", "held": "in_place"}  # names of 0.1
 
 
 @dataclass
@@ -52,11 +54,18 @@ class Clients:
         """The seed of a choice among rows: the agreed one, unless a site has random numbers of its own."""
         return agreed
 
-    def recall(self, name: str, *shape: int) -> Array:
+    def read_copy(self, name: str, *shape: int) -> Array:
         """What each client remembers under this name, of at least this shape; zeros where it is smaller, or nothing."""
         if name not in self.memory.arrays:
             return np.zeros((self.ids.size, *shape))
         return _at_least(self.memory.arrays[name][self._places], shape)
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in _FORMER:
+            raise AttributeError(f"'Clients' has no attribute '{name}'")
+        said = f"Clients.{name} is Clients.{_FORMER[name]} now; the former name goes with fedns 0.3"
+        warnings.warn(said, DeprecationWarning, stacklevel=2)
+        return getattr(self, _FORMER[name])
 
     def remember(self, name: str, values: Array) -> None:
         every = self._all(name, values.shape[1:], values.dtype)

@@ -107,16 +107,16 @@ class Shards:
         """The rows cut into work."""
         return cut(self.starts, self.stops)
 
-    def kept(self, name: Hashable, key: Hashable, make: Callable[[], T]) -> T:
+    def cached(self, name: Hashable, key: Hashable, make: Callable[[], T]) -> T:
         """What `make` made last under this name, or makes now where the key was another: for what follows from the clients'
         sizes. Rounds ask for the same again and again, after reading so much that what makes it is in no cache."""
-        known = self._kept.get(name)
+        known = self._cached.get(name)
         if known is None or known[0] != key:
-            known = self._kept[name] = key, make()
+            known = self._cached[name] = key, make()
         return cast(T, known[1])
 
     @cached_property
-    def _kept(self) -> dict[Hashable, tuple[Hashable, Any]]:
+    def _cached(self) -> dict[Hashable, tuple[Hashable, Any]]:
         return {}
 
     def mean_squares(self) -> FloatArray:

@@ -39,19 +39,19 @@ class Compressed(NamedTuple):
         return Compressed(as_received(self.values, number_bytes), as_received(self.vectors, number_bytes), self.indices)
 
 
-def add_compressed(packed: FloatArray, carrier: Compressed, client: int, scale: float) -> None:
-    """packed += scale times this client's matrix, over packed upper triangles; a message with the same fields will do."""
+def add_compressed(triangle: FloatArray, carrier: Compressed, client: int, scale: float) -> None:
+    """triangle += scale times this client's matrix, over upper triangles; a message with the same fields will do."""
     values = carrier.values[client]
     if carrier.vectors.shape[1]:
-        add_low_rank(packed, values, carrier.vectors[client], scale)
+        add_low_rank(triangle, values, carrier.vectors[client], scale)
     elif carrier.indices.shape[1]:
-        packed[carrier.indices[client]] += scale * values
+        triangle[carrier.indices[client]] += scale * values
     else:
-        packed += scale * values
+        triangle += scale * values
 
 
 class mean_compressed:
-    """Reducer: sum_j p_j C_j as a packed upper triangle, for messages with the fields of `Compressed`."""
+    """Reducer: sum_j p_j C_j as a upper triangle, for messages with the fields of `Compressed`."""
 
     def __init__(self, features: int) -> None:
         self._total = np.zeros(triangle_size(features))
@@ -72,7 +72,7 @@ class Compressor(ABC):
     """Sends a symmetric matrix approximately."""
 
     @abstractmethod
-    def compress(self, packed: FloatArray, features: int, keys: Keys) -> Compressed:
+    def compress(self, triangle: FloatArray, features: int, keys: Keys) -> Compressed:
         """Each client's packed matrix, compressed; `keys` are the clients' random streams."""
 
     def learning_rate(self, features: int) -> float:
@@ -86,9 +86,9 @@ class RankR(Compressor):
 
     rank: int
 
-    def compress(self, packed: FloatArray, features: int, keys: Keys) -> Compressed:
-        clients, rank = len(packed), min(self.rank, features)
-        pairs = parallel.map_clients(lambda j: largest_eigenpairs(packed[j], features, rank), clients)
+    def compress(self, triangle: FloatArray, features: int, keys: Keys) -> Compressed:
+        clients, rank = len(triangle), min(self.rank, features)
+        pairs = parallel.map_clients(lambda j: largest_eigenpairs(triangle[j], features, rank), clients)
         values, vectors = (np.stack(part) for part in zip(*pairs, strict=True))
         return Compressed(values, np.ascontiguousarray(vectors), _no_indices(clients))
 
@@ -103,13 +103,13 @@ class TopK(Compressor):
 
     count: int  # 0 means as many as there are features
 
-    def compress(self, packed: FloatArray, features: int, keys: Keys) -> Compressed:
-        count = min(self.count or features, packed.shape[1])
+    def compress(self, triangle: FloatArray, features: int, keys: Keys) -> Compressed:
+        count = min(self.count or features, triangle.shape[1])
         weights = entry_weights(features)
 
-        chosen = np.stack(parallel.map_clients(lambda j: largest_entries(packed[j], weights, count), len(packed)))
-        values = np.take_along_axis(packed, chosen, 1)
-        return Compressed(values, _no_vectors(packed, features), chosen.astype(np.int32))
+        chosen = np.stack(parallel.map_clients(lambda j: largest_entries(triangle[j], weights, count), len(triangle)))
+        values = np.take_along_axis(triangle, chosen, 1)
+        return Compressed(values, _no_vectors(triangle, features), chosen.astype(np.int32))
 
 
 @dataclass(frozen=True)
@@ -122,13 +122,13 @@ class RandK(Compressor):
 
     count: int  # 0 means as many as there are features
 
-    def compress(self, packed: FloatArray, features: int, keys: Keys) -> Compressed:
-        entries = packed.shape[1]
+    def compress(self, triangle: FloatArray, features: int, keys: Keys) -> Compressed:
+        entries = triangle.shape[1]
         count = min(self.count or features, entries)
         draws = [sample_without_replacement(key[0], key[1], entries, count) for key in keys]
         indices = np.stack(draws).astype(np.int32)
-        values = np.take_along_axis(packed, indices.astype(np.intp), 1) * (entries / count)
-        return Compressed(values, _no_vectors(packed, features), indices)
+        values = np.take_along_axis(triangle, indices.astype(np.intp), 1) * (entries / count)
+        return Compressed(values, _no_vectors(triangle, features), indices)
 
     def learning_rate(self, features: int) -> float:
         return min(1.0, (self.count or features) / triangle_size(features))
@@ -138,8 +138,8 @@ class RandK(Compressor):
 class WholeTriangle(Compressor):
     """The whole upper triangle: M(M+1)/2 numbers."""
 
-    def compress(self, packed: FloatArray, features: int, keys: Keys) -> Compressed:
-        return Compressed(packed.copy(), _no_vectors(packed, features), _no_indices(len(packed)))
+    def compress(self, triangle: FloatArray, features: int, keys: Keys) -> Compressed:
+        return Compressed(triangle.copy(), _no_vectors(triangle, features), _no_indices(len(triangle)))
 
 
 def errors_of_learned(clients: Clients, name: str, hessians: FloatArray) -> list[FloatArray]:
@@ -168,15 +168,15 @@ def parse_compressor(text: str) -> Compressor:
 
 @cache
 def entry_weights(features: int) -> FloatArray:
-    """What an entry of the packed upper triangle counts for in the Frobenius norm: 1 on the diagonal, else sqrt(2)."""
+    """What an entry of the upper triangle counts for in the Frobenius norm: 1 on the diagonal, else sqrt(2)."""
     weights = np.full(triangle_size(features), ROOT_TWO)
     weights[np.cumsum([0, *range(features, 1, -1)])] = 1.0
     weights.setflags(write=False)
     return weights
 
 
-def _no_vectors(packed: FloatArray, features: int) -> FloatArray:
-    return np.zeros((len(packed), 0, features))
+def _no_vectors(triangle: FloatArray, features: int) -> FloatArray:
+    return np.zeros((len(triangle), 0, features))
 
 
 def _no_indices(clients: int) -> NDArray[np.int32]:

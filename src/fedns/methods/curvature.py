@@ -53,7 +53,7 @@ class SketchedCurvature(Message):
 def sketched_curvature(problem: Problem, clients: Clients, w: FloatArray, sketch: Sketch) -> SketchedCurvature:
     """One pass over the rows: gradient and sketched root."""
     shards = clients.shards
-    plan = shards.kept("sketch plan", (sketch, problem.loss.root_rows), lambda: sketch.plan(problem.root_sizes(shards)))
+    plan = shards.cached("sketch plan", (sketch, problem.loss.root_rows), lambda: sketch.plan(problem.root_sizes(shards)))
     gradient, rows, offsets = problem.gradient_and_sketch(w, shards, plan, clients.keys("sketch"))
     return SketchedCurvature(gradient=gradient, sketched_root=Ragged(rows, offsets))
 
@@ -114,12 +114,12 @@ def ask_gradient(problem: Problem, w: FloatArray, cohort: Cohort) -> FloatArray:
     return np.asarray(gradient + problem.penalty_gradient(w))
 
 
-def refuse_impossible_hessian(kind: str, packed: FloatArray, num_features: int) -> None:
+def refuse_impossible_hessian(kind: str, triangle: FloatArray, num_features: int) -> None:
     """Raise unless the packed matrix has the right length and is positive semidefinite up to rounding."""
     expected = triangle_size(num_features)
-    if packed.size != expected or not expected:
-        raise MessageError(f"field 'hessian_triangle' of {kind} has {packed.size} entries, expected {expected}")
-    smallest, largest = np.linalg.eigvalsh(symmetric_of(packed, num_features))[[0, -1]]
+    if triangle.size != expected or not expected:
+        raise MessageError(f"field 'hessian_triangle' of {kind} has {triangle.size} entries, expected {expected}")
+    smallest, largest = np.linalg.eigvalsh(symmetric_of(triangle, num_features))[[0, -1]]
     # Rounded to float32 on the way, a matrix of this size may have eigenvalues this far below zero.
     if smallest < -1e-6 * max(largest, 0.0):
         raise MessageError(f"field 'hessian_triangle' of {kind} has the eigenvalue {smallest:.3g}: no convex loss has that")
@@ -171,8 +171,8 @@ def gradients_and_roots(problem: Problem, w: FloatArray, shards: Shards) -> tupl
 
 
 def _by_hessians(problem: Problem, w: FloatArray, shards: Shards) -> tuple[FloatArray, Solve]:
-    gradient, packed = problem.gradient_and_hessian(w, shards)
-    return gradient, lambda client, diagonal, right: solve_from_triangle(packed[client], diagonal, right)
+    gradient, triangle = problem.gradient_and_hessian(w, shards)
+    return gradient, lambda client, diagonal, right: solve_from_triangle(triangle[client], diagonal, right)
 
 
 def _by_roots(problem: Problem, w: FloatArray, shards: Shards) -> tuple[FloatArray, Solve]:

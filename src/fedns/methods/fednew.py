@@ -100,9 +100,9 @@ class ADMMDirections(Algorithm):
         """y_j = (hess_j + (alpha + rho) I)^-1 (grad_j - dual_j + rho y), after settling the dual of the last round."""
         w, common = request.coefficients, request.direction
         rho = self._per_client(self.rho, clients)
-        dual, sent = clients.recall("fednew_dual", w.size), clients.recall("fednew_sent", w.size)
+        dual, sent = clients.read_copy("fednew_dual", w.size), clients.read_copy("fednew_sent", w.size)
         # A client that was absent did not hear what its last direction was averaged to, and its dual stays as it is.
-        heard = clients.recall("fednew_rounds") == request.iteration
+        heard = clients.read_copy("fednew_rounds") == request.iteration
         dual = np.where(heard[:, None], dual + rho[:, None] * (sent - common), dual)
         clients.remember("fednew_dual", dual)
         gradient, solve = self._newton_systems(problem, clients, request)
@@ -117,7 +117,7 @@ class ADMMDirections(Algorithm):
         epoch = 1 + (int(request.iteration) // self.refresh if self.refresh else 0)
         damping = self._per_client(self.alpha, clients) + self._per_client(self.rho, clients)
         diagonal = problem.penalty_curvature(w)
-        stale = clients.recall("fednew_epoch") != epoch
+        stale = clients.read_copy("fednew_epoch") != epoch
         if self.refresh == 1:
             stale[:] = True
         gradient = np.empty((stale.size, w.size))
@@ -125,7 +125,7 @@ class ADMMDirections(Algorithm):
         old, new = np.flatnonzero(~stale), np.flatnonzero(stale)
         if old.size:
             gradient[old] = problem.gradient(w, clients.shards.select(old))
-            factors[old] = symmetric_of(clients.recall("fednew_factor", triangle_size(w.size))[old], w.size)
+            factors[old] = symmetric_of(clients.read_copy("fednew_factor", triangle_size(w.size))[old], w.size)
         if new.size:
             gradient[new], packed = problem.gradient_and_hessian(w, clients.shards.select(new))
 
@@ -233,7 +233,7 @@ class QFedNew(ADMMDirections):
     def quantised_direction(self, problem: Problem, clients: Clients, request: DirectionRequest) -> QuantisedDirection:
         def some(part: Clients) -> QuantisedDirection:
             wanted = self._directions(problem, part, request)
-            before = part.recall("fednew_sent", wanted.shape[1])
+            before = part.read_copy("fednew_sent", wanted.shape[1])
             draws = [np.random.Generator(np.random.Philox(key=key)) for key in part.keys("qfednew quantiser")]
             uniform = np.stack([draw.random(wanted.shape[1]) for draw in draws])
             codes, radius = quantise(wanted - before, self.bits, uniform)

@@ -164,26 +164,26 @@ class FedNL(Algorithm):
 
     def init(self, problem: Problem, cohort: Cohort) -> LearnedHessian | PartialModel:
         w = cohort.start
-        packed = np.zeros(triangle_size(w.size))
+        triangle = np.zeros(triangle_size(w.size))
         request = LearnRequest(w, cohort.number_bytes)
         if self.variant == "pp":
             reducers = [mean(name) for name in ("right_side", "shift", "hessian_triangle")]
             right_side, shift, learned = cohort.ask(self.start_partially, request).fold(*reducers)
-            learned = learned if learned.size else packed
+            learned = learned if learned.size else triangle
             return PartialModel.first(cohort, hessian_triangle=learned, shift=shift, right_side=right_side)
         if self.initial_hessian == "exact":
-            (packed,) = cohort.ask(self.start, request).fold(mean("hessian_triangle"))
-        return LearnedHessian.first(cohort, hessian_triangle=packed)
+            (triangle,) = cohort.ask(self.start, request).fold(mean("hessian_triangle"))
+        return LearnedHessian.first(cohort, hessian_triangle=triangle)
 
     def round(self, problem: Problem, state: Any, cohort: Cohort) -> Outcome:
         return self._partial_round(problem, state, cohort) if self.variant == "pp" else self._round(problem, state, cohort)
 
     @on_client(LearnRequest, InitialHessian)
     def start(self, problem: Problem, clients: Clients, request: LearnRequest) -> InitialHessian:
-        _, packed = problem.gradient_and_hessian(request.coefficients, clients.shards)
-        packed = _rounded(packed, request)
-        clients.remember("fednl_hessian", packed)
-        return InitialHessian(hessian_triangle=packed)
+        _, triangle = problem.gradient_and_hessian(request.coefficients, clients.shards)
+        triangle = _rounded(triangle, request)
+        clients.remember("fednl_hessian", triangle)
+        return InitialHessian(hessian_triangle=triangle)
 
     @on_client(LearnRequest, Correction)
     def learn(self, problem: Problem, clients: Clients, request: LearnRequest) -> Correction:
@@ -198,14 +198,14 @@ class FedNL(Algorithm):
     @on_client(LearnRequest, InitialModel)
     def start_partially(self, problem: Problem, clients: Clients, request: LearnRequest) -> InitialModel:
         w = request.coefficients
-        gradient, packed = problem.gradient_and_hessian(w, clients.shards)
+        gradient, triangle = problem.gradient_and_hessian(w, clients.shards)
         exact = self.initial_hessian == "exact"
-        learned = _rounded(packed, request) if exact else np.zeros_like(packed)
-        shift = _rounded(self._norms(packed - learned, w.size), request)
+        learned = _rounded(triangle, request) if exact else np.zeros_like(triangle)
+        shift = _rounded(self._norms(triangle - learned, w.size), request)
         right_side = _rounded(_shifted_times(learned, shift, w) - gradient, request)
         for name, values in (("hessian", learned), ("shift", shift), ("right_side", right_side)):
             clients.remember(f"fednl_{name}", values)
-        return InitialModel(right_side, shift, learned if exact else np.zeros((len(packed), 0)))
+        return InitialModel(right_side, shift, learned if exact else np.zeros((len(triangle), 0)))
 
     @on_client(LearnRequest, Correction)
     def learn_partially(self, problem: Problem, clients: Clients, request: LearnRequest) -> Correction:
@@ -215,7 +215,7 @@ class FedNL(Algorithm):
             gradient, error, learned = self._gradient_and_error(problem, part, request)
             correction = self._correct(part, error, learned, request)
             self._add(error, correction, w.size, -1.0)  # what is left of the error
-            shift_before, side_before = part.recall("fednl_shift"), part.recall("fednl_right_side", w.size)
+            shift_before, side_before = part.read_copy("fednl_shift"), part.read_copy("fednl_right_side", w.size)
             change = _rounded(self._norms(error, w.size) - shift_before, request)
             part.remember("fednl_shift", shift_before + change)
             side_change = _rounded(_shifted_times(learned, shift_before + change, w) - gradient - side_before, request)
@@ -270,23 +270,23 @@ class FedNL(Algorithm):
         self._add(learned, correction, features, 1.0)
         return correction
 
-    def _add(self, packed: FloatArray | list[FloatArray], correction: Compressed, features: int, sign: float) -> None:
+    def _add(self, triangle: FloatArray | list[FloatArray], correction: Compressed, features: int, sign: float) -> None:
         rate = sign * self._rate(features)
-        parallel.map_clients(lambda j: add_compressed(packed[j], correction, j, rate), len(packed))
+        parallel.map_clients(lambda j: add_compressed(triangle[j], correction, j, rate), len(triangle))
 
     def _rate(self, features: int) -> float:
         return self.alpha or parse_compressor(self.compressor).learning_rate(features)
 
-    def _norms(self, packed: FloatArray, features: int) -> FloatArray:
+    def _norms(self, triangle: FloatArray, features: int) -> FloatArray:
         """The norm of each client's packed matrix: (clients,)."""
         weights = entry_weights(features)
 
         def norm(client: int) -> float:
             if self.shift_norm == "spectral":
-                return spectral_norm(packed[client], features)
-            return float(frobenius_norm(packed[client], weights))
+                return spectral_norm(triangle[client], features)
+            return float(frobenius_norm(triangle[client], weights))
 
-        return np.array(parallel.map_clients(norm, len(packed)))
+        return np.array(parallel.map_clients(norm, len(triangle)))
 
 
 @dataclass(frozen=True)
@@ -314,8 +314,8 @@ class NewtonZero(Algorithm):
 
     def init(self, problem: Problem, cohort: Cohort) -> LearnedHessian:
         w = cohort.start
-        (packed,) = cohort.ask(self.start, Iterate(w)).fold(mean("hessian_triangle"))
-        return LearnedHessian.first(cohort, hessian_triangle=packed)
+        (triangle,) = cohort.ask(self.start, Iterate(w)).fold(mean("hessian_triangle"))
+        return LearnedHessian.first(cohort, hessian_triangle=triangle)
 
     @on_client(Iterate, InitialHessian)
     def start(self, problem: Problem, clients: Clients, request: Iterate) -> InitialHessian:
@@ -333,7 +333,7 @@ def _rounded(values: FloatArray, request: LearnRequest) -> FloatArray:
     return as_received(values, int(request.number_bytes))
 
 
-def _shifted_times(packed: FloatArray | list[FloatArray], shift: FloatArray, w: FloatArray) -> FloatArray:
+def _shifted_times(triangle: FloatArray | list[FloatArray], shift: FloatArray, w: FloatArray) -> FloatArray:
     """(H_j + l_j I) w for each client."""
-    products = np.stack(parallel.map_clients(lambda j: symmetric_times(packed[j], w), len(packed)))
+    products = np.stack(parallel.map_clients(lambda j: symmetric_times(triangle[j], w), len(triangle)))
     return products + shift[:, None] * w

@@ -106,16 +106,16 @@ class FedNLBC(Algorithm):
     def init(self, problem: Problem, cohort: Cohort) -> BidirectionalState:
         w = as_received(cohort.start, int(cohort.number_bytes))
         request = LearnRequest(w, cohort.number_bytes)
-        (packed,) = cohort.ask(self.start_learning, request).fold(mean("hessian_triangle"))
-        return BidirectionalState.first(cohort, coefficients=w, model=w, anchor=w, hessian_triangle=packed)
+        (triangle,) = cohort.ask(self.start_learning, request).fold(mean("hessian_triangle"))
+        return BidirectionalState.first(cohort, coefficients=w, model=w, anchor=w, hessian_triangle=triangle)
 
     @on_client(LearnRequest, InitialHessian)
     def start_learning(self, problem: Problem, clients: Clients, request: LearnRequest) -> InitialHessian:
         w = request.coefficients
-        packed = as_received(problem.gradient_and_hessian(w, clients.shards)[1], int(request.number_bytes))
-        clients.remember("fednlbc_hessian", packed)
+        triangle = as_received(problem.gradient_and_hessian(w, clients.shards)[1], int(request.number_bytes))
+        clients.remember("fednlbc_hessian", triangle)
         clients.remember("fednlbc_model", np.tile(w, (clients.ids.size, 1)))
-        return InitialHessian(hessian_triangle=packed)
+        return InitialHessian(hessian_triangle=triangle)
 
     @on_client(ModelStep, LearntAtModel)
     def learn_at_model(self, problem: Problem, clients: Clients, request: ModelStep) -> LearntAtModel:
@@ -128,7 +128,7 @@ class FedNLBC(Algorithm):
     def _learn(self, problem: Problem, clients: Clients, request: ModelStep) -> tuple[FloatArray, Compressed]:
         """Gradients at the new model, and what the clients' Hessians have learnt there."""
         features = int(request.features)
-        models = clients.recall("fednlbc_model", features)
+        models = clients.read_copy("fednlbc_model", features)
         models[:, request.indices] += request.values
         if request.model.size:
             models[:] = request.model

@@ -53,13 +53,13 @@ class FedNewton(Algorithm):
 
     @on_client(Iterate, Curvature)
     def curvature(self, problem: Problem, clients: Clients, request: Iterate) -> Curvature:
-        gradient, packed = problem.gradient_and_hessian(request.coefficients, clients.shards)
-        return Curvature(gradient=gradient, hessian_triangle=packed)
+        gradient, triangle = problem.gradient_and_hessian(request.coefficients, clients.shards)
+        return Curvature(gradient=gradient, hessian_triangle=triangle)
 
     def round(self, problem: Problem, state: State, cohort: Cohort) -> Outcome:
         w = state.coefficients
-        gradient, packed = cohort.ask(self.curvature, Iterate(w)).fold(mean("gradient"), mean("hessian_triangle"))
-        newton = problem.newton_step(w, gradient, packed)
+        gradient, triangle = cohort.ask(self.curvature, Iterate(w)).fold(mean("gradient"), mean("hessian_triangle"))
+        newton = problem.newton_step(w, gradient, triangle)
         along = step_along(newton, self.line_search, self.step_size, problem, w, cohort)
         return Outcome(State(along.after), along.diagnostics, along.finished, stuck=along.stuck)
 

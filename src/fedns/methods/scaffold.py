@@ -77,7 +77,7 @@ class Scaffold(Algorithm):
     @on_client(ControlledRequest, ModelChange)
     def local_change(self, problem: Problem, clients: Clients, request: ControlledRequest) -> ModelChange:
         w, control, rate = request.coefficients, request.control, float(request.learning_rate)
-        own = clients.recall("scaffold_control", w.size)
+        own = clients.read_copy("scaffold_control", w.size)
         models = np.tile(w, (clients.shards.num_clients, 1))
         with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused when it is sent
             for _ in range(self.local_steps):

@@ -146,10 +146,10 @@ class SHED(Algorithm):
     def _next_pairs(self, problem: Problem, clients: Clients, request: EigenRequest) -> EigenUpdate:
         w = request.coefficients
         features, count = w.size, clients.ids.size
-        stale = clients.recall("shed_generation") != request.generation
-        sent = np.where(stale, 0.0, clients.recall("shed_sent")).astype(np.int64)
+        stale = clients.read_copy("shed_generation") != request.generation
+        sent = np.where(stale, 0.0, clients.read_copy("shed_sent")).astype(np.int64)
         slots = self._slots(problem, clients, request)
-        values, vectors = clients.recall("shed_values", slots), clients.recall("shed_vectors", slots, features)
+        values, vectors = clients.read_copy("shed_values", slots), clients.read_copy("shed_vectors", slots, features)
         slots = values.shape[1]
         gradient = np.empty((count, features))
         old, new = np.flatnonzero(~stale), np.flatnonzero(stale)

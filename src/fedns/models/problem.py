@@ -37,7 +37,7 @@ class NewtonStep(NamedTuple):
         return float(np.sqrt(max(0.0, -self.directional_derivative)))
 
 
-class CodedBlock(NamedTuple):
+class DesignBlock(NamedTuple):
     """Some rows of one client as the coefficients see them: an intercept's 1 included, an offset only in the margins."""
 
     features: FloatArray  # (rows, features)
@@ -140,7 +140,7 @@ class Problem(Checked):
         """Where mini-batch steps lead that each client takes by itself: (clients, features)."""
         return self.passes.local_steps(self.loss, shards, w, local, keys)
 
-    def coded_blocks(self, w: FloatArray, shards: Shards) -> Iterator[CodedBlock]:
+    def design_blocks(self, w: FloatArray, shards: Shards) -> Iterator[DesignBlock]:
         """The rows of the first client, some thousand at a time, with their margins at w; for what no pass adds up."""
         last = shards.num_columns - 1
         at_once = 4096 if self.loss.has_root else max(1, shards.num_samples)  # without a root a row is nothing by itself
@@ -150,11 +150,11 @@ class Problem(Checked):
             features = np.hstack(columns)
             weights = np.ones(len(values)) if shards.sample_weights is None else shards.sample_weights[start:stop]
             margins = features @ (w if self.loss.outputs == 1 else w.reshape(self.loss.outputs, -1).T) + offsets
-            yield CodedBlock(features, margins, shards.targets[start:stop], weights)
+            yield DesignBlock(features, margins, shards.targets[start:stop], weights)
 
     def row_scores(self, w: FloatArray, shards: Shards) -> Iterator[tuple[FloatArray, FloatArray]]:
         """What rows of the first client add to its gradient, (rows, features), and their weights, some rows at a time."""
-        for block in self.coded_blocks(w, shards):
+        for block in self.design_blocks(w, shards):
             yield self.loss.row_scores(*block), block.weights
 
     def before_rows_are_read(self) -> None:

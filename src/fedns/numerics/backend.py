@@ -77,7 +77,7 @@ class Batch(Protocol):
     def total_weights(self) -> FloatArray: ...  # (m,)
     @property
     def segments(self) -> Segments: ...  # the rows cut into work, clients in order
-    def kept(self, name: Hashable, key: Hashable, make: Callable[[], T]) -> T: ...  # make(), unless it was the last key
+    def cached(self, name: Hashable, key: Hashable, make: Callable[[], T]) -> T: ...  # make(), unless it was the last key
 
 
 class LocalSteps(NamedTuple):

@@ -41,7 +41,7 @@ PASSES = {
     "hessian_times": lambda p: p.hessian_times(W, np.ones((1, 1, 4)), SHARDS),
     "gradient_and_sketch": lambda p: p.gradient_and_sketch(W, SHARDS, Gaussian(8).plan(SHARDS.sizes), KEYS),
     "local_steps": lambda p: p.local_steps(W, SHARDS, LocalSteps(np.array([1]), 60, 0.1, np.zeros(4)), KEYS),
-    "coded_blocks": lambda p: list(p.coded_blocks(W, SHARDS)),
+    "coded_blocks": lambda p: list(p.design_blocks(W, SHARDS)),
     "row_scores": lambda p: list(p.row_scores(W, SHARDS)),
     "evaluate": lambda p: p.evaluate(W, SHARDS),
     "hessian": lambda p: p.hessian(W, SHARDS),

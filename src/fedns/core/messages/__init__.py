@@ -9,6 +9,7 @@ with a different number of rows at each client is a `Ragged`.
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields
 from enum import StrEnum
@@ -61,7 +62,7 @@ class FieldSpec:
     """What a field holds: `real` numbers travel at the run's wire precision, other kinds at their own."""
 
     dimensions: tuple[str, ...]  # a name per axis; equal names must have equal lengths within a message
-    kind: str  # "real", "coded" for small integers, or the name of a dtype
+    kind: str  # "real", "small_ints" in few bits, or the name of a dtype
     ragged: bool = False  # the first axis differs from client to client: a batch holds a Ragged
     discloses: Discloses | None = None  # every field of a reply has one
 
@@ -85,12 +86,18 @@ def wire(*dimensions: str, dtype: str = "real", ragged: bool = False, discloses:
     """Declare a field of a message.
 
     - dimensions: its axes by name; none for a single number.
-    - dtype: "real" is rounded to the run's wire precision, "coded" is for small integers; or a numpy dtype, which stays.
+    - dtype: "real" is rounded to the run's wire precision, "small_ints" is for small integers in few bits; or a
+      numpy dtype, which stays.
     - ragged: clients have different lengths along the first axis.
     - discloses: what it tells about the rows, which every field of a reply must say: one of fedns.Discloses.
     """
-    if dtype not in ("real", "coded") and np.dtype(dtype).newbyteorder("<") not in NUMBER_CODES:
-        raise ConfigError(f"messages cannot carry {dtype}: use real, coded, float64, float32, int64, int32 or uint8")
+    if dtype == "coded":
+        warnings.warn(
+            'dtype="coded" is "small_ints" now; the former name goes with fedns 0.3', DeprecationWarning, stacklevel=2
+        )
+        dtype = "small_ints"
+    if dtype not in ("real", "small_ints") and np.dtype(dtype).newbyteorder("<") not in NUMBER_CODES:
+        raise ConfigError(f"messages cannot carry {dtype}: use real, small_ints, float64, float32, int64, int32 or uint8")
     if discloses is not None and discloses not in set(Discloses):
         raise ConfigError(f"discloses must be one of {', '.join(Discloses)}, got {discloses!r}")
     told = None if discloses is None else Discloses(discloses)
@@ -234,6 +241,6 @@ def refuse_non_finite(kind: str, name: str, array: Array, sums: Array | None = N
 
 
 def wire_dtype(spec: FieldSpec, precision: DType) -> DType:
-    if spec.kind == "coded":
+    if spec.kind == "small_ints":
         return CODED
     return precision if spec.kind == "real" else np.dtype(spec.kind).newbyteorder("<")

@@ -138,7 +138,7 @@ def _lengths(batch: Message, precision: DType) -> int | NDArray[np.int64]:
         cases, which = np.unique(pairs if len(pairs) > 1 else pairs[0], axis=-1, return_inverse=True)  # one axis: faster
         lengths = np.array([length(case) for case in np.atleast_2d(cases).T.tolist()])[which.reshape(-1)]
     for spec, value in zip(cls.specs().values(), values, strict=True):
-        if spec.kind == "coded":
+        if spec.kind == "small_ints":
             ragged_value = isinstance(value, Ragged)
             lengths = lengths + (small_ints_sizes(value.values, value.offsets) if ragged_value else small_ints_sizes(value))
     return lengths

@@ -166,7 +166,7 @@ def geometric_median(points: FloatArray, iterations: int = 100) -> FloatArray:
 def curvature_in(reply: Message, features: int) -> FloatArray | None:
     """The Hessian that a reply shows, whole or as the square of a sketch: (features, features)."""
     for name, spec in reply.specs().items():
-        if spec.kind == "coded":  # rounded changes, in a unit of their own
+        if spec.kind == "small_ints":  # rounded changes, in a unit of their own
             continue
         values = np.asarray(getattr(reply, name), dtype=np.float64)
         if spec.discloses is Discloses.SKETCH and spec.dimensions[-1:] == ("features",) and values.ndim == 2:

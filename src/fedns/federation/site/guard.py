@@ -244,7 +244,7 @@ def counts_of(owner: type[object]) -> tuple[str, ...]:
 @_once
 def is_relative(request: type[Message]) -> bool:
     """Whether a request says where to go from the point that the site remembers, and not where to be."""
-    return any(spec.kind == "coded" and spec.dimensions == ("features",) for spec in request.specs().values())
+    return any(spec.kind == "small_ints" and spec.dimensions == ("features",) for spec in request.specs().values())
 
 
 def points_of(request: Message) -> list[str]:

@@ -94,13 +94,13 @@ def scaling_cost(how: str, num_columns: int) -> str:
 
 def notes_on_sketches(methods: list[Method], shards: Shards, num_features: int) -> list[str]:
     """Where a sketch is larger than the packed Hessian that it stands in for."""
-    packed = num_features * (num_features + 1) // 2
+    triangle = num_features * (num_features + 1) // 2
     notes = []
     for method in methods:
         rows = _largest_sketch(method, shards)
-        if rows * num_features > packed:
+        if rows * num_features > triangle:
             notes.append(
-                f"{method.label}: a sketch of {rows} rows is {rows * num_features} numbers, more than the {packed} of the "
+                f"{method.label}: a sketch of {rows} rows is {rows * num_features} numbers, more than the {triangle} of the "
                 f"packed Hessian (M = {num_features}); fednewton sends less in a round"
             )
     return notes

@@ -36,8 +36,8 @@ def cheaper_verdict(cases: Sequence[CaseRuns], known: Sequence[Dimension]) -> Lo
     checks = []
     for case in cases:
         if columns := _columns(case, known):
-            sketch, packed = case.spec.sketch_size * columns, columns * (columns + 1) // 2
-            checks.append(Check(case.spec.dataset, sketch < packed, f"{case.spec.dataset} {sketch} against {packed}"))
+            sketch, triangle = case.spec.sketch_size * columns, columns * (columns + 1) // 2
+            checks.append(Check(case.spec.dataset, sketch < triangle, f"{case.spec.dataset} {sketch} against {triangle}"))
     return Looked(
         checks,
         "numbers a round at Table 2's k, sketch against packed Hessian: {measured}",

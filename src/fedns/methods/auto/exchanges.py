@@ -92,9 +92,9 @@ class ClientHalf:
     @on_client(Move, ChangeAndHessian)
     def change_and_hessian(self, problem: Problem, clients: Clients, request: Move) -> ChangeAndHessian:
         w, scales = _moved(clients, request)
-        _, packed = problem.gradient_and_hessian(w, clients.shards)
+        _, triangle = problem.gradient_and_hessian(w, clients.shards)
         keys = clients.keys(f"auto Hessian {request.attempt}")
-        rounded, unit = _rounded_change(clients, "auto_hessian", packed, products_of(scales[0]), int(request.detail), keys)
+        rounded, unit = _rounded_change(clients, "auto_hessian", triangle, products_of(scales[0]), int(request.detail), keys)
         change = self._change(problem, clients, request, w, scales)
         return ChangeAndHessian(**change, hessian_unit=unit, hessian_triangle=rounded)
 
@@ -102,9 +102,9 @@ class ClientHalf:
     def root(self, problem: Problem, clients: Clients, request: RootRequest) -> HessianRoot:
         features = problem.num_features(clients.shards.num_columns)
         w, scales = _where(clients, features)
-        _, packed = problem.gradient_and_hessian(_common(w), clients.shards)
-        draws = uniforms(clients.keys("auto root"), packed.shape[1])
-        scaled, penalties = packed / products_of(scales[0]), problem.penalty_curvature(w) / scales**2
+        _, triangle = problem.gradient_and_hessian(_common(w), clients.shards)
+        draws = uniforms(clients.keys("auto root"), triangle.shape[1])
+        scaled, penalties = triangle / products_of(scales[0]), problem.penalty_curvature(w) / scales**2
 
         def of_client(j: int) -> Root:
             hessian = symmetric_of(scaled[j], features) + np.diag(penalties[j])
@@ -117,13 +117,13 @@ class ClientHalf:
     @on_client(Move, ExactChange)
     def change_exactly(self, problem: Problem, clients: Clients, request: Move) -> ExactChange:
         w, scales = _moved(clients, request)
-        _, packed = problem.gradient_and_hessian(w, clients.shards)
+        _, triangle = problem.gradient_and_hessian(w, clients.shards)
         value, gradient = problem.value_and_gradient(w, clients.shards)
         return ExactChange(
             answered=np.ones(clients.ids.size, np.uint8),
             loss=_exact_change(clients, "auto_loss", value),
             gradient=_exact_change(clients, "auto_gradient", gradient, scales),
-            hessian_triangle=_exact_change(clients, "auto_hessian", packed, products_of(scales[0])),
+            hessian_triangle=_exact_change(clients, "auto_hessian", triangle, products_of(scales[0])),
         )
 
     @on_client(VectorRequest, Solved)
@@ -168,7 +168,7 @@ def column_scales(problem: Problem, clients: Clients, request: ScalesRequest) ->
 @on_client(BackRequest, LossesBack)
 def losses_back(problem: Problem, clients: Clients, request: BackRequest) -> LossesBack:
     features = problem.num_features(clients.shards.num_columns)
-    w, step = clients.recall("auto_point", features), clients.recall("auto_step", features)
+    w, step = clients.read_copy("auto_point", features), clients.read_copy("auto_step", features)
     losses = problem.losses_along(w, -step, np.concatenate([[0.0], request.fractions]), clients.shards)
     with np.errstate(over="ignore"):
         return LossesBack(losses=(losses[:, 1:] - losses[:, :1]).astype(np.float32))
@@ -190,7 +190,7 @@ def _rounded_change(
     clients: Clients, name: str, values: FloatArray, units: FloatArray, bits: int, keys: Keys
 ) -> tuple[Integers, NDArray[np.float32]]:
     """What is sent of values that the server believes to be other ones; from now on it believes what it then has."""
-    believed = clients.recall(name, values.shape[1])
+    believed = clients.read_copy(name, values.shape[1])
     change = values - believed
     change /= units
     rounded, unit = round_at_random(change, bits, keys)
@@ -203,7 +203,7 @@ def _rounded_change(
 
 def _exact_change(clients: Clients, name: str, values: FloatArray, units: Any = 1.0) -> NDArray[np.float32]:
     """The same for values that are sent in single precision."""
-    believed = clients.recall(name, *values.shape[1:])
+    believed = clients.read_copy(name, *values.shape[1:])
     with np.errstate(over="ignore"):  # what is not finite, as a diverging loss, is refused when it is sent
         change = ((values - believed) / units).astype(np.float32)
     clients.remember(name, believed + change * units)
@@ -211,12 +211,12 @@ def _exact_change(clients: Clients, name: str, values: FloatArray, units: Any = 
 
 
 def _scales(clients: Clients, features: int) -> FloatArray:
-    return np.ldexp(1.0, clients.recall("auto_exponents", features).astype(np.int64))
+    return np.ldexp(1.0, clients.read_copy("auto_exponents", features).astype(np.int64))
 
 
 def _where(clients: Clients, features: int) -> tuple[FloatArray, FloatArray]:
     """The clients' points and the scales of the columns."""
-    return clients.recall("auto_point", features), _scales(clients, features)
+    return clients.read_copy("auto_point", features), _scales(clients, features)
 
 
 def _moved(clients: Clients, request: Move) -> tuple[FloatArray, FloatArray]:
@@ -225,13 +225,13 @@ def _moved(clients: Clients, request: Move) -> tuple[FloatArray, FloatArray]:
     if request.exponents.size:
         clients.remember("auto_exponents", np.tile(request.exponents.astype(np.float64), (clients.ids.size, 1)))
     scales = _scales(clients, features)
-    step, before = request.step * float(request.unit) / scales, clients.recall("auto_point", features)
+    step, before = request.step * float(request.unit) / scales, clients.read_copy("auto_point", features)
     w = before + step
     if request.point.size:
         w = np.tile(request.point, (clients.ids.size, 1))
     clients.remember("auto_point", w)
     # What may be taken back is the whole way of this round.
-    clients.remember("auto_step", clients.recall("auto_step", features) + (w - before) if request.attempt else step)
+    clients.remember("auto_step", clients.read_copy("auto_step", features) + (w - before) if request.attempt else step)
     return _common(w), scales
 
 

@@ -14,7 +14,7 @@ from fedns.methods.auto.rounding import Integers, eighths
 from fedns.numerics.linalg import LowRank, triangle_of
 
 
-class mean_of_coded(mean):
+class mean_of_small_ints(mean):
     """sum_j p_j unit_j value_j."""
 
     def __init__(self, field: str, unit: str = "unit") -> None:

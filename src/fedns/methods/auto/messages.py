@@ -33,7 +33,7 @@ class ColumnScales(Compact):
 
     fallback: ClassVar[str] = "others"
 
-    exponents: Payload = wire("features", dtype="coded", discloses="moments")
+    exponents: Payload = wire("features", dtype="small_ints", discloses="moments")
 
     def check(self) -> None:
         _refuse_large(self.kind, "exponents", self.exponents)
@@ -42,13 +42,13 @@ class ColumnScales(Compact):
 class Move(Compact):
     """A step from the point where the clients are, and what to send from there."""
 
-    step: Payload = wire("features", dtype="coded")
+    step: Payload = wire("features", dtype="small_ints")
     unit: Payload = wire(dtype="float32")
     bits: Payload = wire(dtype="uint8")  # of a number of the gradient's change
     attempt: Payload = wire(dtype="uint8")  # counts the moves of a round: each draws random numbers of its own
     detail: Payload = wire(dtype="int32")  # rows of a sketch of a client of mean weight, or bits of a number of a Hessian
     weight: Payload = wire(dtype="float32")  # that mean
-    exponents: Payload = wire("scales", dtype="coded")  # of the columns, in the first move and with a whole point
+    exponents: Payload = wire("scales", dtype="small_ints")  # of the columns, in the first move and with a whole point
     point: Payload = wire("whole", dtype="float64")  # the whole point, where somebody has missed a move
 
 
@@ -60,14 +60,14 @@ class Change(Compact):
     answered: Payload = wire(dtype="uint8", discloses="nothing")  # 1; 0 where a client was away and nothing changed
     loss: Payload = wire(dtype="float32", discloses="loss")
     unit: Payload = wire(dtype="float32", discloses="gradient")
-    gradient: Payload = wire("features", dtype="coded", discloses="gradient")
+    gradient: Payload = wire("features", dtype="small_ints", discloses="gradient")
 
 
 class ChangeAndSketch(Change):
     """The same, and a sketch of the root of the Hessian at the new point."""
 
-    row_units: Payload = wire("rows", dtype="coded", ragged=True, discloses="sketch")  # in eighths of powers of two
-    sketched_root: Payload = wire("rows", "features", dtype="coded", ragged=True, discloses="sketch")
+    row_units: Payload = wire("rows", dtype="small_ints", ragged=True, discloses="sketch")  # in eighths of powers of two
+    sketched_root: Payload = wire("rows", "features", dtype="small_ints", ragged=True, discloses="sketch")
 
     def check(self) -> None:
         _refuse_large(self.kind, "row_units", self.row_units, 8)
@@ -77,7 +77,7 @@ class ChangeAndHessian(Change):
     """The same, and how the Hessian has changed."""
 
     hessian_unit: Payload = wire(dtype="float32", discloses="hessian")
-    hessian_triangle: Payload = wire("entries", dtype="coded", discloses="hessian")
+    hessian_triangle: Payload = wire("entries", dtype="small_ints", discloses="hessian")
 
 
 class RootRequest(Compact):
@@ -89,9 +89,9 @@ class RootRequest(Compact):
 class HessianRoot(Compact):
     """The triangular root of a client's Hessian, penalty included."""
 
-    order: Payload = wire("features", dtype="coded", discloses="hessian")
-    exponents: Payload = wire("features", dtype="coded", discloses="hessian")
-    entries: Payload = wire("entries", dtype="coded", discloses="hessian")
+    order: Payload = wire("features", dtype="small_ints", discloses="hessian")
+    exponents: Payload = wire("features", dtype="small_ints", discloses="hessian")
+    entries: Payload = wire("entries", dtype="small_ints", discloses="hessian")
 
     def check(self) -> None:
         if not np.array_equal(np.sort(self.order), np.arange(len(self.order))):
@@ -113,7 +113,7 @@ class ExactChange(Compact):
 class VectorRequest(Compact):
     """A vector for the clients to multiply by their own Hessians or the inverses of these."""
 
-    vector: Payload = wire("features", dtype="coded")
+    vector: Payload = wire("features", dtype="small_ints")
     unit: Payload = wire(dtype="float32")
     bits: Payload = wire(dtype="uint8")  # of a number of the answer
     attempt: Payload = wire(dtype="uint8")  # counts the vectors of a round: each draws random numbers of its own
@@ -125,7 +125,7 @@ class Solved(Compact):
     fallback: ClassVar[str] = "others"
 
     unit: Payload = wire(dtype="float32", discloses="direction")
-    solution: Payload = wire("features", dtype="coded", discloses="direction")
+    solution: Payload = wire("features", dtype="small_ints", discloses="direction")
 
 
 class Product(Compact):
@@ -134,7 +134,7 @@ class Product(Compact):
     fallback: ClassVar[str] = "others"
 
     unit: Payload = wire(dtype="float32", discloses="direction")
-    product: Payload = wire("features", dtype="coded", discloses="direction")
+    product: Payload = wire("features", dtype="small_ints", discloses="direction")
 
 
 class BackRequest(Compact):

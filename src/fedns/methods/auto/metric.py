@@ -27,7 +27,7 @@ def _eigenpairs(matrix: bytes, size: int) -> tuple[FloatArray, FloatArray]:
 class Metric(NamedTuple):
     """A Hessian without the penalty, times a weight; none where nothing is known, or where clients solve."""
 
-    packed: FloatArray = np.zeros(0)
+    triangle: FloatArray = np.zeros(0)
     weight: float = 0.0
     noise: float = 0.0  # curvature below this, in scaled columns, may be rounding
     rows: FloatArray = np.zeros((0, 0))  # the root of the Hessian, where there are too many columns for the matrix
@@ -38,19 +38,19 @@ class Metric(NamedTuple):
 
     def kept_in(self, state: AutoState) -> AutoState:
         rows = self.rows.reshape(-1, state.coefficients.size)  # also of none
-        return state.after(metric=self.packed, metric_rows=rows, metric_weight=self.weight, metric_noise=self.noise)
+        return state.after(metric=self.triangle, metric_rows=rows, metric_weight=self.weight, metric_noise=self.noise)
 
     @property
     def known(self) -> bool:
-        return bool(self.packed.size or self.rows.size)
+        return bool(self.triangle.size or self.rows.size)
 
     def averaged_with(self, sketched: FloatArray | LowRank) -> Metric:
         forgetting, older = thresholds.FORGETTING, thresholds.OLDER
         weight = forgetting * self.weight + 1.0
         if isinstance(sketched, LowRank):
             before = [np.sqrt(forgetting) * self.rows[-older * len(sketched.rows) :]] if self.rows.size else []
-            return Metric(self.packed, weight, self.noise, np.concatenate([*before, sketched.rows]))
-        return Metric((forgetting * self.packed if self.packed.size else 0.0) + sketched, weight, self.noise)
+            return Metric(self.triangle, weight, self.noise, np.concatenate([*before, sketched.rows]))
+        return Metric((forgetting * self.triangle if self.triangle.size else 0.0) + sketched, weight, self.noise)
 
     @classmethod
     def of_roots(cls, gram: FloatArray, penalty: FloatArray, scales: FloatArray) -> Metric:
@@ -60,9 +60,9 @@ class Metric(NamedTuple):
 
     def moved_by(self, change: FloatArray, variance: float, scales: FloatArray) -> Metric:
         """A change in scaled columns, of entries whose rounding errors have a variance of up to a quarter of this."""
-        packed = (self.packed if self.packed.size else 0.0) + change * products_of(scales)
+        triangle = (self.triangle if self.triangle.size else 0.0) + change * products_of(scales)
         # A symmetric matrix of rounding errors of variance up to unit^2 / 4 has eigenvalues up to unit sqrt(M).
-        return Metric(packed, 1.0, float(np.sqrt(variance * scales.size)))
+        return Metric(triangle, 1.0, float(np.sqrt(variance * scales.size)))
 
     def solver(self, scales: FloatArray, penalty: FloatArray, definite: bool) -> Solver:
         """The inverse of the Hessian, penalty included. definite: whether rounding has left no direction without it."""
@@ -71,7 +71,7 @@ class Metric(NamedTuple):
             if np.count_nonzero(diagonal == 0) > len(self.rows) // 2:  # more than the rows can tell apart
                 diagonal = np.maximum(diagonal, thresholds.UNKNOWN * float((low_rank.rows**2).sum()) / scales.size)
             return lambda vector: solve_shifted(low_rank, diagonal, vector / scales) / scales
-        hessian = symmetric_of(self.packed / self.weight, scales.size) / np.outer(scales, scales)
+        hessian = symmetric_of(self.triangle / self.weight, scales.size) / np.outer(scales, scales)
         hessian[np.diag_indices(scales.size)] += penalty / scales**2
         if not definite:  # no direction is believed to have less curvature than rounding may have left
             values, vectors = _eigenpairs(hessian.tobytes(), scales.size)

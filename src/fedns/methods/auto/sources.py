@@ -12,7 +12,7 @@ from fedns.core.messages.reducers import Reducer, mean
 from fedns.core.types import FloatArray
 from fedns.methods.auto import thresholds
 from fedns.methods.auto.exchanges import ClientHalf
-from fedns.methods.auto.folding import mean_of_coded, rounding_noise, sketched_gram
+from fedns.methods.auto.folding import mean_of_small_ints, rounding_noise, sketched_gram
 from fedns.methods.auto.metric import Metric
 from fedns.methods.auto.rules import Choice, Rules, Seen
 from fedns.methods.auto.state import AutoState
@@ -28,7 +28,7 @@ class Following(NamedTuple):
 
 
 def gradients_alone(client: ClientHalf) -> tuple[Handler, tuple[Reducer, ...]]:
-    return client.change, (mean_of_coded("gradient"),)
+    return client.change, (mean_of_small_ints("gradient"),)
 
 
 class Source:
@@ -99,8 +99,8 @@ class Hessians(Source):
         return hessian_bits
 
     def with_a_move(self, client: ClientHalf, scales: FloatArray) -> tuple[Handler, tuple[Reducer, ...]]:
-        hessian = mean_of_coded("hessian_triangle", "hessian_unit")
-        return client.change_and_hessian, (mean_of_coded("gradient"), hessian, rounding_noise("hessian_unit"))
+        hessian = mean_of_small_ints("hessian_triangle", "hessian_unit")
+        return client.change_and_hessian, (mean_of_small_ints("gradient"), hessian, rounding_noise("hessian_unit"))
 
     def learned(self, metric: Metric, found: list[Any], share: float, present: float, scales: FloatArray) -> Metric:
         return metric.moved_by(share * found[0], share * (share * float(found[1])), scales)
@@ -216,7 +216,7 @@ class Sketches(Source):
     products = thresholds.LOOKS
 
     def with_a_move(self, client: ClientHalf, scales: FloatArray) -> tuple[Handler, tuple[Reducer, ...]]:
-        return client.change_and_sketch, (mean_of_coded("gradient"), sketched_gram(scales))
+        return client.change_and_sketch, (mean_of_small_ints("gradient"), sketched_gram(scales))
 
     def learned(self, metric: Metric, found: list[Any], share: float, present: float, scales: FloatArray) -> Metric:
         gram = found[0]

@@ -13,7 +13,7 @@ from fedns.core.messages.reducers import mean
 from fedns.core.types import FloatArray
 from fedns.methods.auto import thresholds
 from fedns.methods.auto.exchanges import ClientHalf, column_scales
-from fedns.methods.auto.folding import answers, mean_of_coded, mean_of_squares
+from fedns.methods.auto.folding import answers, mean_of_small_ints, mean_of_squares
 from fedns.methods.auto.messages import Move, RootRequest, ScalesRequest, VectorRequest
 from fedns.methods.auto.metric import Metric, Solver
 from fedns.methods.auto.roots import mean_of_roots
@@ -125,7 +125,7 @@ class Turn:
         (gram,) = cohort.ask(self.client.root, RootRequest(np.uint8(thresholds.ROOT_BITS))).fold(mean_of_roots(self.scales))
         fresh = Metric.of_roots(gram, self.diagonal, self.scales)
         if not self.source.replaces_pairs:
-            fresh = self.metric.averaged_with(fresh.packed)._replace(noise=fresh.noise)
+            fresh = self.metric.averaged_with(fresh.triangle)._replace(noise=fresh.noise)
         self.state = fresh.kept_in(self.state)
 
     def step_back_if_needed(self) -> None:
@@ -300,13 +300,13 @@ class Turn:
     def _solved_by_clients(self, vector: FloatArray) -> FloatArray:
         request = self._vector(vector / self.scales, self.rules.bits_of_directions)
         solvers = self.cohort.part(self.rules.solvers(self.cohort.weights, len(self.state.moves)))
-        (total,) = solvers.ask(self.client.solve, request).fold(mean_of_coded("solution"))
+        (total,) = solvers.ask(self.client.solve, request).fold(mean_of_small_ints("solution"))
         return np.asarray(total / self.scales)
 
     def product(self, step: FloatArray) -> tuple[FloatArray, FloatArray]:
         """The step as the clients hear it, and the Hessian where they are times it, penalty included."""
         request = self._vector(step * self.scales, thresholds.PRODUCT_BITS)
-        (total,) = self.cohort.ask(self.client.multiply, request).fold(mean_of_coded("product"))
+        (total,) = self.cohort.ask(self.client.multiply, request).fold(mean_of_small_ints("product"))
         heard = np.asarray(request.vector * float(request.unit) / self.scales)
         return heard, np.asarray(total * self.scales + self.diagonal * heard)
 

@@ -197,7 +197,7 @@ def _launch(
     own = after
     for run in in_memory(batch.rows, segments):
         if run.own is batch.segments:
-            cuts = batch.kept(("parts", row_cost), parallel.thread_count(), partial(parallel.part_cuts, run.own, row_cost))
+            cuts = batch.cached(("parts", row_cost), parallel.thread_count(), partial(parallel.part_cuts, run.own, row_cost))
         else:
             cuts = parallel.part_cuts(run.own, row_cost) + run.low
         data = data_of(batch, run)

@@ -16,7 +16,7 @@ from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.cohort import Cohort
 from fedns.core.messages import Message, Payload, split_batch, wire
 from fedns.core.types import FloatArray
-from fedns.models.problem import CodedBlock, Problem
+from fedns.models.problem import DesignBlock, Problem
 from fedns.numerics.backends.cox import cumulative_hazard
 from fedns.studies.questions.asking import REFUSALS, Point, ask_one, each_client
 
@@ -64,9 +64,9 @@ class Baseline:
     def look_at_baseline(self, problem: Problem, clients: Clients, request: Point) -> BaselineHazard:
         """Tell how fast events come at a site, whatever the columns say."""
         w = request.coefficients
-        return each_client(clients, lambda shards: self._hazard(*problem.coded_blocks(w, shards)))
+        return each_client(clients, lambda shards: self._hazard(*problem.design_blocks(w, shards)))
 
-    def _hazard(self, block: CodedBlock) -> BaselineHazard:
+    def _hazard(self, block: DesignBlock) -> BaselineHazard:
         margin = float(block.weights @ block.margins / block.weights.sum())
         times, places, before = np.array(self.times), [], 0
         for place, time in enumerate(times):

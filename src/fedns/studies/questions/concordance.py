@@ -15,7 +15,7 @@ from fedns.core.clients import Clients, Handler, on_client
 from fedns.core.messages import Message, Payload, wire
 from fedns.core.types import FloatArray, IntArray
 from fedns.models.family import Outcomes
-from fedns.models.problem import CodedBlock, Problem
+from fedns.models.problem import DesignBlock, Problem
 from fedns.studies.diagnostics.by_site import BySite
 from fedns.studies.questions.asking import Point, each_client
 from fedns.studies.questions.cells import SCORE_EDGES, cells_of, counted
@@ -89,9 +89,9 @@ class Pairs(Diagnostic[Concordance]):
     def look_at_pairs(self, problem: Problem, clients: Clients, request: Point) -> PairSums:
         """Count the pairs of rows that the model orders as their events came."""
         w = request.coefficients
-        return each_client(clients, lambda shards: PairSums(self._sums(problem, *problem.coded_blocks(w, shards))))
+        return each_client(clients, lambda shards: PairSums(self._sums(problem, *problem.design_blocks(w, shards))))
 
-    def _sums(self, problem: Problem, block: CodedBlock) -> FloatArray:
+    def _sums(self, problem: Problem, block: DesignBlock) -> FloatArray:
         event = block.targets > 0
         cells = cells_of(block.margins - block.margins.mean(), SCORE_EDGES)
         problem.before_counts_leave(np.stack([counted(cells[~event]), counted(cells[event])], axis=1)[None])

@@ -73,7 +73,7 @@ class FitSums:
 
         def means(client: int) -> tuple[FloatArray, FloatArray]:
             sums, scores = np.zeros(5), np.zeros((w.size,) * 2)
-            for block in problem.coded_blocks(w, shards.select([client])):
+            for block in problem.design_blocks(w, shards.select([client])):
                 slopes = problem.loss.slope(block.targets, block.margins)
                 scaled = block.features * (np.sqrt(self._squared(block.weights)) * slopes)[:, None]
                 scores += scaled.T @ scaled

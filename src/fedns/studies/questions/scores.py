@@ -15,7 +15,7 @@ from fedns.core.messages import Message, Payload, batch_size, split_batch, wire
 from fedns.core.shards import Shards
 from fedns.core.types import FloatArray, IntArray
 from fedns.models.family import Outcomes
-from fedns.models.problem import CodedBlock, Problem
+from fedns.models.problem import DesignBlock, Problem
 from fedns.studies.diagnostics.curves import groups_of
 from fedns.studies.diagnostics.predictions import Diagnostics, Prediction
 from fedns.studies.questions.asking import Point, each_client
@@ -85,7 +85,7 @@ class Scoring(Diagnostic[Prediction]):
             raise MessageError(f"there is no class {request.place}: there are {problem.loss.outputs + 1}")
         return self.look_at_scores(problem, clients, request)
 
-    def _scored(self, block: CodedBlock, request: Point) -> tuple[FloatArray, FloatArray, FloatArray]:
+    def _scored(self, block: DesignBlock, request: Point) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Places in the order of predictions, outcomes as numbers, and the means that are predicted: (rows,) each."""
         family = self.model.family
         if not isinstance(request, ClassPoint):
@@ -96,7 +96,7 @@ class Scoring(Diagnostic[Prediction]):
     def _table(self, problem: Problem, shards: Shards, request: Point) -> ScoreTable:
         counts = np.zeros((2, CELLS, 2), dtype=np.int64)  # of scores and of residuals, by outcome
         sums, residual_sums = np.zeros((3, CELLS)), np.zeros((2, CELLS))
-        for block in problem.coded_blocks(request.coefficients, shards):
+        for block in problem.design_blocks(request.coefficients, shards):
             scores, outcomes, means = self._scored(block, request)
             cells = cells_of((scores - self.model.centre) / self.model.scale, SCORE_EDGES)
             happened = (outcomes > 0) & self.has_events

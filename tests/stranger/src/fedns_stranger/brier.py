@@ -58,7 +58,7 @@ class Brier(Diagnostic[Score]):
         """Sum squared errors over the rows of each client."""
         sums = np.zeros((clients.shards.num_clients, 2))
         for client, found in enumerate(sums):
-            for block in problem.coded_blocks(request.coefficients, clients.shards.select([client])):
+            for block in problem.design_blocks(request.coefficients, clients.shards.select([client])):
                 errors = self.model.family.outcome(block.targets) - self.model.family.mean(block.margins)
                 found += block.weights @ errors**2, block.weights.sum()
         return SquaredErrors(sums[:, 0] / sums[:, 1], sums[:, 1])
