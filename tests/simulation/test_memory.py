@@ -127,7 +127,7 @@ def test_a_metric_of_few_rows_solves_as_the_matrix_does():
     low = Metric().averaged_with(LowRank(first)).averaged_with(LowRank(second))
     matrices = [triangle_of(rows.T @ rows) for rows in (first, second)]
     whole = Metric().averaged_with(matrices[0]).averaged_with(matrices[1])
-    assert not low.packed.size and low.weight == whole.weight == 1.5
+    assert not low.triangle.size and low.weight == whole.weight == 1.5
     vector = random.normal(size=30)
     solved = low.solver(scales, penalty, definite=True)(vector)
     np.testing.assert_allclose(solved, whole.solver(scales, penalty, definite=True)(vector), rtol=1e-7)
