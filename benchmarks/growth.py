@@ -25,6 +25,7 @@ from rich.table import Table
 
 import fedns
 from fedns.core.cohort import Session
+from fedns.methods import METHODS as registered_methods
 from fedns.numerics import parallel
 from fedns.numerics.linalg import single_threaded_blas
 from fedns.simulation.simulator import SimulatedCohort
@@ -93,6 +94,9 @@ METHODS: dict[str, tuple[Make, float]] = {
     "SHED": (lambda k: fedns.SHED(), 2.0),
     "auto": (lambda k: fedns.Auto(), 2.0),
 }
+for own in registered_methods.values():  # with what they have by default, where nothing else is said of them above
+    if own not in {type(make(8)) for make, _ in METHODS.values()}:
+        METHODS[own.name] = (lambda k, own=own: own(), 2.0)
 SKETCHED = ("FedNS, SJLT", "FedNS, SRHT", "FedNDES, SJLT", "Newton sketch, SJLT")
 
 

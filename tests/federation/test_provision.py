@@ -28,6 +28,12 @@ def test_the_folder_has_what_everyone_needs_and_its_files_can_be_read(engine, tm
         assert "fedns site site.toml" in (site.folder / "README.md").read_text()
 
 
+def test_a_site_is_told_to_install_what_its_engine_needs(tmp_path):
+    for engine, wanted in (("flower", ".whl[flower]'"), ("loopback", ".whl'")):
+        init_federation(tmp_path / engine, engine, ["north"], "localhost:9092")
+        assert wanted in (tmp_path / engine / "sites" / "north" / "README.md").read_text()
+
+
 def test_with_a_study_everybody_gets_it_and_nobody_chooses_a_method(engine, tmp_path):
     init_federation(tmp_path / "f", engine, ["north", "south"], "localhost:9092", 'formula = "y ~ x"\nfamily = "gaussian"\n')
     folders = [tmp_path / "f" / "coordinator", *(tmp_path / "f" / "sites" / name for name in ("north", "south"))]

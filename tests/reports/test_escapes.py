@@ -25,7 +25,7 @@ from fedns.reports.charts import Chart, Curve, Scale
 from fedns.reports.interactive import figure_html
 from fedns.reports.page import Tile, board, folded, html_table, page, pairs, section
 from fedns.reports.plots import page_svg
-from fedns.reports.run_page import write_paper_report as write_run
+from fedns.reports.run_page import write_report as write_run
 from fedns.reports.what_left import site_page
 from fedns.runs.compare import Compare
 from fedns.runs.over_sites import ColumnRun

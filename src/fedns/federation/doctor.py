@@ -154,7 +154,8 @@ def _examine_credentials(
     if engine is None:
         return None, None
     runs = ", ".join(f"{name} {text}" for name, text in introduction().items() if name != "processor")
-    exam.check(f"{runs}, {engine.package} {version(engine.package)}: the same everywhere?")
+    carrier = f", {engine.package} {version(engine.package)}" if engine.needs_more else ""
+    exam.check(f"{runs}{carrier}: the same everywhere?")
     if engine.contact is None:
         return engine, None
     contact: Contact | None = exam.attempt("credentials", lambda: engine.contact and engine.contact(folder))

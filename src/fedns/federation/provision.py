@@ -44,7 +44,8 @@ def init_federation(folder: Path, engine: str, sites: Sequence[str], server: str
     for site in sites:
         _place(credentials[site], folder / "sites" / site / CREDENTIALS_FOLDER)
         _write_new(folder / "sites" / site / SITE_FILE, _site(engine, site, bare))
-        page = _SITE_README.format(site=site, server=server, engine=engine, look=look, version=__version__)
+        extra = f"[{engine}]" if carrier.needs_more else ""
+        page = _SITE_README.format(site=site, server=server, engine=engine, look=look, version=__version__, extra=extra)
         _write_new(folder / "sites" / site / README_FILE, page)
     if study:
         for owner in ("coordinator", *(f"sites/{site}" for site in sites)):
@@ -206,7 +207,7 @@ _SITE_README = """# Site {site}
 This folder makes your machine a site of a federation on {engine}. Your rows stay on it.
 
 1. Install, with Python 3.11 or newer, the version of `fedns` that the coordinator has, from the wheel that you were given:
-   `pip install -c constraints.txt 'fedns-{version}-py3-none-any.whl[{engine}]'`.
+   `pip install -c constraints.txt 'fedns-{version}-py3-none-any.whl{extra}'`.
 2. {look}
 3. Look it over: `fedns doctor site.toml`; each line is OK, FIX with what to do, or WAIT for
    what others do, such as starting the coordinator.

@@ -109,6 +109,11 @@ class Engine:
     forget: Callable[[Path, str | None], None] | None = None
     """(folder of `provision`, site): drop the site's key, or for None what ends, so that `provision` makes new ones."""
 
+    @property
+    def needs_more(self) -> bool:
+        """Whether it needs a package beside this one, which an extra of its name installs."""
+        return self.package != __package__.partition(".")[0]
+
     def require(self) -> Engine:
         """This engine, if it is installed."""
         if find_spec(self.package) is None:
