@@ -41,7 +41,7 @@ PASSES = {
     "hessian_times": lambda p: p.hessian_times(W, np.ones((1, 1, 4)), SHARDS),
     "gradient_and_sketch": lambda p: p.gradient_and_sketch(W, SHARDS, Gaussian(8).plan(SHARDS.sizes), KEYS),
     "local_steps": lambda p: p.local_steps(W, SHARDS, LocalSteps(np.array([1]), 60, 0.1, np.zeros(4)), KEYS),
-    "coded_blocks": lambda p: list(p.design_blocks(W, SHARDS)),
+    "design_blocks": lambda p: list(p.design_blocks(W, SHARDS)),
     "row_scores": lambda p: list(p.row_scores(W, SHARDS)),
     "evaluate": lambda p: p.evaluate(W, SHARDS),
     "hessian": lambda p: p.hessian(W, SHARDS),
@@ -75,7 +75,7 @@ ROWS = {
 }  # fmt: skip
 NO_ROWS = {  # how many, whose, what they are called; the same object over fewer clients
     "starts", "stops", "names", "columns", "num_clients", "num_columns", "sizes", "num_samples", "total_weights", "segments",
-    "kept", "select", "from_arrays", "example",
+    "cached", "select", "from_arrays", "example",
 }  # fmt: skip
 
 
@@ -191,7 +191,7 @@ def handlers_with_what_they_call():
 
 
 def attributes(nodes):
-    """Those that are read of anything but a block of `coded_blocks`, a pass that is seen; and of no message."""
+    """Those that are read of anything but a block of `design_blocks`, a pass that is seen; and of no message."""
     found = (one for node in nodes for one in ast.walk(node) if isinstance(one, ast.Attribute))
     return {
         one.attr for one in found if not (isinstance(one.value, ast.Name) and one.value.id in ("block", "request", "told"))
