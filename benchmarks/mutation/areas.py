@@ -103,7 +103,6 @@ AREAS = {
             "federation/site_command.py",
             "federation/config.py",
             "studies/outputs.py",
-            "runs/coefficients.py",
             "reports/page.py",
             "runs/results.py",
         ),

@@ -56,12 +56,13 @@ def resident_bytes():
 
 def every_kind():
     for module in pkgutil.walk_packages(fedns.__path__, "fedns."):
-        if module.name.split(".")[1] in ("core", "problems", "sketches", "algorithms"):
+        if module.name.split(".")[1] in ("core", "models", "sketches", "methods"):
             importlib.import_module(module.name)
     found = [Message]
     for kind in found:
         found += kind.__subclasses__()
-    return sorted((k for k in found[1:] if k.__module__.startswith("fedns.")), key=lambda k: (k.__module__, k.__name__))
+    ours = (kind for kind in found[1:] if kind.__module__.startswith("fedns.") and kind.specs())
+    return sorted(ours, key=lambda kind: (kind.__module__, kind.__name__))
 
 
 KINDS = every_kind()
