@@ -68,6 +68,7 @@ def test_written_again_with_another_site_it_keeps_keys_and_edited_files(engine, 
 @pytest.mark.parametrize(
     ("sites", "server", "sentence"),
     [
+        (["north"], "host:\u00b2", "the server must be given as host:port"),
         ([], "localhost:9092", "needs sites"),
         (["a", "a"], "localhost:9092", "each with its own name"),
         *((["a"], address, "host:port") for address in ("localhost", "host:", ":9000", "host:port", "host:-1", "")),

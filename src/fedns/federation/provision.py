@@ -33,7 +33,7 @@ def init_federation(folder: Path, engine: str, sites: Sequence[str], server: str
         raise ConfigError(f"a federation needs sites, each with its own name, got {', '.join(sites) or 'none'}")
     _refuse_others_files(folder)
     host, _, port = server.rpartition(":")
-    if not host or not port.isdigit():
+    if not host or not port.isdecimal():
         raise ConfigError(f"the server must be given as host:port, got '{server}'")
     (folder / AUTHORITY_FOLDER).mkdir(parents=True, exist_ok=True)  # by which a federation is known
     coordinator, credentials = carrier.provision(folder / AUTHORITY_FOLDER, sites, host, int(port))
